@@ -36,6 +36,7 @@ pub mod compose;
 pub mod consistency;
 pub mod context;
 pub mod counters;
+pub mod declaration;
 pub mod events;
 pub mod graph;
 pub mod group;
@@ -47,6 +48,7 @@ mod packet_cursor;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
+mod settings;
 pub mod shuffle;
 pub mod state;
 mod stored;
@@ -66,9 +68,10 @@ pub use node::{CallError, Departed, Handler, ImportError, Node, Output, Poll, Ro
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
 pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
-pub use registry::{
-    Blueprint, BuildError, ConfigWarning, Definition, InvalidSetting, Key, NoSettings, Registry, RenamedKey,
-    Settings, SettingsError, Worker, nearest, read_settings,
+pub use registry::{Blueprint, BuildError, Definition, Registry, Worker};
+pub use settings::{
+    ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RenamedKey, Settings, SettingsError,
+    check_keys, nearest, read_settings,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};

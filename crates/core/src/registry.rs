@@ -3,13 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use netbricks_buffer::Pool;
-use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -17,6 +15,7 @@ use crate::annotation::Slots;
 use crate::consistency::Shares;
 use crate::graph::contain;
 use crate::node::Node;
+use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
 use crate::state::Declarations;
 use crate::worker_group::WorkerGroup;
 
@@ -119,145 +118,6 @@ impl Blueprint {
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
         (self.make)(&worker.sharing(&self.shares))
     }
-}
-
-/// A key that an operator may write in a function's or port's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Key {
-    /// The name as it is written: `"capacity"`.
-    pub name: &'static str,
-    /// The kind of value, with its unit: `"whole number, flows"`.
-    pub kind: &'static str,
-    /// The default value, as an operator would write it; `None` where the key is required.
-    pub default: Option<&'static str>,
-    /// One sentence about the key.
-    pub summary: &'static str,
-}
-
-/// A key that had another name in an earlier version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct RenamedKey {
-    /// The name that is refused now: `"other"`.
-    pub old: &'static str,
-    /// The name of the same key now: `"non_ip"`.
-    pub new: &'static str,
-}
-
-/// Settings that an operator may write for a function, validated once into values that the code needs.
-///
-/// Derive `serde::Deserialize` with `deny_unknown_fields`: a wrong type or an unknown key is then reported
-/// with line and column.
-pub trait Settings: DeserializeOwned + Send + Sync + 'static {
-    /// The keys, in the order in which to list them.
-    const KEYS: &'static [Key];
-    /// Keys of earlier versions. A file that has one gets an error that names the new key.
-    const RENAMED: &'static [RenamedKey] = &[];
-    /// Checks rules that types cannot express.
-    ///
-    /// The message names the key, the expected value and the value found. The check is called again without
-    /// the key that it refused, so that all errors are reported at once. An error that follows from another
-    /// wrong key is not reported, if its message names that key in backquotes.
-    ///
-    /// # Errors
-    /// [`InvalidSetting`] names the key.
-    fn check(&self) -> Result<(), InvalidSetting> {
-        Ok(())
-    }
-    /// Sets the directory from which relative file names start: that of the configuration file.
-    ///
-    /// It is called once, before anything is checked.
-    fn start_from(&mut self, _directory: &Path) {}
-    /// Warnings about values that are valid but probably not intended. It is called on settings that passed
-    /// the check.
-    fn warnings(&self) -> Vec<ConfigWarning> {
-        Vec::new()
-    }
-}
-
-/// A value that is not allowed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{key}` {problem}")]
-pub struct InvalidSetting {
-    /// The key.
-    pub key: &'static str,
-    /// `"must be 1 to 65535, found 0"`
-    pub problem: String,
-}
-
-/// A valid value that is probably not intended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigWarning {
-    /// The key.
-    pub key: &'static str,
-    /// The index of the item in the key's list, from 0.
-    pub item: Option<usize>,
-    /// `"backend `web-2` has the Ethernet address of `web-1`"`
-    pub problem: String,
-}
-
-/// The settings of functions that take none.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoSettings {}
-
-impl Settings for NoSettings {
-    const KEYS: &'static [Key] = &[];
-}
-
-/// An error in settings, with its place in the file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SettingsError {
-    /// The error.
-    pub message: String,
-    /// Byte range in the file, where it is known.
-    pub span: Option<Range<usize>>,
-    /// The name that was probably intended.
-    pub suggestion: Option<String>,
-    /// The new name, where the key was renamed.
-    pub renamed: Option<&'static str>,
-}
-
-impl SettingsError {
-    /// An error with this text at this place.
-    pub fn new(message: impl Into<String>, span: Option<Range<usize>>) -> Self {
-        Self { message: message.into(), span, suggestion: None, renamed: None }
-    }
-}
-
-/// Reads settings from a table with places in a file, and checks them.
-///
-/// Relative file names start from `directory`, where it is given.
-///
-/// # Errors
-/// [`SettingsError`] with the place of a renamed or unknown key, a wrong type or a refused value.
-pub fn read_settings<S: Settings>(
-    table: Spanned<DeTable<'_>>,
-    directory: Option<&Path>,
-) -> Result<S, SettingsError> {
-    let whole = table.span();
-    for (key, _) in table.get_ref() {
-        let found = key.get_ref().as_ref();
-        if let Some(RenamedKey { old, new }) = S::RENAMED.iter().find(|renamed| renamed.old == found) {
-            let message = format!("`{old}` is called `{new}` now");
-            return Err(SettingsError {
-                renamed: Some(new),
-                ..SettingsError::new(message, Some(key.span()))
-            });
-        }
-    }
-    let spans: Vec<(String, Range<usize>)> =
-        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
-    let mut settings = S::deserialize(toml::de::Deserializer::from(table))
-        .map_err(|error| SettingsError::new(error.message(), error.span().or(Some(whole.clone()))))?;
-    if let Some(directory) = directory {
-        settings.start_from(directory);
-    }
-    settings.check().map_err(|refused| {
-        let place = spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone());
-        SettingsError::new(refused.to_string(), place.or(Some(whole)))
-    })?;
-    Ok(settings)
 }
 
 type Maker = dyn Fn(Spanned<DeTable<'_>>, &Path) -> Result<Blueprint, SettingsError> + Send + Sync;
@@ -368,34 +228,11 @@ impl Definition {
         directory: &Path,
     ) -> Result<Blueprint, SettingsError> {
         let span = settings.span();
-        let made = contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
+        contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
             let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
             let message =
                 format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
             Err(SettingsError::new(message, Some(span)))
-        });
-        made.map_err(|mut error| {
-            if error.message.starts_with("unknown field")
-                && let Some(found) = error.message.split('`').nth(1)
-            {
-                error.suggestion =
-                    nearest(found, self.keys.iter().map(|key| key.name)).map(ToOwned::to_owned);
-            }
-            error
         })
     }
-}
-
-/// The known name that an operator who wrote `found` most probably intended.
-pub fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(found, name), name))
-        .filter(|(distance, name)| {
-            let longest = name.len().max(found.len());
-            // The names must have something in common.
-            *distance <= 1 + longest / 4 && *distance < longest
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
 }

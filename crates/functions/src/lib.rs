@@ -16,6 +16,8 @@ pub mod monitor;
 pub mod mss;
 pub mod rewrite_stream;
 pub mod shuffle;
+#[cfg(test)]
+mod tests;
 pub mod ttl;
 pub mod wire;
 

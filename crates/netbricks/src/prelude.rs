@@ -22,20 +22,15 @@
 //! ```
 //! use netbricks::prelude::*;
 //!
-//! /// What an operator may write.
-//! #[derive(serde::Deserialize)]
-//! #[serde(deny_unknown_fields)]
-//! pub struct Config {
-//!     packets: u64,
+//! settings! {
+//!     /// What an operator may write.
+//!     pub struct Config {
+//!         /// Packets that each flow may send.
+//!         packets: u64 = required, "whole number, packets";
+//!     }
 //! }
 //!
 //! impl Settings for Config {
-//!     const KEYS: &'static [Key] = &[Key {
-//!         name: "packets",
-//!         kind: "whole number, packets",
-//!         default: None,
-//!         summary: "Packets that each flow may send.",
-//!     }];
 //!     fn check(&self) -> Result<(), InvalidSetting> {
 //!         match self.packets {
 //!             0 => Err(InvalidSetting { key: "packets", problem: "must be 1 or more, found 0".into() }),
@@ -143,8 +138,8 @@ pub use netbricks_stream::{
 // Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.
 pub use netbricks_core::{GroupConfig, Groups, ShuffleConfig, ShuffleKey, WhenFull};
 
-// Settings, and the registry of a binary's functions.
-pub use netbricks_core::{Blueprint, BuildError, InvalidSetting, Key, Registry, Settings};
+// Settings, and the list of functions that a binary knows.
+pub use netbricks_core::{Blueprint, BuildError, InvalidSetting, Key, Keys, Registry, Settings, settings};
 
 // Nodes written by hand, where operators do not suffice.
 pub use netbricks_core::buffer::{Batch, Packet};

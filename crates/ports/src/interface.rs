@@ -14,10 +14,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::port::{Link, PortError};
 use crate::sys::interface::{self, Ask, Ethtool};
 
-/// Bytes of the largest packet that a host hands over.
-///
-/// That is an IP packet of 64 KiB behind an Ethernet header with two tags.
-pub(crate) const LARGEST_ARRIVAL: usize = 65_535 + 14 + 8;
+/// Bytes of an Ethernet header with two tags.
+pub(crate) const HEADER: usize = 14 + 8;
+/// Bytes of the largest packet that a host hands over: an IP packet of 64 KiB behind an Ethernet header with two tags.
+pub(crate) const LARGEST_ARRIVAL: usize = 65_535 + HEADER;
 
 const UP: u16 = libc::IFF_UP as u16;
 const RUNNING: u16 = libc::IFF_RUNNING as u16;
@@ -68,15 +68,11 @@ impl Interface {
             Err(error) => return vec![error],
         };
         let problem = match interface.flags() {
-            Ok(flags) if flags & UP == 0 => {
-                Some(format!("names {device}, which is switched off: `ip link set {device} up`"))
-            }
-            Ok(flags) if flags & RUNNING == 0 => {
-                Some(format!("names {device}, which has no link: nothing is at its other end"))
-            }
+            Ok(flags) if flags & UP == 0 => Some(format!("is switched off: `ip link set {device} up`")),
+            Ok(flags) if flags & RUNNING == 0 => Some("has no link: nothing is at its other end".to_owned()),
             _ => None,
         };
-        let off = problem.map(|problem| PortError::Setting { port: port.into(), key: "device", problem });
+        let off = problem.map(|problem| unusable(port, device, &problem));
         off.into_iter().chain(more(&interface)).collect()
     }
 
@@ -240,7 +236,7 @@ impl Interface {
         if self.merges_arrivals() || self.driver() == "veth" {
             return LARGEST_ARRIVAL;
         }
-        self.mtu().map_or(0, |mtu| mtu + LARGEST_ARRIVAL - 65_535)
+        self.mtu().map_or(0, |mtu| mtu + HEADER)
     }
     /// Bytes of the largest segment that the interface hands over or takes.
     ///
@@ -351,7 +347,13 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO | libc::EBADFD))
 }
 
-/// The error for an action that the kernel refused. It names a missing capability.
+/// The error for a device that will not do: `"is a veth: …"`.
+pub(crate) fn unusable(port: &str, device: &str, problem: &str) -> PortError {
+    let problem = format!("names {device}, which {problem}");
+    PortError::Setting { port: port.into(), key: "device", problem }
+}
+
+/// The error for something that the kernel refused: a missing capability is named.
 pub(crate) fn refused(port: &str, action: &str, capability: &'static str, source: io::Error) -> PortError {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -8,44 +8,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use netbricks_buffer::{BATCH, Batch, Packet, Pool};
-use netbricks_core::{Context, InvalidSetting, Key, Poll, Settings};
+use netbricks_core::{Context, InvalidSetting, Poll, Settings};
 
 use crate::arrival::Arrivals;
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::node::{count_received, count_sent};
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
-/// The settings of a memory port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MemorySettings {
-    peer: Option<String>,
-    capacity: usize,
-}
-
-impl Default for MemorySettings {
-    fn default() -> Self {
-        Self { peer: None, capacity: 1024 }
+netbricks_core::settings! {
+    /// What may be written for a memory port.
+    #[derive(Clone, Debug)]
+    pub struct MemorySettings {
+        /// Memory port on which what is sent here arrives, and the other way round; a port that is its own peer gets back
+        /// what it sends.
+        peer: Option<String> = unset "the port itself", "text, a port's name";
+        /// Packets that wait at most on each queue of each direction; what does not fit is retried, then dropped as
+        /// transmit-full.
+        capacity: usize = 1024, "whole number, packets";
     }
 }
 
 impl Settings for MemorySettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "peer",
-            kind: "text, a port's name",
-            default: Some("the port itself"),
-            summary: "Memory port on which what is sent here arrives, and the other way round; a port that is its own peer gets back what it sends.",
-        },
-        Key {
-            name: "capacity",
-            kind: "whole number, packets",
-            default: Some("1024"),
-            summary: "Packets that wait at most on each queue of each direction; what does not fit is retried, then dropped as transmit-full.",
-        },
-    ];
     fn check(&self) -> Result<(), InvalidSetting> {
         match self.capacity {
             1..=1_048_576 => Ok(()),
@@ -187,32 +172,44 @@ impl FarEnd {
 /// Ports that wait for their peers, by the names of both.
 type Links = Mutex<BTreeMap<(String, String), (Weak<Direction>, Weak<Direction>)>>;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    let links = Links::default();
-    drivers.add(
-        "memory",
-        "Joins two ports of the same run, or a port with itself, through bounded queues in memory.",
-        move |name, settings: MemorySettings, cx: &OpenContext| {
-            let peer = settings.peer.as_deref().unwrap_or(name);
-            let wires = || Direction::new(cx.queues.max(1), settings.capacity);
-            if peer == name {
-                let wires = wires();
-                return Ok(Box::new(Memory::over(name, wires.clone(), wires)));
-            }
-            let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
-            let ours = (name.to_owned(), peer.to_owned());
-            let theirs = (peer.to_owned(), name.to_owned());
-            // The peer that was opened first left both directions here; they are valid while it lives.
-            if let Some((there, back)) = links.remove(&theirs)
-                && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
-            {
-                return Ok(Box::new(Memory::over(name, there, back)));
-            }
-            let (there, back) = (wires(), wires());
-            links.insert(ours, (Arc::downgrade(&there), Arc::downgrade(&back)));
-            Ok(Box::new(Memory::over(name, back, there)))
-        },
-    );
+/// The driver `memory`.
+#[derive(Default)]
+pub(crate) struct MemoryDriver {
+    links: Links,
+}
+
+impl PortDriver for MemoryDriver {
+    type Settings = MemorySettings;
+    const NAME: &'static str = "memory";
+    const SUMMARY: &'static str =
+        "Joins two ports of the same run, or a port with itself, through bounded queues in memory.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &MemorySettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        let peer = settings.peer.as_deref().unwrap_or(name);
+        let wires = || Direction::new(cx.queues.max(1), settings.capacity);
+        if peer == name {
+            let wires = wires();
+            return Ok(Box::new(Memory::over(name, wires.clone(), wires)));
+        }
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = (name.to_owned(), peer.to_owned());
+        let theirs = (peer.to_owned(), name.to_owned());
+        // The peer that was opened first left both directions here; they are worth taking while it lives.
+        if let Some((there, back)) = links.remove(&theirs)
+            && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
+        {
+            return Ok(Box::new(Memory::over(name, there, back)));
+        }
+        let (there, back) = (wires(), wires());
+        links.insert(ours, (Arc::downgrade(&there), Arc::downgrade(&back)));
+        Ok(Box::new(Memory::over(name, back, there)))
+    }
 }
 
 impl Port for Memory {

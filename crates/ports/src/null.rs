@@ -5,9 +5,10 @@ use std::sync::Arc;
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, NoSettings, Poll};
 
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::node::count_sent;
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::steer::Fixed;
 use crate::taken::Taken;
 
 /// A port without arrivals, which frees the packets that are sent.
@@ -26,12 +27,20 @@ impl Null {
     }
 }
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        "null",
-        "Takes everything and gives nothing: what is sent here is counted and freed.",
-        |name, _: NoSettings, cx: &OpenContext| Ok(Box::new(Null::new(name, cx.queues.max(1)))),
-    );
+/// The driver `null`.
+pub(crate) struct NullDriver;
+
+impl PortDriver for NullDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "null";
+    const SUMMARY: &'static str =
+        "Takes everything and gives nothing: what is sent here is counted and freed.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    const FIXED: Option<Fixed> = Some(Fixed::Silent);
+
+    fn open(&self, port: &str, _: &NoSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Null::new(port, cx.queues.max(1))))
+    }
 }
 
 impl Port for Null {

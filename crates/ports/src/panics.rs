@@ -12,7 +12,7 @@ use toml::de::DeTable;
 
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::testing::*;
-use crate::{Drivers, OpenContext};
+use crate::{Drivers, OpenContext, PortDriver};
 
 /// A port whose queues panic halfway through every n-th call.
 struct Shaky {
@@ -78,14 +78,23 @@ impl TransmitQueue for Queue<dyn TransmitQueue> {
     }
 }
 
-/// A shaky port, with the wrappers of its common settings.
+/// Hands out one port that is open already.
+struct ShakyDriver(Mutex<Option<Box<dyn Port>>>, u32);
+
+impl PortDriver for ShakyDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "shaky";
+    const SUMMARY: &'static str = "Panics.";
+    fn open(&self, _: &str, _: &NoSettings, _: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Shaky { port: self.0.lock().unwrap().take().unwrap(), every: self.1 }))
+    }
+}
+
+/// A port made shaky, under whatever its common settings ask for.
 fn shaky(port: Box<dyn Port>, every: u32, settings: &str, cx: &OpenContext) -> Box<dyn Port> {
     observe_panics();
-    let port = Mutex::new(Some(port));
     let mut drivers = Drivers::new();
-    drivers.add("shaky", "Panics.", move |_, _: NoSettings, _| {
-        Ok(Box::new(Shaky { port: port.lock().unwrap().take().unwrap(), every }))
-    });
+    drivers.add(ShakyDriver(Mutex::new(Some(port)), every));
     drivers.get("shaky").unwrap().open("under-test", DeTable::parse(settings).unwrap(), cx).unwrap()
 }
 

@@ -3,32 +3,18 @@
 
 use netbricks::prelude::*;
 
-/// Settings of `dscp-marker`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// The code point, 0 to 63: 46 is expedited forwarding.
-    pub dscp: u8,
-    /// Only packets of this IP protocol are marked: 17 is UDP.
-    pub protocol: Option<u8>,
+settings! {
+    /// Settings of `dscp-marker`.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// The code point that is written; 46 is expedited forwarding (RFC 3246).
+        pub dscp: u8 = required, "whole number, 0 to 63";
+        /// Only packets of this protocol are marked; 17 is UDP.
+        pub protocol: Option<u8> = unset "all", "whole number, an IP protocol";
+    }
 }
 
 impl Settings for Config {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "dscp",
-            kind: "whole number, 0 to 63",
-            default: None,
-            summary: "The code point that is written; 46 is expedited forwarding (RFC 3246).",
-        },
-        Key {
-            name: "protocol",
-            kind: "whole number, an IP protocol",
-            default: Some("all"),
-            summary: "Only packets of this protocol are marked; 17 is UDP.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         match self.dscp {
             0..=63 => Ok(()),

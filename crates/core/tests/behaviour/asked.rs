@@ -413,10 +413,11 @@ fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
     let error = rig.builder.add_function("broken", &broken, &worker(&pool)).unwrap_err().to_string();
     assert!(error.starts_with("`broken`: making it panicked: not today (at "), "{error}");
 
-    #[derive(serde::Deserialize)]
-    struct Fussy {}
+    netbricks_core::settings! {
+        /// None that would do.
+        struct Fussy {}
+    }
     impl Settings for Fussy {
-        const KEYS: &'static [netbricks_core::Key] = &[];
         fn check(&self) -> Result<(), InvalidSetting> {
             panic!("no settings are good enough")
         }

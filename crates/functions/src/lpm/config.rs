@@ -7,27 +7,26 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use netbricks_core::units::list_from_text;
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 use serde::de::Deserializer;
 
 use super::route::{self, Lines, Route, RouteError, Written};
 
-/// Settings of `lpm`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LpmSettings {
-    /// Routes, each `"PREFIX NEXT-HOP"`.
-    #[serde(deserialize_with = "routes")]
-    pub routes: Vec<Route>,
-    /// A file of more routes, one a line.
-    pub table: Option<PathBuf>,
-    /// The name of the annotation with the next hop.
-    pub annotation: String,
-    /// Whether packets are counted by next hop.
-    pub count: bool,
-    /// The file's routes with their lines, after they have been read.
-    #[serde(skip)]
-    read: OnceLock<Lines<Route>>,
+netbricks_core::settings! {
+    /// Settings of `lpm`.
+    #[derive(Clone, Debug)]
+    pub struct LpmSettings {
+        /// Routes; the longest prefix that holds the destination decides.
+        pub routes: Vec<Route> = [], "list of \"PREFIX NEXT-HOP\", next hops being numbers", read by routes;
+        /// More routes; `#` begins a comment.
+        pub table: Option<PathBuf> = unset, "path of a file with one route a line, from the chain file's directory";
+        /// Under which name packets are annotated with their next hop.
+        pub annotation: String = "next-hop", "name";
+        /// Whether the report says how many packets each next hop had, which costs some instructions a packet.
+        pub count: bool = false, "true or false";
+        /// The file's routes with their lines, once they are read.
+        read: OnceLock<Lines<Route>> = skipped;
+    }
 }
 
 /// Reads a list of routes; an error points at a prefix that is given twice.
@@ -44,18 +43,6 @@ fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Route>, D::E
 
 fn given_twice(route: &Route) -> String {
     format!("gives {}/{} a second time: take one out", route.prefix, route.len)
-}
-
-impl Default for LpmSettings {
-    fn default() -> Self {
-        Self {
-            routes: Vec::new(),
-            table: None,
-            annotation: super::NEXT_HOP.into(),
-            count: false,
-            read: OnceLock::new(),
-        }
-    }
 }
 
 impl LpmSettings {
@@ -154,33 +141,6 @@ fn listed(wrong: &[String]) -> String {
 }
 
 impl Settings for LpmSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "routes",
-            kind: "list of \"PREFIX NEXT-HOP\", next hops being numbers",
-            default: Some("[]"),
-            summary: "Routes; the longest prefix that holds the destination decides.",
-        },
-        Key {
-            name: "table",
-            kind: "path of a file with one route a line, from the chain file's directory",
-            default: Some("none"),
-            summary: "More routes; `#` begins a comment.",
-        },
-        Key {
-            name: "annotation",
-            kind: "name",
-            default: Some("\"next-hop\""),
-            summary: "Under which name packets are annotated with their next hop.",
-        },
-        Key {
-            name: "count",
-            kind: "true or false",
-            default: Some("false"),
-            summary: "Whether the report says how many packets each next hop had, which costs some instructions a packet.",
-        },
-    ];
-
     fn start_from(&mut self, directory: &Path) {
         self.table = self.table.take().map(|table| directory.join(table));
     }

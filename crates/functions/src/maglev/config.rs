@@ -4,36 +4,35 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{AddrParseError, IpAddr};
 
+use netbricks_core::declaration::Declared;
 use netbricks_core::tables::MaglevTable;
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{ConfigWarning, InvalidSetting, Key, Settings};
+use netbricks_core::{ConfigWarning, InvalidSetting, Settings};
 use serde::de::Deserializer;
 
 use super::backend::{Backend, BackendError};
 use super::backends::{First, Snapshot, given_twice, too_many_slots};
 
-/// Settings of `maglev`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MaglevConfig {
-    /// The backends to begin with.
-    #[serde(deserialize_with = "backends")]
-    pub backends: Vec<Backend>,
-    /// Virtual addresses; if there are none, every packet is balanced.
-    #[serde(default, deserialize_with = "addresses")]
-    pub addresses: Vec<IpAddr>,
-    /// Connections that a worker remembers.
-    #[serde(default = "capacity")]
-    pub capacity: usize,
-    /// Time without a packet after which a connection is forgotten.
-    #[serde(default = "idle")]
-    pub idle: Duration,
-    /// Slots of the table, a prime.
-    #[serde(default = "slots")]
-    pub slots: usize,
-    /// The secret that all nodes of a cluster share.
-    #[serde(default)]
-    pub key: String,
+netbricks_core::settings! {
+    /// Settings of `maglev`.
+    #[derive(Clone, Debug)]
+    pub struct MaglevConfig {
+        /// The servers that get the packets.
+        ///
+        /// Weights are 0 to 1,000,000, and 1 where none is given; with 0 a backend gets
+        /// no new flows.
+        pub backends: Vec<Backend> = required, "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"", read by backends;
+        /// The virtual addresses; [] takes every IP packet, but for IPv6 neighbour discovery.
+        pub addresses: Vec<IpAddr> = [], "list of IP addresses", read by addresses;
+        /// Connections that it remembers a worker.
+        pub capacity: usize = 65_536, "whole number, connections";
+        /// Without a packet for so long, a connection is forgotten.
+        pub idle: Duration = "5 min", "duration: a number and ns, us, ms, s, min, h or d";
+        /// Slots of the table: a hundred times as many as backends, or more.
+        pub slots: usize = 65_537, "prime number, up to 131_101";
+        /// The same on all nodes, and secret: who knows it can choose flows of one backend.
+        pub key: String = "", "text";
+    }
 }
 
 /// Reads a list of backends; an error points at a backend that is given twice.
@@ -59,28 +58,9 @@ fn is_group(address: IpAddr) -> String {
     format!("holds {address}, which is a group's: take it out")
 }
 
-fn capacity() -> usize {
-    65_536
-}
-
-fn idle() -> Duration {
-    Duration::from_nanoseconds(300_000_000_000)
-}
-
-fn slots() -> usize {
-    MaglevTable::DEFAULT_SIZE
-}
-
 impl Default for MaglevConfig {
     fn default() -> Self {
-        Self {
-            backends: Vec::new(),
-            addresses: Vec::new(),
-            capacity: capacity(),
-            idle: idle(),
-            slots: slots(),
-            key: String::new(),
-        }
+        Self::with_defaults((Vec::new(),))
     }
 }
 
@@ -97,45 +77,6 @@ impl MaglevConfig {
 }
 
 impl Settings for MaglevConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "backends",
-            kind: "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"",
-            default: None,
-            summary: "The servers that get the packets. Weights are 0 to 1,000,000, and 1 where none is given; with 0 a backend gets no new flows.",
-        },
-        Key {
-            name: "addresses",
-            kind: "list of IP addresses",
-            default: Some("[]"),
-            summary: "The virtual addresses; [] takes every IP packet, but for IPv6 neighbour discovery.",
-        },
-        Key {
-            name: "capacity",
-            kind: "whole number, connections",
-            default: Some("65_536"),
-            summary: "Connections that it remembers a worker.",
-        },
-        Key {
-            name: "idle",
-            kind: "duration: a number and ns, us, ms, s, min, h or d",
-            default: Some("\"5 min\""),
-            summary: "Without a packet for so long, a connection is forgotten.",
-        },
-        Key {
-            name: "slots",
-            kind: "prime number, up to 131_101",
-            default: Some("65_537"),
-            summary: "Slots of the table: a hundred times as many as backends, or more.",
-        },
-        Key {
-            name: "key",
-            kind: "text",
-            default: Some("\"\""),
-            summary: "The same on all nodes, and secret: who knows it can choose flows of one backend.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let refused = |key, problem| Err(InvalidSetting { key, problem });
         if self.addresses.len() > MOST_ADDRESSES {

@@ -1,17 +1,18 @@
 //! Settings of `mss`.
 
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
-/// Settings of `mss`: either `size` or `mtu`.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MssConfig {
-    /// The largest segment (bytes of payload), whatever the IP version.
-    pub size: Option<u16>,
-    /// The largest IP packet (bytes), from which the size follows for each version.
-    pub mtu: Option<u16>,
-    /// Whether segments without a size get one.
-    pub add: bool,
+netbricks_core::settings! {
+    /// Settings of `mss`: either `size` or `mtu`.
+    #[derive(Clone, Debug)]
+    pub struct MssConfig {
+        /// Larger segment sizes are lowered to this; either it or `mtu` must be given.
+        pub size: Option<u16> = unset, "whole number, bytes of payload";
+        /// As `size`, less the headers: 40 bytes with IPv4, 60 with IPv6.
+        pub mtu: Option<u16> = unset, "whole number, bytes of an IP packet";
+        /// Whether segments that state no size are given one: 536 bytes with IPv4, 1220 with IPv6, or less.
+        pub add: bool = false, "true or false";
+    }
 }
 
 /// Bytes of the headers without options, of IPv4 and of IPv6, each with TCP's.
@@ -33,27 +34,6 @@ impl MssConfig {
 }
 
 impl Settings for MssConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "size",
-            kind: "whole number, bytes of payload",
-            default: Some("none"),
-            summary: "Larger segment sizes are lowered to this; either it or `mtu` must be given.",
-        },
-        Key {
-            name: "mtu",
-            kind: "whole number, bytes of an IP packet",
-            default: Some("none"),
-            summary: "As `size`, less the headers: 40 bytes with IPv4, 60 with IPv6.",
-        },
-        Key {
-            name: "add",
-            kind: "true or false",
-            default: Some("false"),
-            summary: "Whether segments that state no size are given one: 536 bytes with IPv4, 1220 with IPv6, or less.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let (key, problem) = match (self.size, self.mtu) {
             (Some(size), None) if size < LEAST => {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpErrors;
-use netbricks_core::{DropReason, InvalidSetting, Key, RenamedKey, Settings, Verdict};
+use netbricks_core::{DropReason, InvalidSetting, RenamedKey, Settings, Verdict};
 
 /// The treatment of packets without a time to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -25,23 +25,18 @@ impl NonIp {
     }
 }
 
-/// Settings of `ttl`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TtlConfig {
-    /// The treatment of packets that are not IP.
-    pub non_ip: NonIp,
-    /// Answers expired IPv4 packets with Time Exceeded from this address.
-    pub answer_v4: Option<Ipv4Addr>,
-    /// Answers expired IPv6 packets with Time Exceeded from this address.
-    pub answer_v6: Option<Ipv6Addr>,
-    /// Answers a second at most.
-    pub answer_rate: u64,
-}
-
-impl Default for TtlConfig {
-    fn default() -> Self {
-        Self { non_ip: NonIp::Pass, answer_v4: None, answer_v6: None, answer_rate: 100 }
+netbricks_core::settings! {
+    /// Settings of `ttl`.
+    #[derive(Clone, Debug)]
+    pub struct TtlConfig {
+        /// Passes or drops packets that are not IP (ARP, LLC); "pass" also leaves link-local packets unchanged.
+        pub non_ip: NonIp = "pass", "\"pass\" or \"drop\"";
+        /// Expired IPv4 packets are answered with ICMP Time Exceeded from this address.
+        pub answer_v4: Option<Ipv4Addr> = unset, "IPv4 address";
+        /// Expired IPv6 packets are answered with ICMPv6 Time Exceeded from this address.
+        pub answer_v6: Option<Ipv6Addr> = unset, "IPv6 address";
+        /// At most so many answers go out, in bursts of up to 32.
+        pub answer_rate: u64 = 100, "whole number, answers a second";
     }
 }
 
@@ -52,32 +47,6 @@ impl TtlConfig {
 }
 
 impl Settings for TtlConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "non_ip",
-            kind: "\"pass\" or \"drop\"",
-            default: Some("\"pass\""),
-            summary: "Passes or drops packets that are not IP (ARP, LLC); \"pass\" also leaves link-local packets unchanged.",
-        },
-        Key {
-            name: "answer_v4",
-            kind: "IPv4 address",
-            default: Some("none"),
-            summary: "Expired IPv4 packets are answered with ICMP Time Exceeded from this address.",
-        },
-        Key {
-            name: "answer_v6",
-            kind: "IPv6 address",
-            default: Some("none"),
-            summary: "Expired IPv6 packets are answered with ICMPv6 Time Exceeded from this address.",
-        },
-        Key {
-            name: "answer_rate",
-            kind: "whole number, answers a second",
-            default: Some("100"),
-            summary: "At most so many answers go out, in bursts of up to 32.",
-        },
-    ];
     const RENAMED: &'static [RenamedKey] = &[RenamedKey { old: "other", new: "non_ip" }];
 
     fn check(&self) -> Result<(), InvalidSetting> {

@@ -5,13 +5,12 @@ use std::path::Path;
 use netbricks_buffer::Pool;
 use netbricks_core::Node;
 use netbricks_ports::{
-    Capabilities, Drivers, OpenContext, OpenError, Port, PortError, ReceiveNode, SharedTransmit,
-    TransmitLimits, TransmitNode,
+    Capabilities, OpenContext, Port, PortError, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode,
 };
 
 use super::{Division, Network, Place, WorkerPorts};
 use crate::config::{Plan, refusal};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 
 /// The ports of a run, in the order of the plan.
 pub(crate) struct OpenPorts {
@@ -24,7 +23,6 @@ impl OpenPorts {
     /// Every fault is reported at its place. If one port fails, all open ports are closed again.
     pub(crate) fn open(
         plan: &Plan<'_>,
-        drivers: &Drivers,
         pool: &Pool,
         queues: usize,
         directory: &Path,
@@ -39,9 +37,9 @@ impl OpenPorts {
         };
         let mut ports = Vec::with_capacity(plan.ports.len());
         for planned in &plan.ports {
-            // The plan was resolved against these drivers.
-            let Some(driver) = drivers.get(&planned.driver) else { continue };
-            match driver.open(&planned.name, planned.settings.clone(), &cx) {
+            // A plan of which a port is wrong is not run.
+            let Some(configured) = &planned.configured else { continue };
+            match configured.open(&cx) {
                 Ok(port) => {
                     let Capabilities { receive_queues, transmit_queues, .. } = port.capabilities();
                     if let Some(diagnostic) = planned.one_way(receive_queues > 0, transmit_queues > 0) {
@@ -49,12 +47,7 @@ impl OpenPorts {
                     }
                     ports.push(port);
                 }
-                Err(OpenError::Settings(error)) => {
-                    let place = error.span.clone().unwrap_or_else(|| planned.settings.span());
-                    let message = format!("port `{}`: {}", planned.name, error.message);
-                    diagnostics.push(Diagnostic::error(message).at(place, ""));
-                }
-                Err(OpenError::Port(error)) => diagnostics.push(refusal(&error, &planned.settings)),
+                Err(error) => diagnostics.push(refusal(&error, &planned.settings)),
             }
         }
         (!diagnostics.has_errors()).then_some(Self { ports })
@@ -199,6 +192,8 @@ pub(crate) fn transmit_nodes(
 
 #[cfg(test)]
 mod tests {
+    use netbricks_ports::Drivers;
+
     use super::*;
     use crate::config;
 
@@ -214,7 +209,7 @@ mod tests {
         let plan = config::read(&text, &crate::standard(), &drivers, here, &mut diagnostics);
         let pool = Pool::builder().frames(1_024).build().unwrap();
         let network = Network::of(&plan, &pool, &mut diagnostics);
-        let mut ports = OpenPorts::open(&plan, &drivers, &pool, 1, here, &mut diagnostics).unwrap();
+        let mut ports = OpenPorts::open(&plan, &pool, 1, here, &mut diagnostics).unwrap();
         let shares = ports.share_out(&plan, &network, workers).unwrap();
         shares.iter().map(|share| share.drives_clock).collect()
     }

@@ -11,7 +11,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
     match file::check_spread(app, &file) {
         Ok(mut checked) => {
             let Checked { plan, diagnostics, .. } = &mut checked;
-            plan.look_around(&app.drivers, &allowed_cores(), diagnostics);
+            plan.look_around(&allowed_cores(), diagnostics);
             let plan = &checked.plan;
             // Shuffles that were put in stand last.
             let named = plan.functions.len() - checked.shuffles.len() - checked.key_shuffles.len();
@@ -23,7 +23,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                     "functions": plan.functions.iter().take(named).map(|function| &function.name).collect::<Vec<_>>(),
                     "shuffles": checked.shuffles,
                     "frames": plan.runtime.frames,
-                    "large_frames": plan.large_frames(&app.drivers),
+                    "large_frames": plan.large_frames(),
                     "key_shuffles": checked.key_shuffles,
                     "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
                     "diagnostics": checked.diagnostics.json(&checked.source),
@@ -38,7 +38,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                 counted(named, "function")
             ))?;
             checked.told_shuffles().try_for_each(|line| console.print(&line))?;
-            checked.told_frames(&app.drivers).map_or(Ok(()), |line| console.print(&line))
+            checked.told_frames().map_or(Ok(()), |line| console.print(&line))
         }
         Err(faults) if arguments.json => {
             let written = console.json(&serde_json::json!({

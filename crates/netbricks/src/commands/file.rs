@@ -134,10 +134,10 @@ pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
 /// How the ports' queues will divide flows, if each port has a queue for each worker where it can.
 fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
     let of = |port: &PlannedPort<'_>| {
-        let driver = drivers.get(&port.driver);
-        let queues = driver.map_or(1, |driver| driver.receive_queues(port.settings.clone(), workers));
-        let rules = driver.map(|driver| driver.rules(port.settings.clone())).unwrap_or_default();
-        let symmetric = match driver.map(|driver| driver.division) {
+        let configured = port.configured.as_ref();
+        let queues = configured.map_or(1, |configured| configured.receive_queues(workers));
+        let rules = configured.map(|configured| configured.rules().clone()).unwrap_or_default();
+        let symmetric = match drivers.get(&port.driver).map(|driver| driver.division) {
             None | Some(QueueDivision::One | QueueDivision::Symmetric) => true,
             Some(QueueDivision::Asymmetric) => queues == 1,
         };
@@ -247,10 +247,10 @@ impl<'t> Checked<'t> {
 }
 
 impl Checked<'_> {
-    /// The number of large frames that are reserved although the file does not ask for them, and their ports.
-    pub(super) fn told_frames(&self, drivers: &Drivers) -> Option<String> {
-        let ports = self.plan.large_ports(drivers);
-        let frames = self.plan.large_frames(drivers);
+    /// The large frames that are reserved though the file does not ask for them, and for which ports.
+    pub(super) fn told_frames(&self) -> Option<String> {
+        let ports = self.plan.large_ports();
+        let frames = self.plan.large_frames();
         let list = ports.iter().map(|port| format!("`{port}`")).collect::<Vec<_>>().join(", ");
         (!ports.is_empty()).then(|| {
             format!(

@@ -14,7 +14,8 @@ use netbricks_core::{
     SourceAddress, TableKey, Worker, compose,
 };
 use netbricks_ports::{
-    Capabilities, Counters, Drivers, OpenContext, Port, PortError, QueueDivision, ReceiveQueue, TransmitQueue,
+    Capabilities, Counters, Drivers, OpenContext, Port, PortDriver, PortError, QueueDivision, ReceiveQueue,
+    TransmitQueue,
 };
 
 use super::file::{self, File};
@@ -49,6 +50,19 @@ fn allowance<K: TableKey>(
         .done()
 }
 
+struct DividedDriver;
+
+impl PortDriver for DividedDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "divided";
+    const SUMMARY: &'static str = "Divides flows over its queues.";
+    const DIVISION: QueueDivision = QueueDivision::Symmetric;
+    fn open(&self, name: &str, _: &NoSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        let queues = cx.queues.max(1);
+        Ok(Box::new(Divided(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
+    }
+}
+
 fn application() -> Application {
     let mut registry = crate::standard();
     registry.add("by-source", "Lets some packets of each sender pass.", |_: &NoSettings, worker| {
@@ -64,11 +78,7 @@ fn application() -> Application {
         compose(worker, |input| allowance(input, worker, |source, _| u64::from(source.is_ipv4())))
     });
     let mut drivers = Drivers::standard();
-    drivers.add("divided", "Divides flows over its queues.", |name, _: NoSettings, cx: &OpenContext| {
-        let queues = cx.queues.max(1);
-        Ok(Box::new(Divided(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
-    });
-    drivers.divide("divided", QueueDivision::Symmetric);
+    drivers.add(DividedDriver);
     Application { registry, drivers }
 }
 

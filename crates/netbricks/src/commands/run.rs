@@ -114,7 +114,7 @@ pub(super) fn execute<'t>(
     let mut told = checked.diagnostics.lines(&checked.source);
 
     let interrupted = interruptible()?;
-    let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
+    let opened = OpenPorts::open(plan, &pool, wanted, &file.directory, &mut found);
     let Some(mut ports) = opened else {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     };
@@ -226,7 +226,7 @@ pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Re
     let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
     let device = plan.ports.iter().any(|port| aligned(&port.driver));
     let writer = if device { Writer::Device } else { Writer::Us };
-    frames::pool(settings.frames, plan.large_frames(drivers), writer, workers)
+    frames::pool(settings.frames, plan.large_frames(), writer, workers)
 }
 
 /// The cores that workers run on.

@@ -13,7 +13,8 @@ use netbricks_core::{
     Context, Function, Input, NoSettings, Operator, Poll, Section, TableKey, Worker, compose,
 };
 use netbricks_ports::{
-    Capabilities, Counters, Drivers, OpenContext, Port, PortError, QueueDivision, ReceiveQueue, TransmitQueue,
+    Capabilities, Counters, Drivers, OpenContext, Port, PortDriver, PortError, QueueDivision, ReceiveQueue,
+    TransmitQueue,
 };
 
 use super::file::{self, Checked, File};
@@ -138,20 +139,37 @@ fn connections(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
+struct PartingDriver;
+
+impl PortDriver for PartingDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "parting";
+    const SUMMARY: &'static str = "Parts the directions of flows.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    fn open(&self, name: &str, _: &NoSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        let queues = cx.queues.max(1);
+        Ok(Box::new(Parting(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
+    }
+}
+
+struct OneWayDriver;
+
+impl PortDriver for OneWayDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "one-way";
+    const SUMMARY: &'static str = "Brings one direction of flows.";
+    fn open(&self, name: &str, _: &NoSettings, _: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(OneWay(name.into(), Arc::default())))
+    }
+}
+
 fn application() -> Application {
     let mut registry = crate::standard();
     registry.add("connections", "Counts the packets of connections.", |_: &NoSettings, worker| {
         compose(worker, |input| connections(input, worker))
     });
     let mut drivers = Drivers::standard();
-    drivers.add("parting", "Parts the directions of flows.", |name, _: NoSettings, cx: &OpenContext| {
-        let queues = cx.queues.max(1);
-        Ok(Box::new(Parting(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
-    });
-    drivers.divide("parting", QueueDivision::Asymmetric);
-    drivers.add("one-way", "Brings one direction of flows.", |name, _: NoSettings, _: &OpenContext| {
-        Ok(Box::new(OneWay(name.into(), Arc::default())))
-    });
+    drivers.add(PartingDriver).add(OneWayDriver);
     Application { registry, drivers }
 }
 

@@ -1,7 +1,5 @@
 //! A plan's demands on the machine that it runs on: workers, cores, interfaces.
 
-use netbricks_ports::Drivers;
-
 use super::plan::{Plan, refusal};
 use super::runtime::MOST_WORKERS;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level};
@@ -57,16 +55,12 @@ impl Plan<'_> {
         forbidden.collect()
     }
 
-    /// Reports the interfaces and cores that this machine lacks, as far as that can be seen without
-    /// permissions.
-    ///
-    /// They are warnings: the file may be right for another machine.
-    pub(crate) fn look_around(&self, drivers: &Drivers, allowed: &[usize], diagnostics: &mut Diagnostics) {
-        let largest = frames::largest_packet(self.large_frames(drivers));
+    /// Reports what ports and cores lack of this machine, as far as anybody may see. It is no fault of a file that is for another
+    /// one.
+    pub(crate) fn look_around(&self, allowed: &[usize], diagnostics: &mut Diagnostics) {
+        let largest = frames::largest_packet(self.large_frames());
         let lacking = self.ports.iter().flat_map(|port| {
-            let lacks = drivers
-                .get(&port.driver)
-                .map(|driver| driver.lacks(&port.name, port.settings.clone(), largest));
+            let lacks = port.configured.as_ref().map(|configured| configured.lacks(largest));
             lacks.into_iter().flatten().map(|error| refusal(&error, &port.settings))
         });
         for found in lacking.chain(self.forbidden_cores(allowed)) {

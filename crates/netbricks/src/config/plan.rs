@@ -9,7 +9,7 @@ use std::path::Path;
 
 use netbricks_core::{Blueprint, ConfigWarning, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
-use netbricks_ports::{COMMON_KEYS, Directions, Driver, Drivers, OpenError, PortError};
+use netbricks_ports::{COMMON_KEYS, ConfiguredPort, Directions, Driver, Drivers, PortError};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -50,7 +50,9 @@ pub struct PlannedPort<'t> {
     pub workers: Vec<Spanned<usize>>,
     /// All other settings of its table.
     pub settings: Spanned<DeTable<'t>>,
-    /// Whether the port can send with these settings, as far as its driver knows before opening it.
+    /// What its driver made of them; `None` where they are wrong.
+    pub configured: Option<ConfiguredPort>,
+    /// Whether it can send, set up like this, as far as its driver knows without opening it.
     pub can_transmit: bool,
     /// Where a chain receives from it.
     pub receives: Option<Range<usize>>,
@@ -158,13 +160,14 @@ pub fn resolve<'t>(
     // Where there is another error, a port's settings may not mean what they say.
     let whole = !diagnostics.has_errors();
     let planned = ports.iter().filter(|port| port.is_used());
-    let largest = frames::largest_packet(large_frames(&runtime, planned, drivers));
+    let largest = frames::largest_packet(large_frames(&runtime, planned));
     for port in ports.iter_mut().filter(|port| whole && port.is_used()) {
-        let Some(driver) = drivers.get(&port.driver) else { continue };
-        let Directions { receives, transmits } = driver.directions(port.settings.clone());
+        let Some(configured) = &port.configured else { continue };
+        let Directions { receives, transmits } = configured.directions();
         port.can_transmit = transmits;
+        let fits = configured.fits(largest);
         port.one_way(receives, transmits).into_iter().for_each(|error| diagnostics.push(error));
-        if let Err(OpenError::Port(error)) = driver.fits(&port.name, port.settings.clone(), largest) {
+        if let Err(error) = fits {
             diagnostics.push(refusal(&error, &port.settings));
         }
     }
@@ -209,23 +212,20 @@ pub(crate) fn resolve_ports<'t>(
 fn large_frames<'p, 't: 'p>(
     runtime: &RuntimeSettings,
     mut ports: impl Iterator<Item = &'p PlannedPort<'t>>,
-    drivers: &Drivers,
 ) -> usize {
-    let brings = |port: &PlannedPort<'_>| port.brings_large_packets(drivers);
+    let brings = |port: &PlannedPort<'_>| port.brings_large_packets();
     runtime.large_frames.unwrap_or_else(|| if ports.any(brings) { frames::RESERVED } else { 0 })
 }
 
 impl Plan<'_> {
-    /// The number of large frames in the pool.
-    ///
-    /// The file's number, or else the reserve if a port may bring packets that need them.
-    pub(crate) fn large_frames(&self, drivers: &Drivers) -> usize {
-        large_frames(&self.runtime, self.ports.iter(), drivers)
+    /// Large frames of the pool: as the file says, or as many as are reserved where a port may bring packets for them.
+    pub(crate) fn large_frames(&self) -> usize {
+        large_frames(&self.runtime, self.ports.iter())
     }
 
-    /// The ports for which large frames are reserved although the file does not ask for any.
-    pub(crate) fn large_ports(&self, drivers: &Drivers) -> Vec<&str> {
-        let ports = self.ports.iter().filter(|port| port.brings_large_packets(drivers));
+    /// The ports for which large frames are reserved that the file does not ask for.
+    pub(crate) fn large_ports(&self) -> Vec<&str> {
+        let ports = self.ports.iter().filter(|port| port.brings_large_packets());
         if self.runtime.large_frames.is_some() {
             Vec::new()
         } else {
@@ -243,6 +243,7 @@ fn plan_port<'t>(
 ) -> PlannedPort<'t> {
     let name = entry.name.get_ref();
     let kind = entry.kind.as_ref();
+    let mut configured = None;
     if let Some(kind) = kind {
         match drivers.get(kind.get_ref()) {
             None => diagnostics.push(
@@ -253,27 +254,16 @@ fn plan_port<'t>(
                 ),
             ),
             Some(driver) => {
-                let keys = port_keys(driver);
-                let mut settings = entry.settings.clone();
-                loop {
-                    let refused = RefCell::new(None);
-                    configure(&format!("port `{name}`"), &settings, diagnostics, &keys, |table| match driver
-                        .check(name, table, directory)
-                    {
-                        Ok(()) => Ok(()),
-                        Err(OpenError::Settings(error)) => Err(error),
-                        Err(OpenError::Port(error)) => {
-                            *refused.borrow_mut() = Some(error);
-                            Ok(())
-                        }
-                    });
-                    let Some(error) = refused.into_inner() else { break };
+                let (what, keys) = (format!("port `{name}`"), port_keys(driver));
+                // Told also where other keys are wrong.
+                let refused = RefCell::new(Vec::new());
+                configured = configure(&what, &entry.settings, diagnostics, &keys, |table| {
+                    let port = driver.read(name, table)?;
+                    *refused.borrow_mut() = port.check(directory);
+                    Ok(port)
+                });
+                for error in refused.into_inner() {
                     diagnostics.push(refusal(&error, &entry.settings));
-                    // A driver that cannot steer reports that before it checks anything else.
-                    let steers = matches!(error, PortError::Steer { .. });
-                    if !steers || settings.get_mut().remove("steer").is_none() {
-                        break;
-                    }
                 }
             }
         }
@@ -285,6 +275,7 @@ fn plan_port<'t>(
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
         settings: entry.settings.clone(),
+        configured,
         can_transmit: true,
         receives: None,
         transmits: None,
@@ -293,11 +284,9 @@ fn plan_port<'t>(
 
 impl PlannedPort<'_> {
     /// Whether it may bring packets that only a large frame takes.
-    fn brings_large_packets(&self, drivers: &Drivers) -> bool {
+    fn brings_large_packets(&self) -> bool {
         let small = frames::small_packet();
-        drivers
-            .get(&self.driver)
-            .is_some_and(|driver| driver.brings_large_packets(self.settings.clone(), small))
+        self.configured.as_ref().is_some_and(|port| port.brings_large_packets(small))
     }
 
     /// Whether a chain names it.

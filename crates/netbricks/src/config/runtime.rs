@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Key, Keys, Settings};
 use serde::de::{Error, SeqAccess, Visitor};
 use toml::Spanned;
 
@@ -22,44 +22,31 @@ pub enum Idle {
     Quiet,
 }
 
-/// The settings in `[runtime]`.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RuntimeSettings {
-    /// Threads that move packets; the default depends on ports and cores.
-    pub workers: Option<usize>,
-    /// The cores that workers run on, worker by worker.
-    pub cores: Option<Spanned<Cores>>,
-    /// How an idle worker waits.
-    pub idle: Idle,
-    /// Packet buffers in the pool, and as many short ones where no device fills them.
-    pub frames: usize,
-    /// Buffers for packets that do not fit a frame.
-    ///
-    /// By default 512 where a port may bring such packets, else none.
-    pub large_frames: Option<usize>,
-    /// Packets that a worker asks a source for at a time.
-    pub burst: usize,
-    /// The seed of all randomness.
-    ///
-    /// By default it is 0 where the clock of the run is driven by arrivals, and else a random number.
-    pub seed: Option<u64>,
-    /// Whether a shuffle is put behind ports whose queues part the two directions of a flow.
-    pub shuffles: bool,
-}
-
-impl Default for RuntimeSettings {
-    fn default() -> Self {
-        Self {
-            workers: None,
-            cores: None,
-            idle: Idle::default(),
-            frames: 16_384,
-            large_frames: None,
-            burst: 32,
-            seed: None,
-            shuffles: true,
-        }
+netbricks_core::settings! {
+    /// What `[runtime]` may say.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct RuntimeSettings {
+        /// Threads that move packets, each on its own core.
+        pub workers: Option<usize> = unset "by ports and cores", "whole number, 1 to 64";
+        /// On which cores they run, worker by worker.
+        pub cores: Option<Spanned<Cores>> = unset "from the second allowed core up, the first one last",
+            "list of core numbers, or text such as \"1-4,6\"";
+        /// How an idle worker waits: never sleeps, polls then sleeps, sleeps at once.
+        pub idle: Idle = "balanced", "\"latency\", \"balanced\" or \"quiet\"";
+        /// Packet buffers, shared by all workers and ports; as many of 512 bytes beside them for packets of up to 192,
+        /// unless a port is `af_xdp`.
+        pub frames: usize = 16_384, "whole number of 2 KiB packet buffers, 64 to 16777216";
+        /// Buffers of 68 KiB for jumbo frames and for segments that the kernel has not cut.
+        pub large_frames: Option<usize> = unset "512 where a port may bring packets for them (`af_packet`, `tap`), else 0",
+            "whole number of large packet buffers, 0 to 65536";
+        /// Packets that a source is asked for at a time; no more than the shortest queue of a `group-by` holds.
+        pub burst: usize = 32, "whole number of packets, 1 to 256";
+        /// Where everything random starts, the keys of hash tables too: one worker over captures and generators repeats
+        /// exactly with the same one. On live ports leave it out, or who knows it can choose flows that collide.
+        pub seed: Option<u64> = unset "0 where captures and generators say what time it is, else drawn anew for every run",
+            "whole number";
+        /// Puts a shuffle before state by flow where a port's queues may part the directions of a flow.
+        pub shuffles: bool = true, "true or false";
     }
 }
 
@@ -153,65 +140,11 @@ impl RuntimeSettings {
 
     /// Its keys.
     pub fn keys() -> &'static [Key] {
-        <Self as Settings>::KEYS
+        Self::KEYS
     }
 }
 
 impl Settings for RuntimeSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "workers",
-            kind: "whole number, 1 to 64",
-            default: Some("by ports and cores"),
-            summary: "Threads that move packets, each on its own core.",
-        },
-        Key {
-            name: "cores",
-            kind: "list of core numbers, or text such as \"1-4,6\"",
-            default: Some("from the second allowed core up, the first one last"),
-            summary: "On which cores they run, worker by worker.",
-        },
-        Key {
-            name: "idle",
-            kind: "\"latency\", \"balanced\" or \"quiet\"",
-            default: Some("\"balanced\""),
-            summary: "How an idle worker waits: never sleeps, polls then sleeps, sleeps at once.",
-        },
-        Key {
-            name: "frames",
-            kind: "whole number of 2 KiB packet buffers, 64 to 16777216",
-            default: Some("16_384"),
-            summary: "Packet buffers, shared by all workers and ports; as many of 512 bytes beside them for packets of up to 192, unless a port is `af_xdp`.",
-        },
-        Key {
-            name: "large_frames",
-            kind: "whole number of large packet buffers, 0 to 65536",
-            default: Some("512 where a port may bring packets for them (`af_packet`, `tap`), else 0"),
-            summary: "Buffers of 68 KiB for jumbo frames and for segments that the kernel has not cut.",
-        },
-        Key {
-            name: "burst",
-            kind: "whole number of packets, 1 to 256",
-            default: Some("32"),
-            summary: "Packets that a source is asked for at a time; no more than the shortest queue of a `group-by` holds.",
-        },
-        Key {
-            name: "seed",
-            kind: "whole number",
-            default: Some(
-                "0 where captures and generators say what time it is, else drawn anew for every run",
-            ),
-            summary: "Where everything random starts, the keys of hash tables too: one worker over captures and generators repeats \
-                      exactly with the same one. On live ports leave it out, or who knows it can choose flows that collide.",
-        },
-        Key {
-            name: "shuffles",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Puts a shuffle before state by flow where a port's queues may part the directions of a flow.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let within = |key, value: usize, range: std::ops::RangeInclusive<usize>| {
             if range.contains(&value) {

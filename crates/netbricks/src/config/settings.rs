@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use netbricks_core::{Key, SettingsError};
+use netbricks_core::{Key, KeyFault, SettingsError};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -65,7 +65,7 @@ impl<'t> Trial<'t> {
         let header = self.table.span();
         let culprit = culprit(error, &self.table);
         let Some(culprit) = culprit else {
-            if let Some(key) = missing(&error.message) {
+            if let Some(KeyFault::Missing { key }) = error.key {
                 let found = self.wrong.insert(key.to_owned()).then(|| lacking(what, key, header, keys));
                 return (found, self.put_stand_in(key));
             }
@@ -83,12 +83,11 @@ impl<'t> Trial<'t> {
         }
         let told = !self.follows(error, &culprit);
         let found = told.then(|| explain(what, error, Some(&culprit), header, keys));
-        // Else the key with the right name would be reported as missing, and other keys might be refused
-        // because of that.
-        self.wrong.extend(error.renamed.map(ToOwned::to_owned));
-        if culprit.path.len() == 1 && error.message.starts_with("unknown field") {
-            let meant = netbricks_core::nearest(&key, keys.iter().map(|known| known.name));
-            self.wrong.extend(meant.map(ToOwned::to_owned));
+        // Without it the key with the right name would be said to be missing, and others may not do.
+        if let Some(KeyFault::Renamed { new: meant } | KeyFault::Unknown { suggestion: Some(meant) }) =
+            error.key
+        {
+            self.wrong.insert(meant.to_owned());
         }
         self.take_out(&culprit);
         self.wrong.insert(key);
@@ -294,26 +293,31 @@ fn explain(
         return Diagnostic::error(format!("{what}: {message}")).at(header, "");
     };
     let (key, span) = (path.first().map_or("", String::as_str), span.clone());
-    if let Some(new) = error.renamed {
-        return Diagnostic::error(format!("key `{key}` of {what} is called `{new}` now"))
-            .at(span, format!("write `{new}`"));
+    match error.key {
+        Some(KeyFault::Renamed { new }) => {
+            return Diagnostic::error(format!("key `{key}` of {what} is called `{new}` now"))
+                .at(span, format!("write `{new}`"));
+        }
+        Some(KeyFault::Unknown { .. }) => {
+            let known = keys.iter().map(|known| known.name);
+            return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(span, key, known);
+        }
+        Some(KeyFault::Missing { .. }) | None => {}
     }
     let kind = keys.iter().find(|known| known.name == key).map(|known| format!("expected: {}", known.kind));
     if let Some(lacks) = missing(message) {
         return Diagnostic::error(format!("`{}` of {what} lacks the key `{lacks}`", path.join(".")))
             .at(span, format!("add `{lacks} = …`"));
     }
-    if message.starts_with("unknown field") {
-        // In a table inside the key's value, serde's message lists the known names.
-        if let Some((found, outer)) = path.split_last().filter(|(_, outer)| !outer.is_empty()) {
-            let names = message.split('`').skip(1).step_by(2).skip(1);
-            return Diagnostic::error(format!("unknown key `{found}` in `{}` of {what}", outer.join(".")))
-                .meant(span, found, names.collect::<Vec<_>>());
-        }
-        return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(
+    // In a table inside the key's value serde lists what there is.
+    if message.starts_with("unknown field")
+        && let Some((found, outer)) = path.split_last().filter(|(_, outer)| !outer.is_empty())
+    {
+        let names = message.split('`').skip(1).step_by(2).skip(1);
+        return Diagnostic::error(format!("unknown key `{found}` in `{}` of {what}", outer.join("."))).meant(
             span,
-            key,
-            keys.iter().map(|known| known.name),
+            found,
+            names.collect::<Vec<_>>(),
         );
     }
     if let Some(rest) = message.strip_prefix("unknown variant `")
@@ -360,12 +364,8 @@ fn explain(
         return Diagnostic::error(format!("`{key}` of {what}: expected {expected}, found `{text}`"))
             .at(span, "");
     }
-    let diagnostic = Diagnostic::error(format!("`{key}` of {what}: {message}"));
-    match &error.suggestion {
-        Some(name) => diagnostic.at(span, format!("did you mean `{name}`?")),
-        // The message itself says which value was expected.
-        None => diagnostic.at(span, ""),
-    }
+    // The message says what was expected.
+    Diagnostic::error(format!("`{key}` of {what}: {message}")).at(span, "")
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl NetBricksContext {
         }
         let workers = plan.runtime.workers.unwrap_or(1).max(plan.placed_workers());
         let pool = pool_for(&plan, &drivers, workers)?;
-        let ports = OpenPorts::open(&plan, &drivers, &pool, workers, directory, &mut diagnostics);
+        let ports = OpenPorts::open(&plan, &pool, workers, directory, &mut diagnostics);
         let Some(ports) = ports else { return Err(refused(&diagnostics)) };
         let draft = Rc::<RefCell<Draft>>::default();
         let mut queues: Vec<Queue> = Vec::new();
@@ -348,6 +348,7 @@ impl Plan<'_> {
                 driver_place: port.driver_place,
                 workers: port.workers,
                 settings: Spanned::new(0..0, DeTable::new()),
+                configured: None,
                 can_transmit: port.can_transmit,
                 receives: port.receives,
                 transmits: port.transmits,

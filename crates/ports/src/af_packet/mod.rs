@@ -17,17 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netbricks_core::units::{Bytes, Duration};
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
-use crate::interface::{Interface, LinkHeader, refused};
-use crate::open::{Drivers, OpenContext};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::interface::{Interface, LinkHeader, refused, unusable};
+use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::Wanted;
 use crate::steer::{Rules, Unsteerable, program};
 use crate::sys::packet::{BlockRing, PacketSocket, Spread};
-use crate::taken::Taken;
 
 const DRIVER: &str = "af_packet";
 const CAPABILITY: &str = "CAP_NET_RAW";
@@ -39,27 +39,43 @@ const PAGE: u64 = 4096;
 /// The most bytes of packets that are leaving a transmit queue.
 const SEND_BUFFER: i32 = 16 << 20;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
-        open,
-    );
-    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings, largest| {
+/// The driver `af_packet`.
+pub(crate) struct AfPacketDriver;
+
+impl PortDriver for AfPacketDriver {
+    type Settings = AfPacketSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.";
+    const DIVISION: QueueDivision = QueueDivision::Symmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &AfPacketSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        let own = settings.clone();
+        device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
+    }
+
+    fn lacks(&self, port: &str, settings: &AfPacketSettings, largest: usize) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
             let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
-            let error = |problem| PortError::Setting {
-                port: port.into(),
-                key: "device",
-                problem: format!("names {}, which {problem}", settings.device),
-            };
+            let error = |problem: String| unusable(port, &settings.device, &problem);
             let header = interface.link_header(port).err();
             found.into_iter().flatten().map(error).chain(header).collect()
         })
-    });
-    // The kernel hands over segments that it has merged, and segments that a sender on the same host left
-    // uncut.
-    drivers.expect_large_packets(DRIVER, |_: &AfPacketSettings, _| true);
+    }
+
+    /// The kernel hands over what it has merged, and what a sender on the same host left to be cut.
+    fn brings_large_packets(&self, _: &AfPacketSettings, _: usize) -> bool {
+        true
+    }
+
+    fn receive_queues(&self, settings: &AfPacketSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
 /// The problem of an interface that may bring packets larger than `largest` bytes, the largest packet buffer.
@@ -89,87 +105,30 @@ fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<St
     })
 }
 
-/// The settings of an `af_packet` port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AfPacketSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default = "ring")]
-    ring: Bytes,
-    #[serde(default = "block")]
-    block: Bytes,
-    #[serde(default = "block_timeout")]
-    block_timeout: Duration,
-    #[serde(default = "on")]
-    offload: bool,
-    #[serde(default = "on")]
-    promiscuous: bool,
-    #[serde(default = "on")]
-    bypass_qdisc: bool,
-}
-
-fn ring() -> Bytes {
-    Bytes::new(16 << 20)
-}
-fn block() -> Bytes {
-    Bytes::new(256 << 10)
-}
-fn block_timeout() -> Duration {
-    Duration::from_nanoseconds(1_000_000)
-}
-fn on() -> bool {
-    true
+netbricks_core::settings! {
+    /// What an operator may write for such a port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct AfPacketSettings {
+        /// The network interface.
+        device: String = required, "text";
+        /// Sockets among which arriving flows are spread, both directions of a flow to the same one.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Memory of a queue's receive ring: what arrives while its worker is busy waits here.
+        ring: Bytes = "16 MiB", "bytes";
+        /// Memory that the kernel fills with packets before it hands them over.
+        block: Bytes = "256 KiB", "bytes, a multiple of 4 KiB from 128 KiB on";
+        /// When the kernel hands over a block that is not full: the latency at low load.
+        block_timeout: Duration = "1 ms", "time, whole milliseconds";
+        /// Leave partial checksums and segmentation to the interface when sending.
+        offload: bool = true, "true or false";
+        /// Take packets to any MAC address, for as long as the port is open.
+        promiscuous: bool = true, "true or false";
+        /// Hand packets to the device's driver past the host's queueing discipline (tc).
+        bypass_qdisc: bool = true, "true or false";
+    }
 }
 
 impl Settings for AfPacketSettings {
-    const KEYS: &'static [Key] = &[
-        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Sockets among which arriving flows are spread, both directions of a flow to the same one.",
-        },
-        Key {
-            name: "ring",
-            kind: "bytes",
-            default: Some("\"16 MiB\""),
-            summary: "Memory of a queue's receive ring: what arrives while its worker is busy waits here.",
-        },
-        Key {
-            name: "block",
-            kind: "bytes, a multiple of 4 KiB from 128 KiB on",
-            default: Some("\"256 KiB\""),
-            summary: "Memory that the kernel fills with packets before it hands them over.",
-        },
-        Key {
-            name: "block_timeout",
-            kind: "time, whole milliseconds",
-            default: Some("\"1 ms\""),
-            summary: "When the kernel hands over a block that is not full: the latency at low load.",
-        },
-        Key {
-            name: "offload",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Leave partial checksums and segmentation to the interface when sending.",
-        },
-        Key {
-            name: "promiscuous",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Take packets to any MAC address, for as long as the port is open.",
-        },
-        Key {
-            name: "bypass_qdisc",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Hand packets to the device's driver past the host's queueing discipline (tc).",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem| Err(InvalidSetting { key, problem });
         let (block, ring) = (self.block.bytes(), self.ring.bytes());
@@ -185,9 +144,7 @@ impl Settings for AfPacketSettings {
                 format!("must be from two blocks ({}) to 4 GiB, found {ring} bytes", 2 * block),
             );
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         let timeout = self.block_timeout.nanoseconds();
         if timeout < 1_000_000 || !timeout.is_multiple_of(1_000_000) || timeout > 60_000_000_000 {
             return refuse(
@@ -199,56 +156,32 @@ impl Settings for AfPacketSettings {
     }
 }
 
-/// An open interface.
+/// The sockets of an open interface.
 struct AfPacket {
-    name: String,
     settings: AfPacketSettings,
-    interface: Interface,
     header: LinkHeader,
-    mtu: usize,
     receiving: Receiving,
     senders: Vec<Option<Sender>>,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
-    rules: Rules,
-    /// Keeps the interface in promiscuous mode.
+    /// Holds the promiscuous mode.
     _membership: Option<PacketSocket>,
-    warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), &device, Wanted::Up, reopen)
-}
-
-/// Opens the interface, for queues that continue with the `known` counters if there are any.
 fn open_device(
-    name: &str,
+    opening: &Opening<'_>,
     settings: &AfPacketSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<AfPacket, PortError> {
-    let device = settings.device.as_str();
+) -> Result<DevicePort<AfPacket>, PortError> {
+    let Opening { port: name, device, cx, .. } = *opening;
     let interface = Interface::find(name, device)?;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
     let header = interface.link_header(name)?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
-    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
-    let membership = if settings.promiscuous {
-        let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
-        socket.be_promiscuous(interface.index()).map_err(refused(format!("making {device} promiscuous")))?;
-        Some(socket)
-    } else {
-        None
-    };
-    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
+    let membership =
+        settings.promiscuous.then(|| promiscuous(&interface, |action, error| refused(action.into())(error)));
+    let membership = membership.transpose()?;
+    let counters = opening.counters(opening.queues(settings.queues, usize::MAX));
     let receiving = Receiving::on(&interface, header, settings, &counters, &Rules::default())
         .map_err(|(action, error)| refused(action)(error))?;
-    let mut senders = Vec::with_capacity(queues);
+    let mut senders = Vec::with_capacity(counters.len());
     for counters in &counters {
         let sender = || {
             let socket = PacketSocket::open()?;
@@ -267,20 +200,9 @@ fn open_device(
     let mut warnings: Vec<String> = interface.host_stack().answers_too().into_iter().collect();
     let small = [small_buffers(&interface, cx.pool.largest_packet()), small_blocks(&interface, settings)];
     warnings.extend(small.into_iter().flatten().map(|problem| format!("{device} {problem}")));
-    Ok(AfPacket {
-        name: name.into(),
-        settings: settings.clone(),
-        interface,
-        header,
-        mtu,
-        receiving,
-        senders,
-        taken: Taken::new(queues, queues),
-        counters,
-        rules: Rules::default(),
-        _membership: membership,
-        warnings,
-    })
+    let sockets =
+        AfPacket { settings: settings.clone(), header, receiving, senders, _membership: membership };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
 }
 
 /// The receiving side of all queues.
@@ -345,75 +267,38 @@ impl Receiving {
     }
 }
 
-impl AfPacket {
-    /// Adds the packets that the kernel dropped since the last call to `missed`.
-    ///
-    /// Only the control side calls this: the counter has one writer, and receiving makes no system call for
-    /// it.
-    fn count_missed(&self) {
-        for (socket, counters) in self.receiving.sockets.iter().zip(&self.counters) {
-            if let Ok(statistics) = socket.statistics() {
-                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
-            }
-        }
-    }
-}
+impl Device for AfPacket {
+    const DRIVER: &'static str = DRIVER;
 
-impl Port for AfPacket {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, on: &InUse) -> Capabilities {
         Capabilities {
-            receive_queues: self.counters.len(),
+            receive_queues: on.counters.len(),
             transmit_queues: self.senders.len(),
-            // The kernel's fanout hash puts the smaller address and port first, and our program's hash treats
-            // both the same.
-            symmetric_rss: self.rules.is_symmetric(),
+            // The kernel's fanout hash puts the smaller address and port first, and our program's takes both alike.
+            symmetric_rss: on.rules.is_symmetric(),
             checksum_offload: self.settings.offload,
             segmentation_offload: self.settings.offload,
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.count_missed();
-        self.interface.link()
-    }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.count_missed();
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
-        rules.check_queues(self.counters.len())?;
-        if self.taken.is_any() {
-            return Err(Unsteerable::Taken);
+    fn count_missed(&self, on: &InUse) {
+        for (socket, counters) in self.receiving.sockets.iter().zip(&on.counters) {
+            if let Ok(statistics) = socket.statistics() {
+                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
+            }
         }
-        // The first socket of a group decides how it divides packets. So new sockets replace those that
-        // exist.
-        self.receiving = Receiving::on(&self.interface, self.header, &self.settings, &self.counters, rules)
+    }
+    fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
+        // A group is divided by what its first socket said: others take the place of those that are there.
+        self.receiving = Receiving::on(&on.interface, self.header, &self.settings, &on.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
-        self.rules = rules.clone();
         Ok(())
     }
-    fn rules(&self) -> Rules {
-        self.rules.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receiving.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
+    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let sender = self.senders[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }

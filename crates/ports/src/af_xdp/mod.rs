@@ -17,19 +17,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::units::Duration;
-use netbricks_core::{InvalidSetting, Key, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
-use crate::interface::{Interface, refused};
-use crate::open::{Drivers, OpenContext};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::interface::{HEADER, Interface, refused, unusable};
+use crate::port::{Capabilities, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::privileges::{Capability, Needs};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::returning::Wanted;
+use crate::steer::Fixed;
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
 use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
-use crate::taken::Taken;
 
 const DRIVER: &str = "af_xdp";
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
@@ -41,14 +42,29 @@ const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, 
 /// The fewest frames for arrivals with which a port opens.
 const FEWEST: usize = 64;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.",
-        open,
-    );
-    drivers.want_aligned_frames(DRIVER);
-    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings, _| {
+/// The driver `af_xdp`.
+pub(crate) struct AfXdpDriver;
+
+impl PortDriver for AfXdpDriver {
+    type Settings = AfXdpSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.";
+    const ALIGNED_FRAMES: bool = true;
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    const FIXED: Option<Fixed> = Some(Fixed::NetworkCard);
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &AfXdpSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        let own = settings.clone();
+        device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
+    }
+
+    fn lacks(&self, port: &str, settings: &AfXdpSettings, _: usize) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
             let has = interface.receive_queues();
             let queues = settings.queues.filter(|wanted| *wanted > has).map(|wanted| PortError::Setting {
@@ -59,21 +75,23 @@ pub(crate) fn register(drivers: &mut Drivers) {
                     settings.device
                 ),
             });
-            let unfinished = unfinished_checksums(interface).map(|problem| PortError::Setting {
-                port: port.into(),
-                key: "device",
-                problem: format!("names {}, which {problem}", settings.device),
-            });
+            let unfinished = unfinished_checksums(interface);
+            let unfinished = unfinished.map(|problem| unusable(port, &settings.device, &problem));
             queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
-    });
-    // Jumbo frames arrive in several frames of the pool and are joined in one.
-    drivers.expect_large_packets(DRIVER, |settings: &AfXdpSettings, small| {
+    }
+
+    /// Jumbo frames come in several frames of the pool and are put together in one.
+    fn brings_large_packets(&self, settings: &AfXdpSettings, small: usize) -> bool {
         let mtu = Interface::find("", &settings.device).and_then(|interface| {
             interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
         });
-        mtu.is_ok_and(|mtu| mtu + 22 > small)
-    });
+        mtu.is_ok_and(|mtu| mtu + HEADER > small)
+    }
+
+    fn receive_queues(&self, settings: &AfXdpSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
 /// The problem of an interface whose packets may arrive with unfinished checksums, which their sender left to
@@ -89,7 +107,7 @@ fn unfinished_checksums(interface: &Interface) -> Option<String> {
 /// Copying or zero copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Mode {
+pub(crate) enum Mode {
     #[default]
     Auto,
     ZeroCopy,
@@ -99,104 +117,47 @@ enum Mode {
 /// The place where the program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Attach {
+pub(crate) enum Attach {
     #[default]
     Auto,
     Native,
     Generic,
 }
 
-/// The settings of an `af_xdp` port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AfXdpSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default)]
-    mode: Mode,
-    #[serde(default)]
-    attach: Attach,
-    #[serde(default = "ring")]
-    ring: u32,
-    #[serde(default)]
-    kernel: Vec<String>,
-    #[serde(default)]
-    only: Vec<String>,
-    #[serde(default)]
-    busy_poll: Option<Duration>,
-    #[serde(default = "on")]
-    promiscuous: bool,
-}
-
-fn ring() -> u32 {
-    2048
-}
-fn on() -> bool {
-    true
+netbricks_core::settings! {
+    /// What an operator may write for such a port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct AfXdpSettings {
+        /// The network interface.
+        device: String = required, "text";
+        /// Queues for workers; the device's queues, each with its own socket, are shared out among them.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver
+        /// offers it.
+        mode: Mode = "auto", "\"auto\", \"zero-copy\" or \"copy\"";
+        /// Whether the steering program runs in the driver or behind it; auto takes the driver where it can.
+        attach: Attach = "auto", "\"auto\", \"native\" or \"generic\"";
+        /// Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.
+        ring: u32 = 2048, "whole number, a power of two from 64 to 32768";
+        /// What is left to the host's stack; the most specific name decides.
+        kernel: Vec<String> = [],
+            "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"";
+        /// Take only this, and leave the rest to the host's stack; empty takes everything.
+        only: Vec<String> = [], "list of traffic, as `kernel`";
+        /// Have the driver polled by the receiving worker instead of by interrupts, for so long a call.
+        busy_poll: Option<Duration> = unset, "time, up to 1 ms";
+        /// Take packets to any MAC address, for as long as the port is open.
+        promiscuous: bool = true, "true or false";
+    }
 }
 
 impl Settings for AfXdpSettings {
-    const KEYS: &'static [Key] = &[
-        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Queues for workers; the device's queues, each with its own socket, are shared out among them.",
-        },
-        Key {
-            name: "mode",
-            kind: "\"auto\", \"zero-copy\" or \"copy\"",
-            default: Some("\"auto\""),
-            summary: "Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver offers it.",
-        },
-        Key {
-            name: "attach",
-            kind: "\"auto\", \"native\" or \"generic\"",
-            default: Some("\"auto\""),
-            summary: "Whether the steering program runs in the driver or behind it; auto takes the driver where it can.",
-        },
-        Key {
-            name: "ring",
-            kind: "whole number, a power of two from 64 to 32768",
-            default: Some("2048"),
-            summary: "Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.",
-        },
-        Key {
-            name: "kernel",
-            kind: "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"",
-            default: Some("[]"),
-            summary: "What is left to the host's stack; the most specific name decides.",
-        },
-        Key {
-            name: "only",
-            kind: "list of traffic, as `kernel`",
-            default: Some("[]"),
-            summary: "Take only this, and leave the rest to the host's stack; empty takes everything.",
-        },
-        Key {
-            name: "busy_poll",
-            kind: "time, up to 1 ms",
-            default: Some("none"),
-            summary: "Have the driver polled by the receiving worker instead of by interrupts, for so long a call.",
-        },
-        Key {
-            name: "promiscuous",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Take packets to any MAC address, for as long as the port is open.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if !self.ring.is_power_of_two() || !(64..=32_768).contains(&self.ring) {
             return refuse("ring", format!("must be a power of two from 64 to 32768, found {}", self.ring));
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
             return refuse("mode", BEHIND_DRIVER.into());
         }
@@ -363,39 +324,18 @@ struct Watched {
     missed: AtomicU64,
 }
 
-/// An open interface.
+/// The sockets of an open interface.
 struct AfXdp {
-    name: String,
-    // Dropped before the sockets: later arrivals are the host's.
+    // Before the sockets: what arrives from now on is the host's.
     _attached: Attached,
     receivers: Vec<Option<Receiver>>,
     senders: Vec<Option<Sender>>,
     sockets: Vec<Watched>,
-    interface: Interface,
-    mtu: usize,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
     _membership: Option<PacketSocket>,
-    warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), &device, Wanted::Up, reopen)
-}
-
-/// Opens the interface, for queues that continue with the `known` counters if there are any.
-fn open_device(
-    name: &str,
-    settings: &AfXdpSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<AfXdp, PortError> {
-    let device = settings.device.as_str();
+fn open_device(opening: &Opening<'_>, settings: &AfXdpSettings) -> Result<DevicePort<AfXdp>, PortError> {
+    let Opening { port: name, device, cx, .. } = *opening;
     let interface = Interface::find(name, device)?;
     interface.needs_ethernet(name)?;
     let needs = &Needs { capabilities: CAPABILITIES, locked: cx.pool.region().len as u64 };
@@ -403,7 +343,7 @@ fn open_device(
     let raw = |action: String| move |error| needs.refused(name, &action, error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
-    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, device_queues), <[_]>::len);
+    let queues = opening.queues(settings.queues, device_queues);
     if queues > device_queues {
         return Err(PortError::Setting {
             port: name.into(),
@@ -423,17 +363,14 @@ fn open_device(
             ),
         });
     }
-    let membership = if settings.promiscuous {
-        let socket = PacketSocket::open().map_err(raw("opening an AF_PACKET socket".into()))?;
-        socket.be_promiscuous(interface.index()).map_err(raw(format!("making {device} promiscuous")))?;
-        Some(socket)
-    } else {
-        None
-    };
+    let membership = settings
+        .promiscuous
+        .then(|| promiscuous(&interface, |action, error| needs.refused(name, action, error)));
+    let membership = membership.transpose()?;
     let attached = attach(name, &interface, settings, device_queues as u32, needs)?;
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
-    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
+    let counters = opening.counters(queues);
     let mut arrivals: Vec<Vec<Arrivals>> = (0..queues).map(|_| Vec::new()).collect();
     let mut senders = Vec::with_capacity(queues);
     let mut sockets = Vec::with_capacity(device_queues);
@@ -471,24 +408,13 @@ fn open_device(
         warnings.push(format!("{device}'s driver cannot run XDP programs: the generic mode is slower"));
     }
     let small = cx.pool.small_packet();
-    if !fragments && mtu + 22 > small {
+    if !fragments && mtu + HEADER > small {
         warnings.push(format!(
             "{device} takes no packets in several buffers, and a frame of the pool holds {small} bytes: larger ones are dropped by the kernel; its MTU is {mtu}"
         ));
     }
-    Ok(AfXdp {
-        name: name.into(),
-        _attached: attached,
-        receivers,
-        senders,
-        sockets,
-        interface,
-        mtu,
-        taken: Taken::new(queues, queues),
-        counters,
-        _membership: membership,
-        warnings,
-    })
+    let sockets = AfXdp { _attached: attached, receivers, senders, sockets, _membership: membership };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
 }
 
 /// The mode if the program does not run in the driver: zero copy is not possible.
@@ -532,31 +458,10 @@ fn refused_bind(
     }
 }
 
-impl AfXdp {
-    /// Adds the packets that the kernel dropped since the last call to `missed`.
-    ///
-    /// Only the control side calls this, so that receiving makes no system call for it.
-    fn count_missed(&self) {
-        for watched in &self.sockets {
-            let Ok(statistics) = watched.socket.statistics() else { continue };
-            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
-            let before = watched.missed.swap(total, Ordering::Relaxed);
-            self.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
-        }
-    }
-}
+impl Device for AfXdp {
+    const DRIVER: &'static str = DRIVER;
 
-impl Port for AfXdp {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: &InUse) -> Capabilities {
         Capabilities {
             receive_queues: self.receivers.len(),
             transmit_queues: self.senders.len(),
@@ -565,24 +470,19 @@ impl Port for AfXdp {
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.count_missed();
-        self.interface.link()
+    fn count_missed(&self, on: &InUse) {
+        for watched in &self.sockets {
+            let Ok(statistics) = watched.socket.statistics() else { continue };
+            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+            let before = watched.missed.swap(total, Ordering::Relaxed);
+            on.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
+        }
     }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.count_missed();
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
+    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let sender = self.senders[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }

@@ -19,8 +19,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::arrival::Arrivals;
+use crate::driver::{Directions, OpenContext, PortDriver, QueueDivision};
 use crate::node::count_received;
-use crate::open::{Directions, Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
@@ -33,39 +33,48 @@ pub use flow::{Distribution, IpVersions, Protocols};
 pub use payload::Payload;
 pub use settings::{Clock, FrameSizes, GeneratorSettings, Mix};
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        "generator",
-        "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.",
-        |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
-    );
-    drivers.limit_queues("generator", queues);
-    drivers.limit_directions("generator", |_: &GeneratorSettings| Directions {
-        receives: true,
-        transmits: false,
-    });
-    drivers.limit_packets("generator", fits);
-}
+/// The driver `generator`.
+pub(crate) struct GeneratorDriver;
 
-/// Checks that buffers for packets of `largest` bytes hold the generated packets.
-fn fits(port: &str, settings: &GeneratorSettings, largest: usize) -> Result<(), PortError> {
-    let wanted =
-        settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
-    if wanted <= largest {
-        return Ok(());
+impl PortDriver for GeneratorDriver {
+    type Settings = GeneratorSettings;
+    const NAME: &'static str = "generator";
+    const SUMMARY: &'static str = "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.";
+    const DIVISION: QueueDivision = QueueDivision::Symmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &GeneratorSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Generator::new(name, settings.clone(), cx)?))
     }
-    Err(PortError::Setting {
-        port: port.into(),
-        key: "frame_sizes",
-        problem: format!(
-            "asks for frames of {wanted} bytes, but packet buffers hold {largest}: give the pool large ones (`large_frames` in `[runtime]`)"
-        ),
-    })
-}
 
-/// The number of queues when `wanted` are requested: each has at least one flow.
-fn queues(settings: &GeneratorSettings, wanted: usize) -> usize {
-    wanted.clamp(1, settings.flows)
+    fn directions(&self, _: &GeneratorSettings) -> Directions {
+        Directions { receives: true, transmits: false }
+    }
+
+    /// Whether buffers for packets of `largest` bytes hold what is to be made.
+    fn fits(&self, port: &str, settings: &GeneratorSettings, largest: usize) -> Result<(), PortError> {
+        let wanted =
+            settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
+        if wanted <= largest {
+            return Ok(());
+        }
+        Err(PortError::Setting {
+            port: port.into(),
+            key: "frame_sizes",
+            problem: format!(
+                "asks for frames of {wanted} bytes, but packet buffers hold {largest}: give the pool large ones (`large_frames` in `[runtime]`)"
+            ),
+        })
+    }
+
+    /// How many queues there are where so many are wanted: each has a flow at least.
+    fn receive_queues(&self, settings: &GeneratorSettings, wanted: usize) -> usize {
+        wanted.clamp(1, settings.flows)
+    }
 }
 
 /// A generator port.
@@ -84,8 +93,8 @@ impl Generator {
     /// # Errors
     /// [`PortError::Setting`] when the pool has no frames for the largest size.
     pub fn new(name: &str, settings: GeneratorSettings, cx: &OpenContext) -> Result<Self, PortError> {
-        fits(name, &settings, cx.pool.largest_packet())?;
-        let queues = queues(&settings, cx.queues);
+        GeneratorDriver.fits(name, &settings, cx.pool.largest_packet())?;
+        let queues = GeneratorDriver.receive_queues(&settings, cx.queues);
         let counters = (0..queues).map(|_| Arc::default()).collect();
         let (rules, taken) = (Rules::default(), Taken::new(queues, 0));
         Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, taken })

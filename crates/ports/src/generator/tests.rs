@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netbricks_buffer::Pool;
-use netbricks_core::DetachedContext;
+use netbricks_core::{DetachedContext, KeyFault};
 use netbricks_packet::FlowKey;
 use proptest::prelude::*;
 
@@ -158,13 +158,14 @@ fn what_cannot_be_made_is_refused_with_the_key() {
         ("payload = 'dns'\nconversation = true", "`payload` dns goes over UDP"),
         ("packets = 0", "`packets` must be"),
         ("rate = '5'", "needs a unit"),
-        ("flovs = 3", "unknown field `flovs`"),
+        ("flovs = 3", "there is no key `flovs`"),
     ] {
         let error = open("generator", settings, &cx).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains(expected), "{settings}: {error}");
         if let OpenError::Settings(error) = error {
             assert!(error.span.is_some());
-            assert_eq!(error.suggestion.as_deref(), (settings == "flovs = 3").then_some("flows"));
+            let unknown = KeyFault::Unknown { suggestion: Some("flows") };
+            assert_eq!(error.key, (settings == "flovs = 3").then_some(unknown));
         }
     }
 }

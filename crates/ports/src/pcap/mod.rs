@@ -24,16 +24,17 @@ use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet};
 use netbricks_core::context::last_arrival;
-use netbricks_core::{Context, DropReason, InvalidSetting, Key, Settings};
+use netbricks_core::{Context, DropReason, InvalidSetting, Settings};
 
 pub(crate) use flush::SharedWriter;
 pub use link::LinkType;
 pub use read::{ReadError, Reader, Record, Step};
 pub use write::{Direction, Format, Precision, Target, Writer, target};
 
+use crate::driver::{Directions, OpenContext, PortDriver};
 use crate::node::count_sent;
-use crate::open::{Directions, Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Failure, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::steer::Fixed;
 use crate::taken::Taken;
 use receive::Replaying;
 
@@ -82,80 +83,31 @@ impl<'de> serde::Deserialize<'de> for Replay {
     }
 }
 
-/// The settings of a capture port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PcapSettings {
-    read: Option<PathBuf>,
-    write: Option<PathBuf>,
-    replay: Replay,
-    #[serde(rename = "loop")]
-    rounds: u64,
-    format: Option<Format>,
-    precision: Precision,
-    snap_length: usize,
-}
-
-impl Default for PcapSettings {
-    fn default() -> Self {
-        Self {
-            read: None,
-            write: None,
-            replay: Replay::default(),
-            rounds: 1,
-            format: None,
-            precision: Precision::default(),
-            snap_length: write::SNAP_LENGTH,
-        }
+netbricks_core::settings! {
+    /// What may be written for a capture port.
+    #[derive(Clone, Debug)]
+    pub struct PcapSettings {
+        /// Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip; link types Ethernet, raw IP, Linux
+        /// cooked (1 and 2), null and loopback.
+        read: Option<PathBuf> = unset, "text, a file";
+        /// Capture to write what is sent to; NAME.partial until the run ends well.
+        ///
+        /// A name that ends in .gz is compressed.
+        write: Option<PathBuf> = unset, "text, a file";
+        /// How fast to replay; "fast" lets capture time drive the clock, the others replay in real time.
+        replay: Replay = "fast", "\"fast\", \"real-time\" or a number, times as fast as captured";
+        /// How often to replay the capture; 0 is without end. Times go on 1 ms after the last packet.
+        rounds as "loop": u64 = 1, "whole number, rounds";
+        /// Format of the capture to write.
+        format: Option<Format> = unset "by the name: .pcap, else pcapng", "\"pcap\" or \"pcapng\"";
+        /// Precision of times in the capture to write.
+        precision: Precision = "ns", "\"ns\" or \"us\"";
+        /// Bytes of each packet that are written at most.
+        snap_length: usize = 262144, "whole number, bytes";
     }
 }
 
 impl Settings for PcapSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "read",
-            kind: "text, a file",
-            default: Some("none"),
-            summary: "Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip; link types Ethernet, raw IP, Linux cooked (1 and 2), null and loopback.",
-        },
-        Key {
-            name: "write",
-            kind: "text, a file",
-            default: Some("none"),
-            summary: "Capture to write what is sent to; NAME.partial until the run ends well. A name that ends in .gz is compressed.",
-        },
-        Key {
-            name: "replay",
-            kind: "\"fast\", \"real-time\" or a number, times as fast as captured",
-            default: Some("\"fast\""),
-            summary: "How fast to replay; \"fast\" lets capture time drive the clock, the others replay in real time.",
-        },
-        Key {
-            name: "loop",
-            kind: "whole number, rounds",
-            default: Some("1"),
-            summary: "How often to replay the capture; 0 is without end. Times go on 1 ms after the last packet.",
-        },
-        Key {
-            name: "format",
-            kind: "\"pcap\" or \"pcapng\"",
-            default: Some("by the name: .pcap, else pcapng"),
-            summary: "Format of the capture to write.",
-        },
-        Key {
-            name: "precision",
-            kind: "\"ns\" or \"us\"",
-            default: Some("\"ns\""),
-            summary: "Precision of times in the capture to write.",
-        },
-        Key {
-            name: "snap_length",
-            kind: "whole number, bytes",
-            default: Some("262144"),
-            summary: "Bytes of each packet that are written at most.",
-        },
-    ];
-
     fn check(&self) -> Result<(), InvalidSetting> {
         if self.read.is_none() && self.write.is_none() {
             return Err(InvalidSetting {
@@ -184,43 +136,53 @@ fn open_file(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Checks whether the files are where the settings say, without opening anything for writing.
-fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
-    let error = |path: &Path, problem: String| PortError::File {
-        port: name.into(),
-        path: path.display().to_string(),
-        problem,
-    };
-    if let Some(read) = &settings.read {
-        let path = directory.join(read);
-        let file = open_file(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
-        Reader::new(file).map_err(|e| error(&path, e.to_string()))?;
-    }
-    if let Some(write) = &settings.write {
-        let path = directory.join(write);
-        target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
-        let parent = path.parent().unwrap_or(Path::new("."));
-        if !parent.as_os_str().is_empty() && !parent.is_dir() {
-            return Err(error(
-                &path,
-                format!("cannot be written: there is no directory {}", parent.display()),
-            ));
-        }
-    }
-    Ok(())
-}
+/// The driver `pcap`.
+pub(crate) struct PcapDriver;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add_checked(
-        "pcap",
-        "Replays a capture file, or writes one.",
-        check,
-        |name, settings: PcapSettings, cx: &OpenContext| Ok(Box::new(Pcap::open(name, settings, cx)?)),
-    );
-    drivers.limit_directions("pcap", |settings: &PcapSettings| Directions {
-        receives: settings.read.is_some(),
-        transmits: settings.write.is_some(),
-    });
+impl PortDriver for PcapDriver {
+    type Settings = PcapSettings;
+    const NAME: &'static str = "pcap";
+    const SUMMARY: &'static str = "Replays a capture file, or writes one.";
+    const FIXED: Option<Fixed> = Some(Fixed::OneQueue);
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &PcapSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Pcap::open(name, settings, cx)?))
+    }
+
+    /// Whether the files are where the settings say, without opening anything for writing.
+    fn check(&self, name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
+        let error = |path: &Path, problem: String| PortError::File {
+            port: name.into(),
+            path: path.display().to_string(),
+            problem,
+        };
+        if let Some(read) = &settings.read {
+            let path = directory.join(read);
+            let file = open_file(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
+            Reader::new(file).map_err(|e| error(&path, e.to_string()))?;
+        }
+        if let Some(write) = &settings.write {
+            let path = directory.join(write);
+            target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
+            let parent = path.parent().unwrap_or(Path::new("."));
+            if !parent.as_os_str().is_empty() && !parent.is_dir() {
+                return Err(error(
+                    &path,
+                    format!("cannot be written: there is no directory {}", parent.display()),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn directions(&self, settings: &PcapSettings) -> Directions {
+        Directions { receives: settings.read.is_some(), transmits: settings.write.is_some() }
+    }
 }
 
 /// A capture port.
@@ -238,9 +200,9 @@ impl Pcap {
     /// Opens a capture port.
     ///
     /// # Errors
-    /// [`PortError::File`] when a file cannot be opened, or the one to be read is not a capture.
-    pub fn open(name: &str, settings: PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
-        check(name, &settings, &cx.directory)?;
+    /// [`PortError::File`] when a file cannot be opened, or the one to be read is no capture.
+    pub fn open(name: &str, settings: &PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
+        PcapDriver.check(name, settings, &cx.directory)?;
         let failure = Failure::default();
         let queues = cx.queues.max(1);
         let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();

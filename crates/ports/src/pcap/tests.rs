@@ -459,3 +459,8 @@ fn real_captures_are_read_to_the_last_packet() {
         }
     }
 }
+
+#[test]
+fn the_declared_snap_length_is_the_longest() {
+    assert_eq!(PcapSettings::default().snap_length, write::SNAP_LENGTH);
+}

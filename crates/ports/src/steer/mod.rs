@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 pub(crate) use extended::extended;
 pub(crate) use program::program;
-pub(crate) use settings::KEY;
 
 pub use facts::{Facts, IpFacts};
 pub use filter::{Contradiction, Filter, NoPrefix, Prefix};

@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use netbricks_core::Key;
 use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
@@ -12,18 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::{Filter, Prefix, Rule, Rules};
 
-/// The key of a port's table.
-pub(crate) const KEY: Key = Key {
-    name: "steer",
-    kind: "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }",
-    default: Some("[]"),
-    summary: "At which receive queue packets arrive: the first rule that matches decides, and what none matches goes \
-              by the driver's hash. A rule has its queue (from 0) and any of ethertype (0x88cc or \"arp\"), vlan (the \
-              first tag's id), ip (\"v4\" or \"v6\"), protocol (\"udp\" or 17), source and destination (an address or \
-              prefix), source_port, destination_port; those left out match all. Fragments have no ports.",
-};
-
-/// A rule as it is written.
+/// What may be written in a rule.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {

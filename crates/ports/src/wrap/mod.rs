@@ -14,17 +14,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netbricks_core::units::{Duration, Probability};
-use netbricks_core::{InvalidSetting, Key, RenamedKey, Settings};
+use netbricks_core::{InvalidSetting, Key, Keys, RenamedKey, Settings};
 
 pub use line::LineSettings;
 
 use crate::checksum::Judge;
-use crate::open::OpenContext;
+use crate::driver::OpenContext;
 use crate::pcap::{Format, Precision, SharedWriter, Writer};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
-use crate::steer::{self, Rules, Unsteerable};
+use crate::steer::{Rules, Unsteerable};
 use line::Line;
 
 /// The packets on which a line works.
@@ -40,136 +40,57 @@ pub enum Impair {
     Both,
 }
 
-/// The settings of every port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Common {
-    loss: Probability,
-    duplicate: Probability,
-    reorder: Probability,
-    reorder_gap: u32,
-    corrupt: Probability,
-    delay: Duration,
-    jitter: Duration,
-    limit: usize,
-    impair_direction: Impair,
-    pub(crate) seed: Option<u64>,
-    capture: Option<PathBuf>,
-    checksum: ChecksumPolicy,
-    mtu: Option<usize>,
-    pub(crate) steer: Rules,
-}
-
-impl Default for Common {
-    fn default() -> Self {
-        Self {
-            loss: Probability::NEVER,
-            duplicate: Probability::NEVER,
-            reorder: Probability::NEVER,
-            reorder_gap: 3,
-            corrupt: Probability::NEVER,
-            delay: Duration::ZERO,
-            jitter: Duration::ZERO,
-            limit: 1024,
-            impair_direction: Impair::Both,
-            seed: None,
-            capture: None,
-            checksum: ChecksumPolicy::Trust,
-            mtu: None,
-            steer: Rules::default(),
-        }
+netbricks_core::settings! {
+    /// What may be written for every port.
+    #[derive(Clone, Debug)]
+    pub struct Common {
+        /// How likely the line loses a packet; counted as dropped, impaired.
+        loss: Probability = 0, "probability, 0 to 1 or \"1 %\"";
+        /// How likely the line doubles a packet; the copy follows it at once and counts as created.
+        ///
+        /// Where no buffer is free or the line is full there is no copy.
+        duplicate: Probability = 0, "probability";
+        /// How likely a packet lets the next ones overtake it.
+        reorder: Probability = 0, "probability";
+        /// Packets that overtake a reordered one; it goes on after 1 s in which no packet comes.
+        reorder_gap: u32 = 3, "whole number, packets";
+        /// How likely one bit of a packet is flipped.
+        corrupt: Probability = 0, "probability";
+        /// How long the line keeps each packet, which counts as held until then.
+        delay: Duration = "0 s", "duration, \"5 ms\"";
+        /// How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each
+        /// other.
+        jitter: Duration = "0 s", "duration";
+        /// Packets that the line keeps at most, for delay and reordering; more are dropped as queue-full.
+        limit: usize = 1024, "whole number, packets";
+        /// On which packets the line works.
+        impair_direction: Impair = "both", "\"receive\", \"transmit\" or \"both\"";
+        /// Seed of everything random in the port: with the same one it does the same again.
+        pub(crate) seed: Option<u64> = unset "from the run's seed and the port's name", "whole number";
+        /// Capture (pcapng, or pcap by its name) of what the graph receives from the port and sends to it; it appears
+        /// when the run ends.
+        capture: Option<PathBuf> = unset, "text, a file";
+        /// What is done about wrong checksums of arrivals: nothing, count them, or drop the packets as bad-checksum.
+        checksum: ChecksumPolicy = "trust", "\"trust\", \"verify\" or \"drop\"";
+        /// Largest frame that is sent, without its link header; larger ones are dropped as too-big.
+        mtu: Option<usize> = unset "the port's own", "whole number, bytes";
+        /// At which receive queue packets arrive: the first rule that matches decides, and what none matches goes by the
+        /// driver's hash. A rule has its queue (from 0) and any of ethertype (0x88cc or "arp"), vlan (the first tag's
+        /// id), ip ("v4" or "v6"), protocol ("udp" or 17), source and destination (an address or prefix), source_port,
+        /// destination_port; those left out match all. Fragments have no ports.
+        pub(crate) steer: Rules = [],
+            "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }";
     }
 }
 
-/// The keys that every port has.
-pub const COMMON_KEYS: &[Key] = &[
-    Key {
-        name: "loss",
-        kind: "probability, 0 to 1 or \"1 %\"",
-        default: Some("0"),
-        summary: "How likely the line loses a packet; counted as dropped, impaired.",
-    },
-    Key {
-        name: "duplicate",
-        kind: "probability",
-        default: Some("0"),
-        summary: "How likely the line doubles a packet; the copy follows it at once and counts as created. Where no buffer is free or the line is full there is no copy.",
-    },
-    Key {
-        name: "reorder",
-        kind: "probability",
-        default: Some("0"),
-        summary: "How likely a packet lets the next ones overtake it.",
-    },
-    Key {
-        name: "reorder_gap",
-        kind: "whole number, packets",
-        default: Some("3"),
-        summary: "Packets that overtake a reordered one; it goes on after 1 s in which no packet comes.",
-    },
-    Key {
-        name: "corrupt",
-        kind: "probability",
-        default: Some("0"),
-        summary: "How likely one bit of a packet is flipped.",
-    },
-    Key {
-        name: "delay",
-        kind: "duration, \"5 ms\"",
-        default: Some("\"0 s\""),
-        summary: "How long the line keeps each packet, which counts as held until then.",
-    },
-    Key {
-        name: "jitter",
-        kind: "duration",
-        default: Some("\"0 s\""),
-        summary: "How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each other.",
-    },
-    Key {
-        name: "limit",
-        kind: "whole number, packets",
-        default: Some("1024"),
-        summary: "Packets that the line keeps at most, for delay and reordering; more are dropped as queue-full.",
-    },
-    Key {
-        name: "impair_direction",
-        kind: "\"receive\", \"transmit\" or \"both\"",
-        default: Some("\"both\""),
-        summary: "On which packets the line works.",
-    },
-    Key {
-        name: "seed",
-        kind: "whole number",
-        default: Some("from the run's seed and the port's name"),
-        summary: "Seed of everything random in the port: with the same one it does the same again.",
-    },
-    Key {
-        name: "capture",
-        kind: "text, a file",
-        default: Some("none"),
-        summary: "Capture (pcapng, or pcap by its name) of what the graph receives from the port and sends to it; it appears when the run ends.",
-    },
-    Key {
-        name: "checksum",
-        kind: "\"trust\", \"verify\" or \"drop\"",
-        default: Some("\"trust\""),
-        summary: "What is done about wrong checksums of arrivals: nothing, count them, or drop the packets as bad-checksum.",
-    },
-    Key {
-        name: "mtu",
-        kind: "whole number, bytes",
-        default: Some("the port's own"),
-        summary: "Largest frame that is sent, without its link header; larger ones are dropped as too-big.",
-    },
-    steer::KEY,
-];
+/// The keys that every port takes.
+pub const COMMON_KEYS: &[Key] = Common::KEYS;
 
 /// Keys of every port that had another name in an earlier version.
 pub const COMMON_RENAMED: &[RenamedKey] =
     &[RenamedKey { old: "hold", new: "limit" }, RenamedKey { old: "impair", new: "impair_direction" }];
 
 impl Settings for Common {
-    const KEYS: &'static [Key] = COMMON_KEYS;
     const RENAMED: &'static [RenamedKey] = COMMON_RENAMED;
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem: String| Err(InvalidSetting { key, problem });

@@ -1,25 +1,27 @@
 //! Tests of faults in a key inside another key's value, for every way to write the tables.
 
-use netbricks_core::{InvalidSetting, RenamedKey, Settings, read_settings};
+use netbricks_core::{InvalidSetting, Keys, RenamedKey, Settings, read_settings};
 
 use super::*;
 use crate::diagnostic::Source;
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Outer {
-    #[serde(default)]
-    #[expect(dead_code, reason = "it is read to be refused")]
-    rules: Vec<Rule>,
-    #[serde(default)]
-    #[expect(dead_code, reason = "as above")]
-    limits: Option<Limits>,
+netbricks_core::settings! {
+    /// With tables in its values.
+    #[derive(Debug)]
+    struct Outer {
+        /// Of each packet.
+        rules: Vec<Rule> = [], "list of rules";
+        /// Of all.
+        limits: Option<Limits> = unset, "table of limits";
+    }
 }
+
+impl Settings for Outer {}
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    #[expect(dead_code, reason = "as above")]
+    #[expect(dead_code, reason = "it is read to be refused")]
     port: u16,
     #[serde(default)]
     #[expect(dead_code, reason = "as above")]
@@ -36,17 +38,7 @@ struct Limits {
     burst: u32,
 }
 
-impl Settings for Outer {
-    const KEYS: &'static [Key] = &[
-        Key { name: "rules", kind: "list of rules", default: None, summary: "" },
-        Key { name: "limits", kind: "table of limits", default: None, summary: "" },
-    ];
-    fn check(&self) -> Result<(), InvalidSetting> {
-        Ok(())
-    }
-}
-
-/// The first fault of a text: its message, its place and its label.
+/// The first fault of a text: what, and where with which label.
 fn fault(text: &str) -> (String, &str, String) {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap();
@@ -99,28 +91,24 @@ fn what_a_table_inside_lacks_is_said_of_that_table() {
     }
 }
 
-/// Two required keys, of which the second depends on the first.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Pair {
-    least: u32,
-    most: u32,
-    #[serde(default)]
-    names: Vec<char>,
-    #[serde(default)]
-    either: Option<u32>,
-    #[serde(default)]
-    or: Option<u32>,
+netbricks_core::settings! {
+    /// Needs both keys, and a pair of which the second depends on the first.
+    #[derive(Debug)]
+    struct Pair {
+        /// At least.
+        least: u32 = required, "whole number";
+        /// At most.
+        most: u32 = required, "whole number";
+        /// Two or more.
+        names: Vec<char> = [], "list of letters";
+        /// This,
+        either: Option<u32> = unset, "whole number";
+        /// or that.
+        or: Option<u32> = unset, "whole number";
+    }
 }
 
 impl Settings for Pair {
-    const KEYS: &'static [Key] = &[
-        Key { name: "least", kind: "whole number", default: None, summary: "" },
-        Key { name: "most", kind: "whole number", default: None, summary: "" },
-        Key { name: "names", kind: "list of letters", default: Some("[]"), summary: "" },
-        Key { name: "either", kind: "whole number", default: Some("none"), summary: "" },
-        Key { name: "or", kind: "whole number", default: Some("none"), summary: "" },
-    ];
     const RENAMED: &'static [RenamedKey] =
         &[RenamedKey { old: "minimum", new: "least" }, RenamedKey { old: "labels", new: "names" }];
     fn check(&self) -> Result<(), InvalidSetting> {
