@@ -67,7 +67,7 @@ fn a_figure_is_one_json_object_a_line() {
     // A figure has the same form whether our code or a device fills the frames.
     for (arguments, names) in [
         (&["harness", "alloc"][..], &["harness", "alloc"][..]),
-        (&["harness", "--device-frames"], &["harness"]),
+        (&["harness", "--short-frames"], &["harness"]),
     ] {
         let output = bench(&[arguments, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

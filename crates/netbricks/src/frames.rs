@@ -1,6 +1,6 @@
 //! The packet buffers of a process.
 
-use netbricks_buffer::{HEADROOM, Pool, PoolError};
+use netbricks_buffer::{HEADROOM, Pages, Pool, PoolError};
 
 /// Bytes of a frame.
 const FRAME: usize = 2_048;
@@ -29,13 +29,14 @@ pub(crate) const fn small_packet() -> usize {
 pub(crate) enum Writer {
     /// Our own code writes them and knows their lengths, so the pool has short frames for short packets.
     Us,
-    /// A device also writes them: it takes any frame for any packet, and needs aligned frames.
+    /// A device also writes them: it takes any frame for any packet.
     Device,
 }
 
 /// A pool of `frames` frames of 2 KiB and `large` large frames, for this number of workers.
 ///
-/// If only our code writes packets, it also has `frames` short frames.
+/// If only our code writes packets, it also has `frames` short frames. A device takes frames at any distance on huge
+/// pages only; on small ones they are aligned for it.
 pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) -> Result<Pool, PoolError> {
     // Count at least two workers, so that a single worker's stock of free frames is not larger than it needs.
     let mut builder = Pool::builder().frames(frames).frame_size(FRAME).workers(workers.max(2));
@@ -43,10 +44,16 @@ pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) 
         builder = builder.large(large, LARGE);
     }
     match writer {
-        Writer::Us => builder.short(frames, SHORT),
-        Writer::Device => builder.aligned(true),
+        Writer::Us => builder.short(frames, SHORT).build(),
+        Writer::Device => {
+            let pool = builder.clone().build()?;
+            if pool.pages() == Pages::Huge {
+                return Ok(pool);
+            }
+            drop(pool);
+            builder.aligned(true).build()
+        }
     }
-    .build()
 }
 
 /// Bytes of the largest packet that fits a pool with this number of large frames.

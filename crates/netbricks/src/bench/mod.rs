@@ -154,7 +154,7 @@ pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<()
     if rounds < ROUNDS {
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")).into());
     }
-    let writer = if arguments.device_frames { Writer::Device } else { Writer::Us };
+    let writer = if arguments.short_frames { Writer::Us } else { Writer::Device };
     let packets = arguments.packets.unwrap_or(Length::FULL.packets);
     let least = Length::FULL.warm_up_packets;
     if packets < least {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netbricks_buffer::{Packet, Pool, RawFrame};
+use netbricks_buffer::{Packet, Pages, Pool, RawFrame};
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpRingOffset, XdpStatistics, XdpUmemReg,
     XdpUmemRegFlags,
@@ -40,10 +40,16 @@ struct Descriptor {
     options: u32,
 }
 
+/// The upper bits of an address hold the packet's offset from the start that was stocked, where chunks are not aligned.
+const OFFSET_SHIFT: u32 = 48;
+/// The unit of distances between frames (bytes).
+const LINE: usize = 64;
+
 /// Frames of a pool that the kernel has.
 struct Lent {
     pool: Pool,
-    frame_bits: u32,
+    /// Cache lines from one frame to the next.
+    stride: u32,
     frames: Box<[Option<RawFrame>]>,
     count: usize,
 }
@@ -52,7 +58,8 @@ impl Lent {
     fn new(pool: &Pool) -> Self {
         let region = pool.region();
         let frames = vec![None; region.frames].into();
-        Self { pool: pool.clone(), frame_bits: region.frame_size.trailing_zeros(), frames, count: 0 }
+        // Strides are multiples of a line, and far below 4 GiB.
+        Self { pool: pool.clone(), stride: (region.stride / LINE) as u32, frames, count: 0 }
     }
     /// Lends a packet's frame; answers the frame's offset in the UMEM.
     ///
@@ -66,15 +73,22 @@ impl Lent {
         let Some(place) = self.frames.get_mut(index) else { return Err(packet) };
         *place = Some(packet.into_raw());
         self.count += 1;
-        Ok((index as u64) << self.frame_bits)
+        Ok(self.address(index))
+    }
+    /// The offset of a frame in the UMEM.
+    #[inline(always)]
+    fn address(&self, index: usize) -> u64 {
+        index as u64 * u64::from(self.stride) * LINE as u64
     }
     /// Makes a packet of the `len` bytes at `address`, if the frame there was lent.
     ///
     /// Only for frames that the kernel has returned: see the callers.
     #[inline(always)]
     fn take_back(&mut self, address: u64, len: usize) -> Option<Packet> {
-        let index = usize::try_from(address >> self.frame_bits).ok()?;
-        let start = (address & ((1 << self.frame_bits) - 1)) as usize;
+        let place = (address & ((1 << OFFSET_SHIFT) - 1)) + (address >> OFFSET_SHIFT);
+        // A division of 32 bits is a fraction of one of 64: a UMEM has less than 2^32 lines.
+        let index = (u32::try_from(place / LINE as u64).ok()? / self.stride) as usize;
+        let start = (place - self.address(index)) as usize;
         let raw = self.frames.get_mut(index)?.take()?;
         self.count -= 1;
         // SAFETY: `raw` came from `into_raw` of a packet that `owns_small` said is this pool's, and was just taken out
@@ -84,9 +98,9 @@ impl Lent {
     }
     /// Frees every lent frame. For closed sockets only.
     fn take_all_back(&mut self) {
-        for index in 0..self.frames.len() as u64 {
+        for index in 0..self.frames.len() {
             // A packet of no bytes: the contents of the frame are not read.
-            drop(self.take_back(index << self.frame_bits, 0));
+            drop(self.take_back(self.address(index), 0));
         }
     }
 }
@@ -233,18 +247,26 @@ impl Setup {
 }
 
 /// Registers a pool's small frames as the socket's UMEM.
+///
+/// Frames that are not a power of two apart are unaligned chunks, which a device can use only on huge pages: a frame
+/// may lie in two small ones, which need not be neighbours in physical memory.
 fn register(file: &OwnedFd, pool: &Pool) -> io::Result<()> {
     let region = pool.region();
-    if region.stride != region.frame_size {
-        return Err(io::Error::other("the pool's frames are not aligned: build it with `aligned(true)`"));
+    let aligned = region.stride == region.frame_size;
+    if !aligned && pool.pages() != Pages::Huge {
+        return Err(io::Error::other(
+            "the pool's frames are neither aligned nor on huge pages: build it with `aligned(true)`",
+        ));
     }
+    let flags =
+        if aligned { XdpUmemRegFlags::empty() } else { XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG };
     let umem = XdpUmemReg {
         addr: region.base.as_ptr() as u64,
         len: region.len as u64,
         chunk_size: region.frame_size as u32,
         // The kernel adds its own 256 bytes, which are a pool's headroom.
         headroom: 0,
-        flags: XdpUmemRegFlags::empty(),
+        flags,
         tx_metadata_len: 0,
     };
     // The kernel writes only into frames that are lent to it, which no packet names meanwhile.
