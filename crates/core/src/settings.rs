@@ -200,7 +200,7 @@ pub fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|name| (strsim::damerau_levenshtein(found, name), name))
         .filter(|(distance, name)| {
             let longest = name.len().max(found.len());
-            // Something they must have in common.
+            // The names must have something in common.
             *distance <= 1 + longest / 4 && *distance < longest
         })
         .min_by_key(|(distance, _)| *distance)

@@ -138,7 +138,7 @@ pub use netbricks_stream::{
 // Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.
 pub use netbricks_core::{GroupConfig, Groups, ShuffleConfig, ShuffleKey, WhenFull};
 
-// Settings, and the list of functions that a binary knows.
+// Settings, and the registry of a binary's functions.
 pub use netbricks_core::{Blueprint, BuildError, InvalidSetting, Key, Keys, Registry, Settings, settings};
 
 // Nodes written by hand, where operators do not suffice.

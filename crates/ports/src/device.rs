@@ -52,7 +52,9 @@ impl Opening<'_> {
     }
 }
 
-/// Opens a port on `device` that goes on with whatever is made under the device's name after it is gone.
+/// Opens a port on `device`.
+///
+/// If the device is deleted, the port goes on with a new device of the same name.
 pub(crate) fn open<D: Device + 'static>(
     port: &str,
     device: &str,
@@ -61,7 +63,7 @@ pub(crate) fn open<D: Device + 'static>(
     open_device: impl Fn(&Opening<'_>) -> Result<DevicePort<D>, PortError> + Send + 'static,
 ) -> Result<Box<dyn Port>, PortError> {
     let opened = open_device(&Opening { port, device, cx, known: None })?;
-    // Not the template that it may have been named by.
+    // The device's real name, not the template in the settings.
     let device = opened.on.interface.name().to_owned();
     let (name, again, cx) = (port.to_owned(), device.clone(), cx.clone());
     let reopen = move |known: &[Arc<Counters>]| -> Result<Box<dyn Port>, PortError> {
@@ -117,7 +119,7 @@ pub(crate) trait Device: Send {
 
 /// An open port on an interface.
 pub(crate) struct DevicePort<D> {
-    // Before the interface: what it holds is given back first.
+    // Dropped before the interface, so that its resources are given back first.
     device: D,
     on: InUse,
     taken: Taken,

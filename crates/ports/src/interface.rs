@@ -16,7 +16,9 @@ use crate::sys::interface::{self, Ask, Ethtool};
 
 /// Bytes of an Ethernet header with two tags.
 pub(crate) const HEADER: usize = 14 + 8;
-/// Bytes of the largest packet that a host hands over: an IP packet of 64 KiB behind an Ethernet header with two tags.
+/// Bytes of the largest packet that a host hands over.
+///
+/// That is an IP packet of 64 KiB behind an Ethernet header with two tags.
 pub(crate) const LARGEST_ARRIVAL: usize = 65_535 + HEADER;
 
 const UP: u16 = libc::IFF_UP as u16;
@@ -353,7 +355,7 @@ pub(crate) fn unusable(port: &str, device: &str, problem: &str) -> PortError {
     PortError::Setting { port: port.into(), key: "device", problem }
 }
 
-/// The error for something that the kernel refused: a missing capability is named.
+/// The error for an action that the kernel refused. It names a missing capability.
 pub(crate) fn refused(port: &str, action: &str, capability: &'static str, source: io::Error) -> PortError {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,7 +1,8 @@
 //! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, and wrappers.
 //!
-//! Read in this order: `port` (what every port is), `driver` (how settings become one), `open` (drivers by name), `node` (a port in a graph), then any
-//! driver; `wrap` has what every port can be put into, `steer` the rules by which packets come to queues.
+//! Read in this order: `port` (the traits of every port), `driver` (how settings become an open port), `open`
+//! (drivers by name), `node` (a port in a graph), then any driver. `wrap` has the wrappers for all ports,
+//! `steer` the rules by which packets come to queues.
 #![deny(unsafe_code)]
 
 pub mod af_packet;

@@ -18,14 +18,16 @@ use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
 netbricks_core::settings! {
-    /// What may be written for a memory port.
+    /// The settings of a memory port.
     #[derive(Clone, Debug)]
     pub struct MemorySettings {
-        /// Memory port on which what is sent here arrives, and the other way round; a port that is its own peer gets back
-        /// what it sends.
+        /// The memory port at the other end: each of the two receives the packets that the other sends.
+        ///
+        /// A port that is its own peer receives its own packets.
         peer: Option<String> = unset "the port itself", "text, a port's name";
-        /// Packets that wait at most on each queue of each direction; what does not fit is retried, then dropped as
-        /// transmit-full.
+        /// The most packets that wait on each queue of each direction.
+        ///
+        /// Packets that do not fit are retried, then dropped as transmit-full.
         capacity: usize = 1024, "whole number, packets";
     }
 }
@@ -200,7 +202,7 @@ impl PortDriver for MemoryDriver {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = (name.to_owned(), peer.to_owned());
         let theirs = (peer.to_owned(), name.to_owned());
-        // The peer that was opened first left both directions here; they are worth taking while it lives.
+        // The peer that was opened first left both directions here; they are valid while it lives.
         if let Some((there, back)) = links.remove(&theirs)
             && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
         {

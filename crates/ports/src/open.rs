@@ -265,7 +265,7 @@ impl Drivers {
         Self::default()
     }
 
-    /// Adds a driver; one of the same name is replaced.
+    /// Adds a driver. It replaces a driver of the same name.
     pub fn add(&mut self, driver: impl PortDriver) -> &mut Self {
         let driver = Driver::new(driver);
         self.0.insert(driver.name, driver);

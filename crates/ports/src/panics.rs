@@ -90,7 +90,7 @@ impl PortDriver for ShakyDriver {
     }
 }
 
-/// A port made shaky, under whatever its common settings ask for.
+/// A shaky port, with the wrappers of its common settings.
 fn shaky(port: Box<dyn Port>, every: u32, settings: &str, cx: &OpenContext) -> Box<dyn Port> {
     observe_panics();
     let mut drivers = Drivers::new();

@@ -6,7 +6,7 @@ netbricks_core::settings! {
     /// Settings of `busy`.
     #[derive(Clone, Debug)]
     pub struct BusyConfig {
-        /// For how long every packet keeps the processor busy.
+        /// The cycles to spend on each packet.
         pub cycles: u64 = required, "whole number, cycles of the time stamp counter a packet";
     }
 }

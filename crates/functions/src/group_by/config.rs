@@ -6,9 +6,13 @@ netbricks_core::settings! {
     /// Settings of `group-by`.
     #[derive(Clone, Debug)]
     pub struct GroupSettings {
-        /// How many groups; the first goes on with the chain, the others begin chains at `NAME.1` and so on.
+        /// The number of groups.
+        ///
+        /// The first goes on with the chain; the others begin chains at `NAME.1` and so on.
         pub groups: usize = required, "whole number, 1 to 128";
-        /// What the packets of one group have in common; `port` is the one that they arrived at.
+        /// The property that the packets of one group share.
+        ///
+        /// `"port"` is the port that they arrived at, not a TCP or UDP port.
         pub key: ShuffleKey = "symmetric-flow",
             "\"symmetric-flow\", \"flow\", \"source\", \"destination\", \"port\", \"vlan\" or \"owner\"";
         /// Packets that each group's queue holds; queues get their turns one after the other. 0: no queues.

@@ -10,13 +10,18 @@ netbricks_core::settings! {
     pub struct HttpInspectConfig {
         /// Ports on which servers speak HTTP.
         pub ports: Vec<u16> = [80], "list of port numbers from 1 to 65535, 1 to 16 of them", read by port_numbers;
-        /// Connections that it follows at a time, a worker.
+        /// Connections that each worker follows at a time.
+        ///
+        /// With more, the connection that was silent longest is given up; if hosts are blocked, a new
+        /// connection finds no place.
         pub flows: usize = 4_096, "whole number, connections";
-        /// After so long a silence a connection is over.
+        /// After this time of silence a connection is over.
         pub idle: Duration = "120 s", "duration: a number and ns, us, ms, s, min, h or d";
-        /// Memory for segments that are out of order, a worker.
+        /// Memory of each worker for segments that are out of order, with at most 65,536 for a connection.
+        ///
+        /// If it is full, gaps are given up.
         pub memory: usize = 4_194_304, "whole number, bytes";
-        /// Hosts that it counts apart; requests to others are counted together.
+        /// Hosts that it counts separately; requests to all others are counted together.
         pub hosts: usize = 64, "whole number, hosts";
         /// How many of each worker's latest requests the report shows.
         pub latest: usize = 32, "whole number, requests";

@@ -20,11 +20,11 @@ netbricks_core::settings! {
         pub routes: Vec<Route> = [], "list of \"PREFIX NEXT-HOP\", next hops being numbers", read by routes;
         /// More routes; `#` begins a comment.
         pub table: Option<PathBuf> = unset, "path of a file with one route a line, from the chain file's directory";
-        /// Under which name packets are annotated with their next hop.
+        /// The name of the annotation with the next hop.
         pub annotation: String = "next-hop", "name";
         /// Whether the report says how many packets each next hop had, which costs some instructions a packet.
         pub count: bool = false, "true or false";
-        /// The file's routes with their lines, once they are read.
+        /// The file's routes with their lines, after they have been read.
         read: OnceLock<Lines<Route>> = skipped;
     }
 }

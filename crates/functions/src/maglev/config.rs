@@ -19,18 +19,20 @@ netbricks_core::settings! {
     pub struct MaglevConfig {
         /// The servers that get the packets.
         ///
-        /// Weights are 0 to 1,000,000, and 1 where none is given; with 0 a backend gets
-        /// no new flows.
+        /// Weights are 0 to 1,000,000; the default is 1. With 0 a backend drains: it keeps its flows and gets
+        /// no new ones.
         pub backends: Vec<Backend> = required, "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"", read by backends;
-        /// The virtual addresses; [] takes every IP packet, but for IPv6 neighbour discovery.
+        /// The virtual addresses; `[]` takes every IP packet except IPv6 neighbour discovery.
         pub addresses: Vec<IpAddr> = [], "list of IP addresses", read by addresses;
-        /// Connections that it remembers a worker.
+        /// Connections that each worker remembers.
         pub capacity: usize = 65_536, "whole number, connections";
-        /// Without a packet for so long, a connection is forgotten.
+        /// After this time without a packet, a connection is forgotten.
         pub idle: Duration = "5 min", "duration: a number and ns, us, ms, s, min, h or d";
-        /// Slots of the table: a hundred times as many as backends, or more.
+        /// Slots of the table; should be at least a hundred times the number of backends.
         pub slots: usize = 65_537, "prime number, up to 131_101";
-        /// The same on all nodes, and secret: who knows it can choose flows of one backend.
+        /// A secret that is the same on all nodes, which must be of one version.
+        ///
+        /// An attacker who knows it can choose flows that go to one backend.
         pub key: String = "", "text";
     }
 }

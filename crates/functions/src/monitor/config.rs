@@ -7,9 +7,9 @@ netbricks_core::settings! {
     /// Settings of `monitor`.
     #[derive(Clone, Debug)]
     pub struct MonitorConfig {
-        /// Flows that it remembers a worker.
+        /// Flows that each worker remembers.
         pub capacity: usize = 65_536, "whole number, flows";
-        /// Without a packet for so long, a flow is forgotten.
+        /// After this time without a packet, a flow is forgotten.
         pub idle: Duration = "60 s", "duration: a number and ns, us, ms, s, min, h or d";
         /// How many of the largest flows the report shows.
         pub top: usize = 10, "whole number, flows";

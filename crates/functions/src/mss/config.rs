@@ -8,7 +8,7 @@ netbricks_core::settings! {
     pub struct MssConfig {
         /// Larger segment sizes are lowered to this; either it or `mtu` must be given.
         pub size: Option<u16> = unset, "whole number, bytes of payload";
-        /// As `size`, less the headers: 40 bytes with IPv4, 60 with IPv6.
+        /// The size is this less 40 bytes with IPv4, less 60 with IPv6.
         pub mtu: Option<u16> = unset, "whole number, bytes of an IP packet";
         /// Whether segments that state no size are given one: 536 bytes with IPv4, 1220 with IPv6, or less.
         pub add: bool = false, "true or false";

@@ -22,19 +22,26 @@ netbricks_core::settings! {
     /// Settings of `rewrite-stream`.
     #[derive(Clone, Debug)]
     pub struct RewriteStreamConfig {
-        /// What is looked for in streams.
+        /// The string to look for.
         pub find: String = required, "string, 1 to 4,096 bytes";
         /// What is put in its place.
         pub replace: String = required, "string, at most 4,096 bytes and 128 times as long as `find`";
-        /// In what which side sends.
+        /// The side whose bytes are rewritten.
         pub from: From = "server", "\"client\", \"server\" or \"both\"";
         /// Ports of servers whose connections are rewritten.
         pub ports: Vec<u16> = [80], "list of port numbers from 1 to 65535, 1 to 16 of them", read by port_numbers;
-        /// Connections at a time, a worker; more pass unchanged, unless some are over or half open.
+        /// Connections at a time, for each worker; more pass unchanged, unless some have ended or are half
+        /// open.
         pub flows: usize = 1_024, "whole number, connections";
-        /// Memory for bytes that are not acknowledged, and as much for those out of order, a worker.
+        /// Memory of each worker for bytes that are not acknowledged, and as much again for bytes out of
+        /// order.
+        ///
+        /// A direction of a connection gets at most 1 MiB, and no more than is left for all others.
+        /// Replacements get another tenth of it.
         pub memory: usize = 33_554_432, "whole number, bytes";
-        /// After so long a silence a connection is forgotten, and can't go on; half open after 30 s, over after 60 s.
+        /// After this time of silence a connection is forgotten and cannot go on.
+        ///
+        /// Half-open connections are forgotten after 30 s, ended ones after 60 s.
         pub idle: Duration = "1 h", "duration: a number and ns, us, ms, s, min, h or d";
     }
 }

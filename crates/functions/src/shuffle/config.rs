@@ -8,14 +8,17 @@ netbricks_core::settings! {
     /// Settings of `shuffle`.
     #[derive(Clone, Debug)]
     pub struct ShuffleSettings {
-        /// What the packets that come to one worker have in common; `port` is the one that they arrived at.
+        /// The property that the packets of one worker share.
+        ///
+        /// `"port"` is the port that they arrived at, not a TCP or UDP port. By an address or a flow, packets
+        /// that are not IP go by their pair of Ethernet addresses.
         pub key: ShuffleKey = "symmetric-flow",
             "\"symmetric-flow\", \"flow\", \"source\", \"destination\", \"port\", \"vlan\" or \"owner\"";
         /// When the ring to a worker is full: receive nothing until there is room, or drop as `ring-full`.
         pub full: WhenFull = "wait", "\"wait\" or \"drop\"";
         /// Packets that the ring from each worker to each other holds; rounded up to a power of two.
         pub ring: usize = 1024, "whole number, packets";
-        /// Where the workers' nodes meet: made for the first of them.
+        /// The shuffle that all workers' nodes share; it is made for the first of them.
         pub(super) place: OnceLock<Shuffle> = skipped;
     }
 }

@@ -35,7 +35,7 @@ netbricks_core::settings! {
         pub answer_v4: Option<Ipv4Addr> = unset, "IPv4 address";
         /// Expired IPv6 packets are answered with ICMPv6 Time Exceeded from this address.
         pub answer_v6: Option<Ipv6Addr> = unset, "IPv6 address";
-        /// At most so many answers go out, in bursts of up to 32.
+        /// The most answers a second, in bursts of up to 32.
         pub answer_rate: u64 = 100, "whole number, answers a second";
     }
 }

@@ -55,8 +55,8 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
 /// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7).
 ///
 /// Neighbour discovery between global addresses is included: hosts ignore it with a hop limit below 255 (RFC
-/// 4861 §7.1). It parses the frame again, and is not inlined: a view would have to be in memory to be lent to
-/// it, and that costs IPv4 packets more than this costs others.
+/// 4861 §7.1). The function parses the frame again, and is not inlined. To pass it a view, the view would
+/// have to be in memory. That costs IPv4 packets more than the second parse costs other packets.
 #[inline(never)]
 fn is_link_local(frame: &[u8]) -> bool {
     // The caller has parsed it, so only what a capture cut off, or a length left to a device, can be amiss.

@@ -247,7 +247,7 @@ impl<'t> Checked<'t> {
 }
 
 impl Checked<'_> {
-    /// The large frames that are reserved though the file does not ask for them, and for which ports.
+    /// The number of large frames that are reserved although the file does not ask for them, and their ports.
     pub(super) fn told_frames(&self) -> Option<String> {
         let ports = self.plan.large_ports();
         let frames = self.plan.large_frames();

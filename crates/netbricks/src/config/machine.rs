@@ -55,8 +55,10 @@ impl Plan<'_> {
         forbidden.collect()
     }
 
-    /// Reports what ports and cores lack of this machine, as far as anybody may see. It is no fault of a file that is for another
-    /// one.
+    /// Reports the interfaces and cores that this machine lacks, as far as that can be seen without
+    /// permissions.
+    ///
+    /// They are warnings: the file may be right for another machine.
     pub(crate) fn look_around(&self, allowed: &[usize], diagnostics: &mut Diagnostics) {
         let largest = frames::largest_packet(self.large_frames());
         let lacking = self.ports.iter().flat_map(|port| {

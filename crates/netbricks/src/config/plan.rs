@@ -50,9 +50,9 @@ pub struct PlannedPort<'t> {
     pub workers: Vec<Spanned<usize>>,
     /// All other settings of its table.
     pub settings: Spanned<DeTable<'t>>,
-    /// What its driver made of them; `None` where they are wrong.
+    /// The port as its driver read these settings; `None` where they are wrong.
     pub configured: Option<ConfiguredPort>,
-    /// Whether it can send, set up like this, as far as its driver knows without opening it.
+    /// Whether the port can send with these settings, as far as its driver knows before opening it.
     pub can_transmit: bool,
     /// Where a chain receives from it.
     pub receives: Option<Range<usize>>,
@@ -218,12 +218,14 @@ fn large_frames<'p, 't: 'p>(
 }
 
 impl Plan<'_> {
-    /// Large frames of the pool: as the file says, or as many as are reserved where a port may bring packets for them.
+    /// The number of large frames in the pool.
+    ///
+    /// The file's number, or else the reserve if a port may bring packets that need them.
     pub(crate) fn large_frames(&self) -> usize {
         large_frames(&self.runtime, self.ports.iter())
     }
 
-    /// The ports for which large frames are reserved that the file does not ask for.
+    /// The ports for which large frames are reserved although the file does not ask for any.
     pub(crate) fn large_ports(&self) -> Vec<&str> {
         let ports = self.ports.iter().filter(|port| port.brings_large_packets());
         if self.runtime.large_frames.is_some() {

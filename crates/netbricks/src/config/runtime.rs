@@ -23,26 +23,31 @@ pub enum Idle {
 }
 
 netbricks_core::settings! {
-    /// What `[runtime]` may say.
+    /// The settings in `[runtime]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct RuntimeSettings {
         /// Threads that move packets, each on its own core.
         pub workers: Option<usize> = unset "by ports and cores", "whole number, 1 to 64";
-        /// On which cores they run, worker by worker.
+        /// The cores that workers run on, worker by worker.
         pub cores: Option<Spanned<Cores>> = unset "from the second allowed core up, the first one last",
             "list of core numbers, or text such as \"1-4,6\"";
         /// How an idle worker waits: never sleeps, polls then sleeps, sleeps at once.
         pub idle: Idle = "balanced", "\"latency\", \"balanced\" or \"quiet\"";
-        /// Packet buffers, shared by all workers and ports; as many of 512 bytes beside them for packets of up to 192,
-        /// unless a port is `af_xdp`.
+        /// Packet buffers, shared by all workers and ports.
+        ///
+        /// As many buffers of 512 bytes are added for packets of up to 192 bytes, unless a port is `af_xdp`.
         pub frames: usize = 16_384, "whole number of 2 KiB packet buffers, 64 to 16777216";
         /// Buffers of 68 KiB for jumbo frames and for segments that the kernel has not cut.
         pub large_frames: Option<usize> = unset "512 where a port may bring packets for them (`af_packet`, `tap`), else 0",
             "whole number of large packet buffers, 0 to 65536";
-        /// Packets that a source is asked for at a time; no more than the shortest queue of a `group-by` holds.
+        /// Packets that a worker asks a source for at a time.
+        ///
+        /// It is never more than the shortest queue of a `group-by` holds.
         pub burst: usize = 32, "whole number of packets, 1 to 256";
-        /// Where everything random starts, the keys of hash tables too: one worker over captures and generators repeats
-        /// exactly with the same one. On live ports leave it out, or who knows it can choose flows that collide.
+        /// The seed of all randomness, also of the keys of hash tables.
+        ///
+        /// With the same seed, one worker over captures and generators repeats a run exactly. On live ports
+        /// leave it out: a sender who knows the seed can choose flows that collide.
         pub seed: Option<u64> = unset "0 where captures and generators say what time it is, else drawn anew for every run",
             "whole number";
         /// Puts a shuffle before state by flow where a port's queues may part the directions of a flow.

@@ -83,7 +83,8 @@ impl<'t> Trial<'t> {
         }
         let told = !self.follows(error, &culprit);
         let found = told.then(|| explain(what, error, Some(&culprit), header, keys));
-        // Without it the key with the right name would be said to be missing, and others may not do.
+        // Else the key with the right name would be reported as missing, and other keys might be refused
+        // because of that.
         if let Some(KeyFault::Renamed { new: meant } | KeyFault::Unknown { suggestion: Some(meant) }) =
             error.key
         {
@@ -309,7 +310,7 @@ fn explain(
         return Diagnostic::error(format!("`{}` of {what} lacks the key `{lacks}`", path.join(".")))
             .at(span, format!("add `{lacks} = …`"));
     }
-    // In a table inside the key's value serde lists what there is.
+    // In a table inside the key's value, serde's message lists the known names.
     if message.starts_with("unknown field")
         && let Some((found, outer)) = path.split_last().filter(|(_, outer)| !outer.is_empty())
     {
@@ -364,7 +365,7 @@ fn explain(
         return Diagnostic::error(format!("`{key}` of {what}: expected {expected}, found `{text}`"))
             .at(span, "");
     }
-    // The message says what was expected.
+    // The message itself says which value was expected.
     Diagnostic::error(format!("`{key}` of {what}: {message}")).at(span, "")
 }
 

@@ -68,7 +68,8 @@ impl PortDriver for AfPacketDriver {
         })
     }
 
-    /// The kernel hands over what it has merged, and what a sender on the same host left to be cut.
+    /// The kernel hands over segments that it has merged, and segments that a sender on the same host left
+    /// uncut.
     fn brings_large_packets(&self, _: &AfPacketSettings, _: usize) -> bool {
         true
     }
@@ -106,14 +107,14 @@ fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<St
 }
 
 netbricks_core::settings! {
-    /// What an operator may write for such a port.
+    /// The settings of an `af_packet` port.
     #[derive(Clone, Debug)]
     pub(crate) struct AfPacketSettings {
         /// The network interface.
         device: String = required, "text";
         /// Sockets among which arriving flows are spread, both directions of a flow to the same one.
         queues: Option<usize> = unset "one a worker", "whole number";
-        /// Memory of a queue's receive ring: what arrives while its worker is busy waits here.
+        /// Memory of a queue's receive ring: packets that arrive while its worker is busy wait here.
         ring: Bytes = "16 MiB", "bytes";
         /// Memory that the kernel fills with packets before it hands them over.
         block: Bytes = "256 KiB", "bytes, a multiple of 4 KiB from 128 KiB on";
@@ -162,7 +163,7 @@ struct AfPacket {
     header: LinkHeader,
     receiving: Receiving,
     senders: Vec<Option<Sender>>,
-    /// Holds the promiscuous mode.
+    /// Keeps the interface in promiscuous mode.
     _membership: Option<PacketSocket>,
 }
 
@@ -274,7 +275,8 @@ impl Device for AfPacket {
         Capabilities {
             receive_queues: on.counters.len(),
             transmit_queues: self.senders.len(),
-            // The kernel's fanout hash puts the smaller address and port first, and our program's takes both alike.
+            // The kernel's fanout hash puts the smaller address and port first, and our program's hash treats
+            // both the same.
             symmetric_rss: on.rules.is_symmetric(),
             checksum_offload: self.settings.offload,
             segmentation_offload: self.settings.offload,
@@ -289,7 +291,8 @@ impl Device for AfPacket {
         }
     }
     fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
-        // A group is divided by what its first socket said: others take the place of those that are there.
+        // The first socket of a group decides how it divides packets. So new sockets replace those that
+        // exist.
         self.receiving = Receiving::on(&on.interface, self.header, &self.settings, &on.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
         Ok(())

@@ -81,7 +81,7 @@ impl PortDriver for AfXdpDriver {
         })
     }
 
-    /// Jumbo frames come in several frames of the pool and are put together in one.
+    /// Jumbo frames arrive in several frames of the pool and are joined in one.
     fn brings_large_packets(&self, settings: &AfXdpSettings, small: usize) -> bool {
         let mtu = Interface::find("", &settings.device).and_then(|interface| {
             interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
@@ -125,26 +125,28 @@ pub(crate) enum Attach {
 }
 
 netbricks_core::settings! {
-    /// What an operator may write for such a port.
+    /// The settings of an `af_xdp` port.
     #[derive(Clone, Debug)]
     pub(crate) struct AfXdpSettings {
         /// The network interface.
         device: String = required, "text";
         /// Queues for workers; the device's queues, each with its own socket, are shared out among them.
         queues: Option<usize> = unset "one a worker", "whole number";
-        /// Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver
-        /// offers it.
+        /// Whether the device works on packets in place or the kernel copies them.
+        ///
+        /// auto takes zero copy where the driver offers it.
         mode: Mode = "auto", "\"auto\", \"zero-copy\" or \"copy\"";
         /// Whether the steering program runs in the driver or behind it; auto takes the driver where it can.
         attach: Attach = "auto", "\"auto\", \"native\" or \"generic\"";
         /// Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.
         ring: u32 = 2048, "whole number, a power of two from 64 to 32768";
-        /// What is left to the host's stack; the most specific name decides.
+        /// Traffic that is left to the host's stack; the most specific name decides.
         kernel: Vec<String> = [],
             "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"";
         /// Take only this, and leave the rest to the host's stack; empty takes everything.
         only: Vec<String> = [], "list of traffic, as `kernel`";
-        /// Have the driver polled by the receiving worker instead of by interrupts, for so long a call.
+        /// Have the receiving worker poll the driver, for up to this time in each call, instead of
+        /// interrupts.
         busy_poll: Option<Duration> = unset, "time, up to 1 ms";
         /// Take packets to any MAC address, for as long as the port is open.
         promiscuous: bool = true, "true or false";
@@ -326,7 +328,7 @@ struct Watched {
 
 /// The sockets of an open interface.
 struct AfXdp {
-    // Before the sockets: what arrives from now on is the host's.
+    // Dropped before the sockets: later arrivals are the host's.
     _attached: Attached,
     receivers: Vec<Option<Receiver>>,
     senders: Vec<Option<Sender>>,

@@ -55,7 +55,7 @@ impl PortDriver for GeneratorDriver {
         Directions { receives: true, transmits: false }
     }
 
-    /// Whether buffers for packets of `largest` bytes hold what is to be made.
+    /// Checks that buffers for packets of `largest` bytes hold the generated packets.
     fn fits(&self, port: &str, settings: &GeneratorSettings, largest: usize) -> Result<(), PortError> {
         let wanted =
             settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
@@ -71,7 +71,7 @@ impl PortDriver for GeneratorDriver {
         })
     }
 
-    /// How many queues there are where so many are wanted: each has a flow at least.
+    /// The number of queues when `wanted` are requested: each has at least one flow.
     fn receive_queues(&self, settings: &GeneratorSettings, wanted: usize) -> usize {
         wanted.clamp(1, settings.flows)
     }

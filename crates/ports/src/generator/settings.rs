@@ -48,12 +48,13 @@ pub enum Clock {
 }
 
 netbricks_core::settings! {
-    /// What may be written for a generator.
+    /// The settings of a generator.
     #[derive(Clone, Debug)]
     pub struct GeneratorSettings {
-        /// Sizes of frames, 42 to 9216; of a list each is equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1.
+        /// Sizes of frames, 42 to 9216.
         ///
-        /// A frame is never shorter than its headers, and dns has its own sizes.
+        /// The sizes in a list are equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1. A frame is never
+        /// shorter than its headers, and dns has its own sizes.
         pub(super) frame_sizes: FrameSizes = 60, "whole number, bytes without FCS; a list of them; or \"imix\"";
         /// How many flows there are at a time.
         pub(super) flows: usize = 1024, "whole number, flows";
@@ -68,13 +69,16 @@ netbricks_core::settings! {
         pub(super) ip: IpVersions = "v4", "\"v4\", \"v6\" or \"mix\"";
         /// Whole TCP conversations: handshake, data both ways, teardown, one after the other in each flow.
         pub(super) conversation: bool = false, "true or false";
-        /// What packets carry: zeros; counting bytes; random bytes; DNS queries and answers over UDP; HTTP requests and
+        /// The payload of packets.
+        ///
+        /// It is zeros, counting bytes, random bytes, DNS queries and answers over UDP, or HTTP requests and
         /// answers over TCP.
         pub(super) payload: Payload = "zero", "\"zero\", \"pattern\", \"random\", \"dns\" or \"http\"";
         /// How fast packets come, on the generator's clock, all queues together.
         pub(super) rate: Option<Rate> = unset "as fast as it goes; on its own clock 1 Mpps",
             "rate, \"1 Mpps\" or \"100 Mbit/s\" (frames without FCS)";
-        /// Whose time it is: the generator's own, which drives the run and repeats exactly, or the machine's.
+        /// The clock of the packets' times: the generator's own, which drives the run and repeats exactly, or
+        /// the machine's.
         pub(super) clock: Clock = "own", "\"own\" or \"real\"";
         /// How many packets come in all.
         pub(super) packets: Option<u64> = unset "no limit", "whole number, packets";

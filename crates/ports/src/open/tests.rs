@@ -9,7 +9,7 @@ fn read(driver: &str, text: &str) -> Result<ConfiguredPort, SettingsError> {
     Drivers::standard().get(driver).unwrap().read("under-test", DeTable::parse(text).unwrap())
 }
 
-/// What every driver of this crate needs beside its defaults.
+/// The settings that a driver of this crate requires in addition to its defaults.
 fn least(driver: &Driver) -> String {
     let required = driver.keys.iter().filter(|key| key.default.is_none());
     let mut text: String = required.map(|key| format!("{} = 'lo'\n", key.name)).collect();

@@ -84,13 +84,14 @@ impl<'de> serde::Deserialize<'de> for Replay {
 }
 
 netbricks_core::settings! {
-    /// What may be written for a capture port.
+    /// The settings of a capture port.
     #[derive(Clone, Debug)]
     pub struct PcapSettings {
-        /// Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip; link types Ethernet, raw IP, Linux
-        /// cooked (1 and 2), null and loopback.
+        /// Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip.
+        ///
+        /// Its link type is Ethernet, raw IP, Linux cooked (1 or 2), null or loopback.
         read: Option<PathBuf> = unset, "text, a file";
-        /// Capture to write what is sent to; NAME.partial until the run ends well.
+        /// Capture of the packets that are sent; its name is NAME.partial until the run ends well.
         ///
         /// A name that ends in .gz is compressed.
         write: Option<PathBuf> = unset, "text, a file";
@@ -102,7 +103,7 @@ netbricks_core::settings! {
         format: Option<Format> = unset "by the name: .pcap, else pcapng", "\"pcap\" or \"pcapng\"";
         /// Precision of times in the capture to write.
         precision: Precision = "ns", "\"ns\" or \"us\"";
-        /// Bytes of each packet that are written at most.
+        /// The most bytes of each packet that are written.
         snap_length: usize = 262144, "whole number, bytes";
     }
 }
@@ -154,7 +155,7 @@ impl PortDriver for PcapDriver {
         Ok(Box::new(Pcap::open(name, settings, cx)?))
     }
 
-    /// Whether the files are where the settings say, without opening anything for writing.
+    /// Checks whether the files are where the settings say, without opening anything for writing.
     fn check(&self, name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
         let error = |path: &Path, problem: String| PortError::File {
             port: name.into(),
@@ -200,7 +201,7 @@ impl Pcap {
     /// Opens a capture port.
     ///
     /// # Errors
-    /// [`PortError::File`] when a file cannot be opened, or the one to be read is no capture.
+    /// [`PortError::File`] when a file cannot be opened, or the one to be read is not a capture.
     pub fn open(name: &str, settings: &PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
         PcapDriver.check(name, settings, &cx.directory)?;
         let failure = Failure::default();

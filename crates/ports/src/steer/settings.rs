@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::{Filter, Prefix, Rule, Rules};
 
-/// What may be written in a rule.
+/// A rule as it is written.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {

@@ -52,14 +52,14 @@ impl PortDriver for TapDriver {
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
         let device = &settings.device;
-        // One that is not there yet is made.
+        // A device that does not exist yet is made.
         let other = Interface::find(port, device)
             .is_ok_and(|interface| is_other(port, &interface))
             .then(|| unusable(port, device, "is there and is no TAP device: choose another name"));
         made_by.into_iter().chain(other).collect()
     }
 
-    /// What the host leaves to us to be cut; without offloads, jumbo frames.
+    /// Large packets are segments that the host leaves uncut; without offloads, jumbo frames.
     fn brings_large_packets(&self, settings: &TapSettings, small: usize) -> bool {
         settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + HEADER > small)
     }
@@ -69,7 +69,9 @@ impl PortDriver for TapDriver {
     }
 }
 
-/// The error for a device that can't be made: no capability helps where the file through which it is made is for others.
+/// The error for a device that cannot be made.
+///
+/// No capability helps if this user may not open the file through which it is made.
 fn not_made(name: &str, device: &str, error: std::io::Error) -> PortError {
     let action = format!("making the TAP device {device}");
     if error.raw_os_error() == Some(libc::EACCES) {
@@ -85,7 +87,7 @@ fn is_other(port: &str, interface: &Interface) -> bool {
 }
 
 netbricks_core::settings! {
-    /// What an operator may write for such a port.
+    /// The settings of a `tap` port.
     #[derive(Clone, Debug)]
     pub(crate) struct TapSettings {
         /// The TAP device's name; with `%d` in it the kernel chooses the number.
@@ -175,7 +177,7 @@ struct Tap {
 impl Drop for Tap {
     fn drop(&mut self) {
         if self.is_steered {
-            // A device of somebody else's making stays. Where it is gone there is nothing to take back.
+            // A device that another process made stays. If the device is gone, there is nothing to undo.
             let _ = self.queues[0].choose_by(None);
         }
     }

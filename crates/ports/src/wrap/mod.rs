@@ -41,7 +41,7 @@ pub enum Impair {
 }
 
 netbricks_core::settings! {
-    /// What may be written for every port.
+    /// The settings of every port.
     #[derive(Clone, Debug)]
     pub struct Common {
         /// How likely the line loses a packet; counted as dropped, impaired.
@@ -61,29 +61,33 @@ netbricks_core::settings! {
         /// How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each
         /// other.
         jitter: Duration = "0 s", "duration";
-        /// Packets that the line keeps at most, for delay and reordering; more are dropped as queue-full.
+        /// The most packets that the line keeps, for delay and reordering; more are dropped as queue-full.
         limit: usize = 1024, "whole number, packets";
-        /// On which packets the line works.
+        /// The packets on which the line works.
         impair_direction: Impair = "both", "\"receive\", \"transmit\" or \"both\"";
         /// Seed of everything random in the port: with the same one it does the same again.
         pub(crate) seed: Option<u64> = unset "from the run's seed and the port's name", "whole number";
-        /// Capture (pcapng, or pcap by its name) of what the graph receives from the port and sends to it; it appears
-        /// when the run ends.
+        /// Capture of the packets that the graph receives from the port and sends to it.
+        ///
+        /// It is pcapng, or pcap by its name, and appears when the run ends.
         capture: Option<PathBuf> = unset, "text, a file";
-        /// What is done about wrong checksums of arrivals: nothing, count them, or drop the packets as bad-checksum.
+        /// Arrivals with wrong checksums: do nothing, count them, or drop them as bad-checksum.
         checksum: ChecksumPolicy = "trust", "\"trust\", \"verify\" or \"drop\"";
         /// Largest frame that is sent, without its link header; larger ones are dropped as too-big.
         mtu: Option<usize> = unset "the port's own", "whole number, bytes";
-        /// At which receive queue packets arrive: the first rule that matches decides, and what none matches goes by the
-        /// driver's hash. A rule has its queue (from 0) and any of ethertype (0x88cc or "arp"), vlan (the first tag's
-        /// id), ip ("v4" or "v6"), protocol ("udp" or 17), source and destination (an address or prefix), source_port,
-        /// destination_port; those left out match all. Fragments have no ports.
+        /// The rules that choose the receive queue of each packet.
+        ///
+        /// The first rule that matches decides; packets that match no rule go by the driver's hash. A rule
+        /// has its queue (from 0) and any of the other keys. They are ethertype (0x88cc or "arp"), vlan (the
+        /// first tag's id), ip ("v4" or "v6"), protocol ("udp" or 17), source and destination (an address or
+        /// prefix), source_port, and destination_port. Keys that are left out match all packets. Fragments
+        /// have no ports.
         pub(crate) steer: Rules = [],
             "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }";
     }
 }
 
-/// The keys that every port takes.
+/// The keys that every port has.
 pub const COMMON_KEYS: &[Key] = Common::KEYS;
 
 /// Keys of every port that had another name in an earlier version.

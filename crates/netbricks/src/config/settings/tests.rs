@@ -38,7 +38,7 @@ struct Limits {
     burst: u32,
 }
 
-/// The first fault of a text: what, and where with which label.
+/// The first fault of a text: its message, its place and its label.
 fn fault(text: &str) -> (String, &str, String) {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap();
@@ -92,7 +92,7 @@ fn what_a_table_inside_lacks_is_said_of_that_table() {
 }
 
 netbricks_core::settings! {
-    /// Needs both keys, and a pair of which the second depends on the first.
+    /// Two required keys, of which the second depends on the first.
     #[derive(Debug)]
     struct Pair {
         /// At least.
