@@ -24,7 +24,7 @@ netbricks_core::settings! {
     pub struct RewriteStreamConfig {
         /// The string to look for.
         pub find: String = required, "string, 1 to 4,096 bytes";
-        /// What is put in its place.
+        /// The string to put in its place.
         pub replace: String = required, "string, at most 4,096 bytes and 128 times as long as `find`";
         /// The side whose bytes are rewritten.
         pub from: From = "server", "\"client\", \"server\" or \"both\"";
