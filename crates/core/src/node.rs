@@ -1,28 +1,21 @@
 //! A node of the graph: the one interface behind receive queues, fused functions, keepers of packets and transmit
 //! queues. One dynamic call hands over a whole batch.
 
-use std::any::Any;
+mod queue;
+mod shape;
+mod state;
+
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
-use crate::consistency::SharedStateRef;
-use crate::context::Context;
-use crate::events::Schedule;
-use crate::reason::Edge;
-use crate::shuffle::{Handoff, Part, PartStep, ShuffleKey};
+pub use queue::{Departed, NodeQueue};
+pub use shape::{Output, Role, Shape};
+pub use state::NodeState;
 
-/// What a node does in the graph, which is how its packets are accounted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Brings packets in from outside: what its `poll` yields is counted as received.
-    Receive,
-    /// Works on packets.
-    Function,
-    /// Gives packets to the outside: what it reports through [`Context::sent`] is counted as sent.
-    Transmit,
-}
+use crate::context::Context;
+use crate::shuffle::Handoff;
 
 /// How a schedulable node's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +28,6 @@ pub enum Poll {
     Until(u64),
     /// The source has ended and will never yield again.
     Done,
-}
-
-/// A way out that a node has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// Its number.
-    pub edge: Edge,
-    /// Its name in configuration and drawings: `"out"`, `"reply"`.
-    pub name: String,
-    /// Whether the graph may leave it unconnected; packets on it are then dropped as
-    /// [`Unconnected`](crate::DropReason::Unconnected).
-    pub optional: bool,
 }
 
 /// A named operation of the control side on a node, as Click's read and write handlers.
@@ -114,164 +95,72 @@ pub enum ImportError {
     },
 }
 
-/// How far a way out is: what another worker sends may overtake packets of it that have not left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Departed {
-    /// Packets that it was given since the node began.
-    pub given: u64,
-    /// How many of these, the first ones, have left: for certain where it sends in the order in which it was given.
-    pub left: u64,
-}
-
 /// Exported state: name and versioned, checked bytes.
 pub type StateImage = (String, Vec<u8>);
 
 /// A node. Only `process` or `poll` must do something; the rest has sensible defaults.
+///
+/// What it has beside packets in hand is asked for whole: its [state](NodeState), the [packets that it keeps](NodeQueue), its
+/// part in what [goes from worker to worker](Handoff). A node around another hands on each of them as it is, so that none
+/// of the other's is forgotten:
+///
+/// ```
+/// use netbricks_core::buffer::Batch;
+/// use netbricks_core::shuffle::Handoff;
+/// use netbricks_core::{Context, Node, NodeQueue, NodeState, Poll, Shape};
+///
+/// struct Around(Box<dyn Node>);
+///
+/// impl Node for Around {
+///     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+///         self.0.process(input, batch, cx);
+///     }
+///     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+///         self.0.poll(batch, cx)
+///     }
+///     fn shape(&self) -> Shape {
+///         Shape { kind: "around".into(), ..self.0.shape() }
+///     }
+///     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+///         self.0.with_state(ask);
+///     }
+///     fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+///         self.0.as_queue()
+///     }
+///     fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+///         self.0.as_handoff()
+///     }
+/// }
+/// ```
 pub trait Node {
-    /// A batch arrived on input `input`. What is in `batch` afterwards leaves on [`Edge::OUT`]; everything else goes
-    /// through `cx` (dropped, emitted on another edge, created, sent) or is held by the node.
+    /// A batch arrived on input `input`. What is in `batch` afterwards leaves on [`Edge::OUT`](crate::Edge::OUT); everything
+    /// else goes through `cx` (dropped, emitted on another edge, created, sent) or is held by the node.
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context);
 
     /// Its turn as a schedulable: puts what it has into `batch` (empty when called), which then leaves on
-    /// [`Edge::OUT`].
+    /// [`Edge::OUT`](crate::Edge::OUT).
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    /// Whether it wants turns.
-    fn is_schedulable(&self) -> bool {
-        false
-    }
-    /// When its events are due, where it has any: `poll` then runs one that is due and answers
-    /// [`Poll::Until`] the next. What [`compose`](crate::compose()) makes has them from
-    /// [`Worker::invoke_every`](crate::Worker::invoke_every); a node written by hand asks for turns by
-    /// [`is_schedulable`](Self::is_schedulable) alone.
-    fn schedule(&self) -> Option<Schedule> {
-        None
-    }
-    /// How its packets are accounted for.
-    fn role(&self) -> Role {
-        Role::Function
-    }
-    /// What kind of node it is, for drawings and reports: `"function"`, `"af_xdp receive"`.
-    fn kind(&self) -> &str {
-        "function"
-    }
-    /// How many inputs it has.
-    fn inputs(&self) -> usize {
-        1
-    }
-    /// Its ways out.
-    fn outputs(&self) -> Vec<Output> {
-        vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }]
-    }
-    /// Whether it may keep packets between calls. Asked once, when the graph is built.
-    fn keeps_packets(&self) -> bool {
-        false
-    }
-    /// Packets that it keeps now.
-    fn held(&self) -> u64 {
-        0
-    }
-    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of a source that leads to it is
-    /// longer, so that what that brings in a turn finds room. Asked once, when the graph is built.
-    fn queue(&self) -> Option<usize> {
-        None
-    }
-    /// Gives up what it holds when the graph is taken down, through `batch` (leaves on [`Edge::OUT`]) or `cx`.
-    /// Called again until it leaves `batch` empty.
-    fn drain(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Whether `drain` is called once though it keeps no packets: it was waiting for more.
-    fn has_an_end(&self) -> bool {
-        false
+    /// What it is: its role, kind, inputs, ways out and so on. Asked once, when the graph is built.
+    fn shape(&self) -> Shape {
+        Shape::default()
     }
     /// Calls `watch` with file descriptors of which one becomes readable when a poll would yield packets: idle workers sleep
     /// on them. With none, where there are none. Nobody watches them while there are packets, which would cost the kernel
     /// a call a packet.
     fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
-    /// Its handlers.
-    fn handlers(&self) -> Vec<Handler> {
-        Vec::new()
-    }
-    /// Calls a handler, from the control side, between batches.
+    /// Calls `ask` with its state, where it has any: `ask(self)`, or `ask` with the part that keeps it.
     ///
-    /// # Errors
-    /// [`CallError`] when there is no such handler or its argument does not fit.
-    fn call(&mut self, name: &str, _argument: &str) -> Result<String, CallError> {
-        let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
-        Err(CallError::Unknown { name: name.into(), known })
-    }
-    /// All its declared state.
-    fn export(&self) -> Vec<StateImage> {
-        Vec::new()
-    }
-    /// Takes over state that a node of its kind exported, at time `now` (ns).
-    ///
-    /// # Errors
-    /// [`ImportError`] names the state and what does not fit; nothing is changed then.
-    fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
-        Err(ImportError::Unknown { name: name.into() })
-    }
-    /// Its declared state that workers share, by name, for the graph that replaces this one.
-    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
-        Vec::new()
-    }
-    /// Goes on with shared state of a node of its kind, at time `now` (ns). `None` where it cannot be had as it is, and moves as
-    /// [bytes](Self::import).
-    fn adopt(
-        &mut self,
-        _name: &str,
-        _heritage: &SharedStateRef,
-        _now: u64,
-    ) -> Option<Result<(), ImportError>> {
+    /// A call and no reference, so that nodes can share state that is borrowed for its time only.
+    fn with_state(&mut self, _ask: &mut dyn FnMut(&mut dyn NodeState)) {}
+    /// The packets that it keeps, where it does; of what transmits, those that are on their way.
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
         None
     }
-    /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
-    /// [`import`](Self::import) of the same node there adds to what it has. State that is no flow's stays. Called again, with
-    /// other packets in between, until `step` [is over](PartStep::is_over).
-    fn take_part(&mut self, _part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        step.end();
-        None
-    }
-    /// The names of its state that is of flows but cannot go with them where a shuffle sorts them by `by`: with it behind
-    /// that shuffle no flow moves. Asked once, when the graph is built. A node that exports state and overrides
-    /// [`take_part`](Self::take_part) says here what that does not take; without, it is all.
-    fn bound(&self, _by: ShuffleKey) -> Vec<String> {
-        self.export().into_iter().map(|(name, _)| name).collect()
-    }
-    /// The names of its state that goes with flows where a shuffle sorts them by `by`. With [`bound`](Self::bound), all that
-    /// it knows by flow: what makes it matter which worker a packet comes to.
-    fn follows(&self, _by: ShuffleKey) -> Vec<String> {
-        Vec::new()
-    }
-    /// What nodes of one graph answer alike whose state is one, such as the places of a function that stands in several.
-    fn shares_state(&self) -> Option<usize> {
-        None
-    }
-    /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
-    /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
-    /// lets none go. What transmits gets on with what it was given.
-    fn flush(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Of what transmits or gives packets to other workers: how far it is with what it was given, for each of its ways out that
-    /// keep an order of their own. Asked while flows move.
-    fn departed(&self) -> Vec<Departed> {
-        Vec::new()
-    }
-    /// Itself, where a part of it survives a panic in its function: packets that it queues, its ends of rings. It is asked before
-    /// a node is made in its place, and again for that one to [restore](Self::restore).
-    fn survivors(&mut self) -> Option<&mut dyn Any> {
-        None
-    }
-    /// Takes over what survives of the node in whose place it comes. Where it panics, another node begins with nothing.
-    fn restore(&mut self, _before: &mut dyn Any) {}
-    /// None came in its place, though it was asked for its [survivors](Self::survivors): it goes on itself.
-    fn restore_failed(&mut self) {}
     /// Its part in what goes from worker to worker, where it has one.
-    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
         None
-    }
-    /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.
-    fn report(&self) -> Vec<Section> {
-        Vec::new()
     }
 }
 

@@ -7,7 +7,7 @@ use netbricks_buffer::Batch;
 
 use super::Graph;
 use crate::context::Context;
-use crate::node::{Node, Role};
+use crate::node::{NodeQueue, Role};
 
 /// Which nodes give up what they hold, when the graph is taken down.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub(super) enum Keepers {
     Last,
 }
 
-/// How a node lets go of packets: [`Node::drain`] or [`Node::flush`].
-type LetGo = fn(&mut dyn Node, &mut Batch, &mut Context);
+/// How a node lets go of packets: [`NodeQueue::drain`] or [`NodeQueue::flush`].
+pub(super) type LetGo = fn(&mut dyn NodeQueue, &mut Batch, &mut Context);
 
 /// Rounds in which each keeper lets go a batch: none holds more than a pool.
 const ROUNDS: usize = 1 << 16;
@@ -50,7 +50,7 @@ impl Graph {
             self.drain_keepers(Keepers::Last);
             // Also of those that hold nothing: what others gave them has nowhere to go.
             for shuffle in given_up {
-                self.let_go_once(shuffle, |node, batch, cx| node.drain(batch, cx));
+                self.let_go_once(shuffle, |queue, batch, cx| queue.drain(batch, cx));
             }
         }
         self.totals().held
@@ -70,7 +70,7 @@ impl Graph {
             // Shuffles that were given up are the last: what waits there has nowhere to go.
             nodes.sort_by_key(|node| self.slots[*node].handoff != 0);
             let held_up =
-                self.let_go(&nodes, |node, batch, cx| node.drain(batch, cx), keepers != Keepers::Last);
+                self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), keepers != Keepers::Last);
             if keepers != Keepers::BeforeShuffles {
                 self.drain_transmits();
             }
@@ -121,7 +121,7 @@ impl Graph {
             }
             for _ in 0..ROUNDS {
                 let before = self.held(node);
-                self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+                self.let_go_once(node, |queue, batch, cx| queue.drain(batch, cx));
                 if before == 0 {
                     break;
                 }
@@ -139,7 +139,8 @@ impl Graph {
             }
             self.slots[node].told = true;
             any = true;
-            self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+            // Where it panics, it was told all the same.
+            let _told = self.guarded(node, |node| node.state(|state| state.end()));
         }
         any
     }
@@ -147,8 +148,7 @@ impl Graph {
     /// Whether a node waits to be told of its end.
     pub(super) fn has_untold_end(&self, node: usize) -> bool {
         let slot = &self.slots[node];
-        let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
-        !slot.keeps && slot.role != Role::Transmit && !slot.told && ends()
+        slot.has_end && !slot.keeps && slot.role != Role::Transmit && !slot.told
     }
 
     /// Whether packets may still come to a node, or to another place of the same function.
