@@ -12,9 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
-use netbricks_core::{
-    Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, Node, Output, Poll, Role, Worker,
-};
+use netbricks_core::{Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, Node, Poll, Shape, Worker};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{BURSTS, kinds};
 use toml::Spanned;
@@ -102,14 +100,8 @@ impl Node for Source {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -147,11 +139,8 @@ impl Node for Sink {
             }
         }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

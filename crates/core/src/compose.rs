@@ -3,16 +3,13 @@
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
-use crate::consistency::SharedStateRef;
 use crate::context::Context;
-use crate::events::Schedule;
-use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
+use crate::node::{Node, NodeState, Output, Poll, Shape};
 use crate::operator::{Function, Input, Start};
 use crate::operators::{Replaces, dispatched};
 use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Departure, Edge, Verdict};
 use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::state::Declarations;
 
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
@@ -62,62 +59,21 @@ impl<A: Function> Node for Fused<A> {
         }
     }
 
-    fn outputs(&self) -> Vec<Output> {
-        let mut outputs = vec![
-            Output { edge: Edge::OUT, name: "out".into(), optional: false },
-            Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
-        ];
+    fn shape(&self) -> Shape {
+        let mut outputs =
+            vec![Output::out(), Output { edge: Edge::REPLY, name: "reply".into(), optional: true }];
         self.chain.edges(&mut |edge| {
             if !outputs.iter().any(|output| output.edge == edge) {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
             }
         });
-        outputs
+        Shape { outputs, has_end: self.declarations.has_ends(), ..Shape::default() }
     }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
         self.declarations.poll(cx)
     }
-    fn is_schedulable(&self) -> bool {
-        self.schedule().is_some()
-    }
-    fn schedule(&self) -> Option<Schedule> {
-        self.declarations.events.schedule()
-    }
-    fn has_an_end(&self) -> bool {
-        self.declarations.has_ends()
-    }
-    fn drain(&mut self, _: &mut Batch, _: &mut Context) {
-        self.declarations.end();
-    }
-    fn handlers(&self) -> Vec<Handler> {
-        self.declarations.handlers()
-    }
-    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        self.declarations.call(name, argument)
-    }
-    fn export(&self) -> Vec<StateImage> {
-        self.declarations.export()
-    }
-    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        self.declarations.import(name, bytes, now)
-    }
-    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
-        self.declarations.shared_state()
-    }
-    fn adopt(&mut self, name: &str, shared: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
-        self.declarations.adopt(name, shared, now)
-    }
-    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        self.declarations.take_part(part, step)
-    }
-    fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.declarations.bound(by)
-    }
-    fn follows(&self, by: ShuffleKey) -> Vec<String> {
-        self.declarations.follows(by)
-    }
-    fn report(&self) -> Vec<Section> {
-        self.declarations.reports()
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(&mut self.declarations);
     }
 }
 
@@ -206,10 +162,7 @@ struct Merge(usize);
 
 impl Node for Merge {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        self.0
-    }
-    fn kind(&self) -> &str {
-        "merge"
+    fn shape(&self) -> Shape {
+        Shape { inputs: self.0, kind: "merge".into(), ..Shape::default() }
     }
 }

@@ -9,11 +9,11 @@ use netbricks_buffer::{BATCH, Batch, Packet};
 use netbricks_packet::stack::Root;
 
 use crate::context::Context;
-use crate::node::{CallError, Handler, Node, Output, Poll};
+use crate::node::{CallError, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape};
 use crate::operator::{Input, Operator};
 use crate::reason::{DropReason, Edge};
 use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, has_sorters_state};
+use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, sorters_state};
 use crate::view::View;
 
 /// The configuration of a grouping.
@@ -59,9 +59,9 @@ impl GroupConfig {
 ///     |input| input.parse::<Link>().parse::<Ip>(),
 ///     |packet| usize::from(packet.header().ttl()) / 100,
 /// )?;
-/// let names: Vec<_> = by_hops.outputs().into_iter().map(|output| output.name).collect();
+/// let names: Vec<_> = by_hops.shape().outputs.into_iter().map(|output| output.name).collect();
 /// assert_eq!(names, ["out", "1", "2", "reply"]);
-/// # assert_eq!(by_flow.outputs().len(), 3);
+/// # assert_eq!(by_flow.shape().outputs.len(), 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -253,13 +253,7 @@ impl Node for GroupNode {
         self.send(batch, cx);
         if self.held > 0 { Poll::Busy } else { Poll::Idle }
     }
-    fn is_schedulable(&self) -> bool {
-        self.queue > 0
-    }
-    fn kind(&self) -> &str {
-        "group-by"
-    }
-    fn outputs(&self) -> Vec<Output> {
+    fn shape(&self) -> Shape {
         let group = |group: usize| Output {
             edge: Groups::edge(group),
             name: if group == 0 { "out".into() } else { group.to_string() },
@@ -274,16 +268,28 @@ impl Node for GroupNode {
                 outputs.push(Output { edge, name: format!("edge-{}", edge.0), optional: false });
             }
         });
-        outputs
+        let queues = self.queue > 0;
+        Shape {
+            kind: "group-by".into(),
+            outputs,
+            schedulable: queues,
+            keeps_packets: queues,
+            queue: queues.then_some(self.queue),
+            has_end: self.sorter.declared(|declared| declared.has_ends()),
+            ..Shape::default()
+        }
     }
-    fn keeps_packets(&self) -> bool {
-        self.queue > 0
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.queue > 0 { Some(self) } else { None }
+    }
+}
+
+impl NodeQueue for GroupNode {
     fn held(&self) -> u64 {
         self.held as u64
-    }
-    fn queue(&self) -> Option<usize> {
-        (self.queue > 0).then_some(self.queue)
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(batch, cx);
@@ -291,18 +297,6 @@ impl Node for GroupNode {
     fn flush(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(batch, cx);
     }
-    fn handlers(&self) -> Vec<Handler> {
-        let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
-        std::iter::once(queued).chain(self.sorter.handlers()).collect()
-    }
-    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        if name != "queued" {
-            return self.sorter.call(name, argument, "queued");
-        }
-        let lengths: Vec<_> = self.queues.iter().map(|queue| queue.len().to_string()).collect();
-        Ok(lengths.join(" "))
-    }
-    has_sorters_state!();
     fn survivors(&mut self) -> Option<&mut dyn Any> {
         Some(self)
     }
@@ -313,4 +307,20 @@ impl Node for GroupNode {
             (self.held, self.next, self.left) = (before.held, before.next, before.left);
         }
     }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl NodeState for GroupNode {
+    fn handlers(&self) -> Vec<Handler> {
+        let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
+        std::iter::once(queued).chain(self.sorter.declared(|declared| declared.handlers())).collect()
+    }
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        if name != "queued" {
+            return self.sorter.call(name, argument, "queued");
+        }
+        let lengths: Vec<_> = self.queues.iter().map(|queue| queue.len().to_string()).collect();
+        Ok(lengths.join(" "))
+    }
+    sorters_state!();
 }

@@ -64,7 +64,10 @@ pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
-pub use node::{CallError, Departed, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
+pub use node::{
+    CallError, Departed, Handler, ImportError, Node, NodeQueue, NodeState, Output, Poll, Role, Section,
+    Shape, StateImage,
+};
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
 pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};

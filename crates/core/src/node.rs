@@ -2,29 +2,21 @@
 //!
 //! The graph makes one dynamic call for each batch.
 
-use std::any::Any;
+mod queue;
+mod shape;
+mod state;
+
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
-use crate::consistency::SharedStateRef;
-use crate::context::Context;
-use crate::events::Schedule;
-use crate::reason::Edge;
-use crate::shuffle::{Handoff, Part, PartStep, ShuffleKey};
+pub use queue::{Departed, NodeQueue};
+pub use shape::{Output, Role, Shape};
+pub use state::NodeState;
 
-/// The kind of work of a node, which decides how the graph counts its packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It brings packets in from outside. The graph counts packets that its `poll` yields as received.
-    Receive,
-    /// It works on packets.
-    Function,
-    /// It gives packets to the outside. The graph counts packets that it reports through [`Context::sent`] as
-    /// sent.
-    Transmit,
-}
+use crate::context::Context;
+use crate::shuffle::Handoff;
 
 /// How the turn of a schedulable node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +33,7 @@ pub enum Poll {
     Done,
 }
 
-/// An edge by which packets may leave a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// The edge's number.
-    pub edge: Edge,
-    /// The edge's name in configuration and drawings: `"out"`, `"reply"`.
-    pub name: String,
-    /// Whether the graph may leave the edge unconnected.
-    ///
-    /// Packets on it are then dropped as [`Unconnected`](crate::DropReason::Unconnected).
-    pub optional: bool,
-}
-
-/// A named operation of the control side on a node, like Click's read and write handlers.
+/// A named operation of the control side on a node, as Click's read and write handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
     /// `"flows.occupancy"`
@@ -119,92 +98,56 @@ pub enum ImportError {
     },
 }
 
-/// The progress of a way out of a worker.
-///
-/// While packets that were given to it have not left, packets from another worker may overtake them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Departed {
-    /// Packets that the way out was given since the node began.
-    pub given: u64,
-    /// How many of these, counted from the first, have left.
-    ///
-    /// The number is certain where the way out sends packets in the order in which it was given them.
-    pub left: u64,
-}
-
-/// Exported state: its name, and bytes with a version and a checksum.
+/// Exported state: name and versioned, checked bytes.
 pub type StateImage = (String, Vec<u8>);
 
-/// A node of the graph.
+/// A node. Only `process` or `poll` must do something; the rest has sensible defaults.
 ///
-/// An implementation needs only `process` or `poll`; all other methods have sensible defaults.
+/// What it has beside packets in hand is asked for whole: its [state](NodeState), the [packets that it keeps](NodeQueue), its
+/// part in what [goes from worker to worker](Handoff). A node around another hands on each of them as it is, so that none
+/// of the other's is forgotten:
+///
+/// ```
+/// use netbricks_core::buffer::Batch;
+/// use netbricks_core::shuffle::Handoff;
+/// use netbricks_core::{Context, Node, NodeQueue, NodeState, Poll, Shape};
+///
+/// struct Around(Box<dyn Node>);
+///
+/// impl Node for Around {
+///     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+///         self.0.process(input, batch, cx);
+///     }
+///     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+///         self.0.poll(batch, cx)
+///     }
+///     fn shape(&self) -> Shape {
+///         Shape { kind: "around".into(), ..self.0.shape() }
+///     }
+///     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+///         self.0.with_state(ask);
+///     }
+///     fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+///         self.0.as_queue()
+///     }
+///     fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+///         self.0.as_handoff()
+///     }
+/// }
+/// ```
 pub trait Node {
-    /// Processes a batch that arrived on input `input`.
-    ///
-    /// Packets that are in `batch` afterwards leave on [`Edge::OUT`]. The node keeps all others, or passes
-    /// them to `cx`: dropped, emitted on another edge, created or sent.
+    /// A batch arrived on input `input`. What is in `batch` afterwards leaves on [`Edge::OUT`](crate::Edge::OUT); everything
+    /// else goes through `cx` (dropped, emitted on another edge, created, sent) or is held by the node.
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context);
 
-    /// Takes the turn of a schedulable node.
-    ///
-    /// `batch` is empty when called. Packets that the node puts into it then leave on [`Edge::OUT`].
+    /// Its turn as a schedulable: puts what it has into `batch` (empty when called), which then leaves on
+    /// [`Edge::OUT`](crate::Edge::OUT).
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    /// Whether the node wants turns.
-    fn is_schedulable(&self) -> bool {
-        false
-    }
-    /// The schedule of the node's events, where it has any.
-    ///
-    /// `poll` then runs one event that is due, and answers [`Poll::Until`] with the time of the next. Nodes
-    /// that [`compose`](crate::compose()) makes have the events of
-    /// [`Worker::invoke_every`](crate::Worker::invoke_every). A node written by hand asks for turns with
-    /// [`is_schedulable`](Self::is_schedulable) alone.
-    fn schedule(&self) -> Option<Schedule> {
-        None
-    }
-    /// How the graph counts the node's packets.
-    fn role(&self) -> Role {
-        Role::Function
-    }
-    /// The kind of node, for drawings and reports: `"function"`, `"af_xdp receive"`.
-    fn kind(&self) -> &str {
-        "function"
-    }
-    /// The number of inputs.
-    fn inputs(&self) -> usize {
-        1
-    }
-    /// The edges by which packets may leave.
-    fn outputs(&self) -> Vec<Output> {
-        vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }]
-    }
-    /// Whether the node may keep packets between calls. Asked once, when the graph is built.
-    fn keeps_packets(&self) -> bool {
-        false
-    }
-    /// The number of packets that the node keeps now.
-    fn held(&self) -> u64 {
-        0
-    }
-    /// The capacity in packets of a node that queues packets until its turn; `None` for other nodes.
-    ///
-    /// A source that leads to the queue never gets a longer burst, so the packets of one turn have room.
-    /// Asked once, when the graph is built.
-    fn queue(&self) -> Option<usize> {
-        None
-    }
-    /// Gives up packets that the node holds, when the graph is taken down.
-    ///
-    /// The packets go through `batch`, which leaves on [`Edge::OUT`], or through `cx`. The graph calls this
-    /// again until it leaves `batch` empty.
-    fn drain(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Whether the graph calls `drain` once although the node keeps no packets.
-    ///
-    /// A node answers `true` where it waits for more packets and must learn that there are none.
-    fn has_an_end(&self) -> bool {
-        false
+    /// What it is: its role, kind, inputs, ways out and so on. Asked once, when the graph is built.
+    fn shape(&self) -> Shape {
+        Shape::default()
     }
     /// Calls `watch` with file descriptors on which an idle worker sleeps.
     ///
@@ -212,109 +155,17 @@ pub trait Node {
     /// nothing. The worker does not watch them while there are packets, since that would cost a system call
     /// for each packet.
     fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
-    /// The node's handlers.
-    fn handlers(&self) -> Vec<Handler> {
-        Vec::new()
-    }
-    /// Calls a handler, from the control side, between batches.
+    /// Calls `ask` with its state, where it has any: `ask(self)`, or `ask` with the part that keeps it.
     ///
-    /// # Errors
-    /// [`CallError`] when there is no such handler or its argument does not fit.
-    fn call(&mut self, name: &str, _argument: &str) -> Result<String, CallError> {
-        let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
-        Err(CallError::Unknown { name: name.into(), known })
-    }
-    /// All declared state of the node.
-    fn export(&self) -> Vec<StateImage> {
-        Vec::new()
-    }
-    /// Takes over state that a node of the same kind exported, at time `now` (ns).
-    ///
-    /// # Errors
-    /// [`ImportError`] names the state and the error; nothing is changed then.
-    fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
-        Err(ImportError::Unknown { name: name.into() })
-    }
-    /// The node's declared state that workers share, by name, for the graph that replaces this one.
-    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
-        Vec::new()
-    }
-    /// Takes over shared state of a node of the same kind, at time `now` (ns).
-    ///
-    /// `None` where the node cannot use that state as it is. It is then moved as [bytes](Self::import).
-    fn adopt(
-        &mut self,
-        _name: &str,
-        _heritage: &SharedStateRef,
-        _now: u64,
-    ) -> Option<Result<(), ImportError>> {
+    /// A call and no reference, so that nodes can share state that is borrowed for its time only.
+    fn with_state(&mut self, _ask: &mut dyn FnMut(&mut dyn NodeState)) {}
+    /// The packets that it keeps, where it does; of what transmits, those that are on their way.
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
         None
     }
-    /// Takes out a bounded piece of the state of flows that move to another worker.
-    ///
-    /// The answer is an image, which [`import`](Self::import) of the same node on the other worker adds to
-    /// its state. State that belongs to no flow stays. The graph calls this again, with other packets in
-    /// between, until `step` [is over](PartStep::is_over).
-    fn take_part(&mut self, _part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        step.end();
+    /// Its part in what goes from worker to worker, where it has one.
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
         None
-    }
-    /// The names of the state by flow that cannot move with flows where a shuffle uses the key `by`.
-    ///
-    /// No flow moves where such state is behind that shuffle. Asked once, when the graph is built. A node
-    /// that exports state and overrides [`take_part`](Self::take_part) names here the state that `take_part`
-    /// leaves. The default is all exported state.
-    fn bound(&self, _by: ShuffleKey) -> Vec<String> {
-        self.export().into_iter().map(|(name, _)| name).collect()
-    }
-    /// The names of the state that moves with flows where a shuffle uses the key `by`.
-    ///
-    /// Together with [`bound`](Self::bound) these are all state by flow: they make it matter to which worker
-    /// a packet comes.
-    fn follows(&self, _by: ShuffleKey) -> Vec<String> {
-        Vec::new()
-    }
-    /// A number that is equal for nodes of one graph that use the same state.
-    ///
-    /// Such nodes are, for example, the places of a function that stands in several chains.
-    fn shares_state(&self) -> Option<usize> {
-        None
-    }
-    /// Passes on queued packets, a batch at most, as [`drain`](Self::drain) does, but the node goes on
-    /// afterwards.
-    ///
-    /// The graph calls this while flows move to another worker, since their state may follow only after their
-    /// packets were processed. It calls until the node holds no packets, or passes none on. A transmit node
-    /// continues to send the packets that it was given.
-    fn flush(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// The progress of a node that transmits or gives packets to other workers.
-    ///
-    /// The answer has an entry for each way out that keeps its own order. Asked while flows move.
-    fn departed(&self) -> Vec<Departed> {
-        Vec::new()
-    }
-    /// The node itself, where a part of it survives a panic: queued packets, or its ends of rings.
-    ///
-    /// The graph asks before it builds the new node, and again to let the new node [restore](Self::restore)
-    /// that part.
-    fn survivors(&mut self) -> Option<&mut dyn Any> {
-        None
-    }
-    /// Takes over the surviving part of the node that this one replaces.
-    ///
-    /// Where it panics, the graph builds another node, which begins with nothing.
-    fn restore(&mut self, _before: &mut dyn Any) {}
-    /// Says that no node replaces this one, though the graph asked for its [survivors](Self::survivors).
-    ///
-    /// The node then goes on.
-    fn restore_failed(&mut self) {}
-    /// The node's part in the exchange of packets between workers, where it has one.
-    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
-        None
-    }
-    /// Tables for the report at the end of a run, beside the counters; for example a monitor's largest flows.
-    fn report(&self) -> Vec<Section> {
-        Vec::new()
     }
 }
 

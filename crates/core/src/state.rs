@@ -13,8 +13,8 @@ use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfi
 
 use crate::consistency::SharedStateRef;
 use crate::context::Context;
-use crate::events::Events;
-use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
+use crate::events::{Events, Schedule};
+use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
 use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::stored::StoredFlow;
@@ -526,61 +526,6 @@ impl Declarations {
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()
     }
-    pub(crate) fn end(&mut self) {
-        self.ends.iter_mut().for_each(|end| end());
-    }
-    pub(crate) fn export(&self) -> Vec<StateImage> {
-        let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
-        states.chain(self.events.export()).collect()
-    }
-    /// The state that it shares with other workers.
-    pub(crate) fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
-        let states = self.states.iter();
-        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().shared_state()?))).collect()
-    }
-    /// Gives a state the content of another graph's; `None` where only its bytes can move.
-    pub(crate) fn adopt(
-        &self,
-        name: &str,
-        shared: &SharedStateRef,
-        now: u64,
-    ) -> Option<Result<(), ImportError>> {
-        let at = self.states.iter().position(|(known, _)| known == name)?;
-        let rank = |(_, state): &(String, Rc<RefCell<dyn Declared>>)| state.borrow().rank();
-        let first = self.states[..at].iter().map(rank).max().unwrap_or(0) + 1;
-        let end = self.states[at + 1..].iter().map(rank).filter(|rank| *rank > 0).min().unwrap_or(u64::MAX);
-        let inherited = self.states[at].1.borrow_mut().adopt(shared, first..end, now)?;
-        if inherited.is_ok() {
-            shared.mark_adopted();
-        }
-        Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
-    }
-    /// A piece of the state that moves with flows.
-    pub(crate) fn take_part(&self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        let by = part.key();
-        let Some((name, state)) = self.states.get(step.state) else {
-            step.end();
-            return None;
-        };
-        let own = self.parts.iter().find(|(known, ..)| known == name);
-        let moves =
-            own.map_or_else(|| state.borrow().mobility(by) == Mobility::Moves, |(_, follows, _)| follows(by));
-        let (bytes, next) = match own {
-            _ if !moves => (Vec::new(), None),
-            Some((.., take)) => take(part, step.place),
-            None => state.borrow_mut().take_part(part, step.place),
-        };
-        step.go_on(next, self.states.len());
-        (!bytes.is_empty()).then(|| (name.clone(), bytes))
-    }
-    /// The names of state that keeps flows under this key from moving.
-    pub(crate) fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.of_mobility(by, Mobility::Bound)
-    }
-    /// The names of state that moves with flows under this key.
-    pub(crate) fn follows(&self, by: ShuffleKey) -> Vec<String> {
-        self.of_mobility(by, Mobility::Moves)
-    }
     fn of_mobility(&self, by: ShuffleKey, wanted: Mobility) -> Vec<String> {
         let mobility = |name: &str, state: &RefCell<dyn Declared>| match self
             .parts
@@ -593,19 +538,23 @@ impl Declarations {
         let found = self.states.iter().filter(|(name, state)| mobility(name, state) == wanted);
         found.map(|(name, _)| name.clone()).collect()
     }
-    pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        let state = self.states.iter().find(|(known, _)| known == name);
-        let imported = match state {
-            Some((_, state)) => Some(state.borrow_mut().import(bytes, now)),
-            None => self.events.import(name, bytes, now),
-        };
-        let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
-        imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    /// The answer of a state's own handler, if that is one's name.
+    fn metric(&self, handler: &str) -> Option<String> {
+        let (name, metric) = handler.rsplit_once('.')?;
+        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
+        if metric == "occupancy" {
+            let (entries, capacity) = state.occupancy();
+            return Some(format!("{entries} {capacity}"));
+        }
+        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
+        Some(of(&state.flow_counters()?).to_string())
     }
-    pub(crate) fn reports(&self) -> Vec<Section> {
-        self.reports.iter().map(|report| report()).collect()
-    }
-    pub(crate) fn handlers(&self) -> Vec<Handler> {
+}
+
+/// All that was declared.
+#[deny(clippy::missing_trait_methods)]
+impl NodeState for Declarations {
+    fn handlers(&self) -> Vec<Handler> {
         let sizes = self.states.iter().flat_map(|(name, state)| {
             let occupancy = Handler {
                 name: format!("{name}.occupancy"),
@@ -622,7 +571,7 @@ impl Declarations {
             self.events.handlers().map(|(name, summary, _)| Handler { name, summary: summary.into() });
         self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).chain(events).collect()
     }
-    pub(crate) fn call(&self, name: &str, argument: &str) -> Result<String, CallError> {
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         let _settling = self.settling();
         if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
             return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
@@ -636,16 +585,65 @@ impl Declarations {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
-    /// The answer of a state's own handler, if one has this name.
-    fn metric(&self, handler: &str) -> Option<String> {
-        let (name, metric) = handler.rsplit_once('.')?;
-        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
-        if metric == "occupancy" {
-            let (entries, capacity) = state.occupancy();
-            return Some(format!("{entries} {capacity}"));
+    fn export(&self) -> Vec<StateImage> {
+        let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
+        states.chain(self.events.export()).collect()
+    }
+    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        let state = self.states.iter().find(|(known, _)| known == name);
+        let imported = match state {
+            Some((_, state)) => Some(state.borrow_mut().import(bytes, now)),
+            None => self.events.import(name, bytes, now),
+        };
+        let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
+        imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    }
+    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
+        let states = self.states.iter();
+        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().shared_state()?))).collect()
+    }
+    fn adopt(&mut self, name: &str, shared: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
+        let at = self.states.iter().position(|(known, _)| known == name)?;
+        let rank = |(_, state): &(String, Rc<RefCell<dyn Declared>>)| state.borrow().rank();
+        let first = self.states[..at].iter().map(rank).max().unwrap_or(0) + 1;
+        let end = self.states[at + 1..].iter().map(rank).filter(|rank| *rank > 0).min().unwrap_or(u64::MAX);
+        let inherited = self.states[at].1.borrow_mut().adopt(shared, first..end, now)?;
+        if inherited.is_ok() {
+            shared.mark_adopted();
         }
-        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
-        Some(of(&state.flow_counters()?).to_string())
+        Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
+    }
+    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
+        let by = part.key();
+        let Some((name, state)) = self.states.get(step.state) else {
+            step.end();
+            return None;
+        };
+        let own = self.parts.iter().find(|(known, ..)| known == name);
+        let moves =
+            own.map_or_else(|| state.borrow().mobility(by) == Mobility::Moves, |(_, follows, _)| follows(by));
+        let (bytes, next) = match own {
+            _ if !moves => (Vec::new(), None),
+            Some((.., take)) => take(part, step.place),
+            None => state.borrow_mut().take_part(part, step.place),
+        };
+        step.go_on(next, self.states.len());
+        (!bytes.is_empty()).then(|| (name.clone(), bytes))
+    }
+    fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        self.of_mobility(by, Mobility::Bound)
+    }
+    fn follows(&self, by: ShuffleKey) -> Vec<String> {
+        self.of_mobility(by, Mobility::Moves)
+    }
+    fn schedule(&self) -> Option<Schedule> {
+        self.events.schedule()
+    }
+    fn end(&mut self) {
+        self.ends.iter_mut().for_each(|end| end());
+    }
+    fn report(&self) -> Vec<Section> {
+        self.reports.iter().map(|report| report()).collect()
     }
 }
 

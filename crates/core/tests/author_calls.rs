@@ -15,8 +15,8 @@ use netbricks_core::shuffle::{Handoff, Part, PartStep};
 use netbricks_core::tables::{FlowTable, FlowTableConfig};
 use netbricks_core::{
     Blueprint, BuildError, CallError, Context, Departed, Edge, Graph, GraphBuilder, GraphError, ImportError,
-    Node, Operator, Output, Poll, Role, Schedule, Section, Shuffle, ShuffleConfig, ShuffleKey, StateImage,
-    Turn, Worker, WorkerGroup, compose,
+    Node, NodeQueue, NodeState, Operator, Poll, Schedule, Section, Shape, Shuffle, ShuffleConfig, ShuffleKey,
+    StateImage, Turn, Worker, WorkerGroup, compose,
 };
 
 thread_local! {
@@ -57,7 +57,7 @@ fn reach(call: AuthorCall) {
 /// It keeps one packet, and has state by flow and state that workers share.
 struct Fragile {
     kept: Vec<Packet>,
-    shared: Box<dyn Node>,
+    shared: RefCell<Box<dyn Node>>,
 }
 
 fn fragile(worker: &Worker, shares: &Shares) -> Result<Box<dyn Node>, BuildError> {
@@ -67,7 +67,7 @@ fn fragile(worker: &Worker, shares: &Shares) -> Result<Box<dyn Node>, BuildError
         worker.state::<FlowTable<u64, u64>, Strict>("shared", Strict, FlowTableConfig::new(8));
         input.done()
     })?;
-    Ok(Box::new(Fragile { kept: Vec::new(), shared }))
+    Ok(Box::new(Fragile { kept: Vec::new(), shared: RefCell::new(shared) }))
 }
 
 impl Drop for Fragile {
@@ -97,20 +97,28 @@ impl Node for Fragile {
         reach(AuthorCall::Poll);
         Poll::Idle
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
+        reach(AuthorCall::Descriptors);
     }
-    fn schedule(&self) -> Option<Schedule> {
-        reach(AuthorCall::Schedule);
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+        reach(AuthorCall::Handoff);
         None
     }
-    fn kind(&self) -> &str {
+    fn shape(&self) -> Shape {
         reach(AuthorCall::Describe);
-        "fragile"
+        Shape { kind: "fragile".into(), schedulable: true, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        reach(AuthorCall::Queue);
+        Some(self)
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        reach(AuthorCall::State);
+        ask(self);
+    }
+}
+
+impl NodeQueue for Fragile {
     fn held(&self) -> u64 {
         reach(AuthorCall::Held);
         self.kept.len() as u64
@@ -123,8 +131,25 @@ impl Node for Fragile {
         reach(AuthorCall::Flush);
         self.let_go(batch);
     }
-    fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
-        reach(AuthorCall::Descriptors);
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
+        reach(AuthorCall::Survivors);
+        Some(self)
+    }
+    fn restore(&mut self, before: &mut dyn Any) {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.kept, &mut before.kept);
+        }
+        reach(AuthorCall::Restore);
+    }
+    fn restore_failed(&mut self) {
+        reach(AuthorCall::RestoreFailed);
+    }
+}
+
+impl NodeState for Fragile {
+    fn schedule(&self) -> Option<Schedule> {
+        reach(AuthorCall::Schedule);
+        None
     }
     fn call(&mut self, _: &str, _: &str) -> Result<String, CallError> {
         reach(AuthorCall::Call);
@@ -140,11 +165,11 @@ impl Node for Fragile {
     }
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         reach(AuthorCall::SharedStateRef);
-        self.shared.shared_state()
+        self.shared.borrow_mut().shared_state()
     }
     fn adopt(&mut self, name: &str, heritage: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
         reach(AuthorCall::Inherit);
-        self.shared.adopt(name, heritage, now)
+        self.shared.get_mut().adopt(name, heritage, now)
     }
     fn take_part(&mut self, _: &Part, step: &mut PartStep) -> Option<StateImage> {
         reach(AuthorCall::TakePart);
@@ -158,27 +183,6 @@ impl Node for Fragile {
     fn follows(&self, _: ShuffleKey) -> Vec<String> {
         vec!["flows".into()]
     }
-    fn shares_state(&self) -> Option<usize> {
-        reach(AuthorCall::SharesState);
-        None
-    }
-    fn survivors(&mut self) -> Option<&mut dyn Any> {
-        reach(AuthorCall::Survivors);
-        Some(self)
-    }
-    fn restore(&mut self, before: &mut dyn Any) {
-        if let Some(before) = before.downcast_mut::<Self>() {
-            std::mem::swap(&mut self.kept, &mut before.kept);
-        }
-        reach(AuthorCall::Restore);
-    }
-    fn restore_failed(&mut self) {
-        reach(AuthorCall::RestoreFailed);
-    }
-    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
-        reach(AuthorCall::Handoff);
-        None
-    }
     fn report(&self) -> Vec<Section> {
         reach(AuthorCall::Report);
         Vec::new()
@@ -190,9 +194,17 @@ struct Waiting;
 
 impl Node for Waiting {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn has_an_end(&self) -> bool {
-        reach(AuthorCall::HasAnEnd);
-        true
+    fn shape(&self) -> Shape {
+        Shape { has_end: true, ..Shape::default() }
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Waiting {
+    fn end(&mut self) {
+        reach(AuthorCall::End);
     }
 }
 
@@ -209,14 +221,8 @@ impl Node for Source {
         }
         if self.0 == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -232,12 +238,19 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+}
+
+impl NodeQueue for Sink {
+    fn held(&self) -> u64 {
+        0
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
     fn departed(&self) -> Vec<Departed> {
         reach(AuthorCall::Departed);
         vec![Departed { given: self.sent, left: self.sent }]
@@ -318,6 +331,11 @@ fn live(graphs: &mut [Graph]) {
 ///
 /// That call passes `spared` times before it panics.
 fn survive(broken: &[AuthorCall], spared: u32) {
+    assert!(is_reached(broken, spared), "{broken:?}: it was not called");
+}
+
+/// As [`survive`]; whether the first of them was called so often.
+fn is_reached(broken: &[AuthorCall], spared: u32) -> bool {
     let what = format!("{broken:?}");
     BROKEN.set(broken.to_vec());
     SPARED.set(spared);
@@ -347,17 +365,23 @@ fn survive(broken: &[AuthorCall], spared: u32) {
         assert!(totals.is_conserved(), "{what}: {totals:?}");
         assert_eq!(totals.received.packets, 900, "{what}");
         graphs.into_iter().for_each(|graph| drop(graph.take_down()));
-        let reached = REACHED.take();
-        assert!(reached.contains(&broken[0]), "{what}: it was not called");
     } else {
-        let at_building =
-            [AuthorCall::Build, AuthorCall::Describe, AuthorCall::Schedule, AuthorCall::Handoff];
+        let at_building = [
+            AuthorCall::Build,
+            AuthorCall::Describe,
+            AuthorCall::State,
+            AuthorCall::Queue,
+            AuthorCall::Schedule,
+            AuthorCall::Handoff,
+        ];
         assert!(at_building.contains(&broken[0]), "{what}");
     }
+    let reached = REACHED.take().contains(&broken[0]);
     BROKEN.take();
     let pool = setting.pool.clone();
     drop(setting);
     assert_eq!(pool.available(), pool.capacity(), "{what}");
+    reached
 }
 
 /// The calls that must panic, so that this call is made and panics.
@@ -410,7 +434,11 @@ fn calls_that_panic_only_once_the_graph_runs_are_contained_too() {
     observe_panics();
     for (call, spared) in [(AuthorCall::Build, 2), (AuthorCall::Schedule, 2), (AuthorCall::Schedule, 4)] {
         survive(&[call, AuthorCall::Process, AuthorCall::DropNode], spared);
-        REACHED.take();
+    }
+    // Whatever the state or the queue is asked for.
+    for call in [AuthorCall::State, AuthorCall::Queue] {
+        let reached = (2..60).take_while(|spared| is_reached(&[call, AuthorCall::DropNode], *spared)).count();
+        assert!(reached > 5, "{call:?}: {reached}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Output, Poll, Registry, Role, Worker};
+use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Poll, Registry, Shape, Worker};
 use netbricks_testkit::build::ethernet;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -28,18 +28,12 @@ struct Source(Vec<u8>);
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         cx.pool().allocate_written_into(batch, cx.burst(), &self.0);
         Poll::Busy
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -51,8 +45,8 @@ impl Node for Sink {
         let done = batch.get(0).is_some_and(|packet| packet.data().get(TTL) == Some(&self.0));
         cx.drop_batch(batch, if done { DropReason::Discarded } else { DropReason::Malformed });
     }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { outputs: Vec::new(), ..Shape::default() }
     }
 }
 

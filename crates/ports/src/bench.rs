@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, Node, Output, Poll, Role};
+use netbricks_core::{Context, Node, Poll, Shape};
 
 type Hook = Box<dyn FnMut(&mut Batch)>;
 
@@ -137,17 +137,8 @@ impl Node for Source {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "store receive"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "store receive".into(), ..Shape::receive() }
     }
 }
 
@@ -167,14 +158,8 @@ impl Node for Sink {
             }
         }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "store transmit"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "store transmit".into(), ..Shape::transmit() }
     }
 }
 
@@ -201,17 +186,8 @@ impl Node for Allocate {
         let taken = cx.pool().allocate_written_into(batch, self.burst, &self.bytes);
         if taken == 0 { Poll::Idle } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "allocate"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "allocate".into(), ..Shape::receive() }
     }
 }
 
@@ -223,14 +199,8 @@ impl Node for Free {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "free"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "free".into(), ..Shape::transmit() }
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_core::{Context, DropReason, Node, Poll, Role};
+use netbricks_core::{Context, DropReason, Node, NodeQueue, Poll, Shape};
 
 pub use shared::SharedTransmit;
 pub(crate) use transmit::offer;
@@ -103,30 +103,24 @@ impl Node for ReceiveNode {
         }
         poll
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
+        self.queue.descriptors(watch);
     }
-    fn role(&self) -> Role {
-        Role::Receive
+    fn shape(&self) -> Shape {
+        Shape { kind: self.kind.clone().into(), keeps_packets: self.keeps, ..Shape::receive() }
     }
-    fn kind(&self) -> &str {
-        &self.kind
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.keeps { Some(self) } else { None }
     }
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn keeps_packets(&self) -> bool {
-        self.keeps
-    }
+}
+
+impl NodeQueue for ReceiveNode {
     fn held(&self) -> u64 {
         self.queue.held()
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.queue.release(batch, cx);
         self.label(batch, cx.now());
-    }
-    fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
-        self.queue.descriptors(watch);
     }
 }
 

@@ -10,7 +10,7 @@
 use std::error::Error;
 
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Output, Poll, Role};
+use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Poll, Shape};
 
 /// Packets in a burst.
 const BURST: usize = 32;
@@ -23,18 +23,12 @@ struct Source;
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         cx.pool().allocate_into(batch, cx.burst());
         Poll::Busy
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -67,8 +61,8 @@ impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
         cx.drop_batch(batch, DropReason::Discarded);
     }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { outputs: Vec::new(), ..Shape::default() }
     }
 }
 

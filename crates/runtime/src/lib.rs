@@ -10,16 +10,14 @@
 //!
 //! ```
 //! use netbricks_buffer::{Batch, Pool};
-//! use netbricks_core::{Context, DropReason, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role};
+//! use netbricks_core::{Context, DropReason, Edge, GraphBuilder, GraphError, Node, Poll, Shape};
 //! use netbricks_runtime::{Clock, Config, Factory, Runtime};
 //!
 //! /// Brings in so many packets of 60 bytes.
 //! struct Source(u64);
 //! impl Node for Source {
 //!     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-//!     fn inputs(&self) -> usize { 0 }
-//!     fn is_schedulable(&self) -> bool { true }
-//!     fn role(&self) -> Role { Role::Receive }
+//!     fn shape(&self) -> Shape { Shape::receive() }
 //!     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
 //!         while self.0 > 0 && batch.len() < cx.burst() {
 //!             let Some(packet) = cx.pool().packet(&[0; 60]) else { break };
@@ -35,7 +33,7 @@
 //!     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
 //!         cx.drop_batch(batch, DropReason::Discarded);
 //!     }
-//!     fn outputs(&self) -> Vec<Output> { Vec::new() }
+//!     fn shape(&self) -> Shape { Shape { outputs: Vec::new(), ..Shape::default() } }
 //! }
 //!
 //! let pool = Pool::builder().frames(1024).build()?;

@@ -305,7 +305,7 @@ impl Worker {
             Rest::Pause(pauses) => (0..pauses).for_each(|_| std::hint::spin_loop()),
             Rest::Yield => std::thread::yield_now(),
             Rest::Sleep { timeout, descriptors } => {
-                let graphs = self.graphs.iter().filter(|hosted| descriptors && !hosted.done);
+                let graphs = self.graphs.iter_mut().filter(|hosted| descriptors && !hosted.done);
                 let woken = self.sleeper.sleep(
                     self.mailbox.bell.as_fd(),
                     |watch| graphs.for_each(|hosted| hosted.graph.descriptors(watch)),

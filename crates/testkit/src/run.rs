@@ -4,7 +4,7 @@ use netbricks_core::buffer::Pool;
 use netbricks_core::packet::build::Builder;
 use netbricks_core::{
     Blueprint, BuildError, Context, DropReason, Drops, Edge, Function, Graph, GraphBuilder, Input, Node,
-    Output, Poll, Role, Totals, Turn, Worker, compose,
+    Poll, Shape, Totals, Turn, Worker, compose,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -222,14 +222,8 @@ impl Node for Source {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -241,10 +235,7 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }

@@ -14,7 +14,7 @@ impl Graph {
     pub fn adopt(&mut self, old: &Self) -> Vec<(String, String, Result<(), ImportError>)> {
         let mut inherited = Vec::new();
         for slot in &old.slots {
-            let of = slot.ask(&old.panics, old.now(), |node| node.shared_state()).unwrap_or_default();
+            let of = slot.ask_state(&old.panics, old.now(), |state| state.shared_state()).unwrap_or_default();
             let Some(place) = self.place(&slot.name).filter(|_| !of.is_empty()) else { continue };
             for (state, shared) in of {
                 let now = self.cx.now();

@@ -121,7 +121,7 @@ impl GraphBuilder {
     /// Adds a node that exists once (a port's queue). After a panic in it the same node goes on.
     ///
     /// # Errors
-    /// [`GraphError::NameTaken`].
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when what the node says of itself does not fit.
     pub fn add(&mut self, name: impl Into<String>, node: Box<dyn Node>) -> Result<NodeId, GraphError> {
         self.insert(name.into(), node, None)
     }
@@ -156,7 +156,11 @@ impl GraphBuilder {
         }
         let mut slot = Slot::new(name.clone(), node, origin);
         let failed = |error| GraphError::Node { name: name.clone(), error };
-        slot.describe().map_err(|caught| failed(panicked("asking what it is", &caught)))?;
+        let fault = slot.describe().map_err(|caught| failed(panicked("asking what it is", &caught)))?;
+        if let Some(fault) = fault {
+            return Err(failed(BuildError::new(fault)));
+        }
+        slot.join(id.0, &self.slots);
         if slot.origin.is_some() && slot.role != Role::Function {
             return Err(failed(BuildError::new(format_args!(
                 "a function has the role `{:?}`, which gives a port's rights: make it `Function`, or add the node by `add`",

@@ -34,51 +34,53 @@ pub struct Panic {
 pub enum AuthorCall {
     /// A blueprint makes a node: the graph is not built, or the node that panicked goes on.
     Build,
-    /// A new node names its properties, role and ways out: the graph is not built.
+    /// [`Node::shape`](crate::Node::shape), where a node is added: the graph is not built.
     Describe,
     /// [`Node::process`](crate::Node::process): its batch is lost, and the node is rebuilt.
     Process,
     /// [`Node::poll`](crate::Node::poll), events included: its batch is lost, and the node is rebuilt.
     Poll,
-    /// [`Node::held`](crate::Node::held): the batch that enters is lost, and the node is rebuilt.
+    /// [`Node::with_state`](crate::Node::with_state): as the call of the state that it is made for.
+    State,
+    /// [`Node::as_queue`](crate::Node::as_queue): as the call of the queue that it is made for.
+    Queue,
+    /// [`NodeQueue::held`](crate::NodeQueue::held): the batch that enters, and the node is made anew.
     Held,
-    /// [`Node::schedule`](crate::Node::schedule): the node gets no events.
+    /// [`NodeState::schedule`](crate::NodeState::schedule): the node gets no events.
     Schedule,
-    /// [`Node::drain`](crate::Node::drain): its batch is lost, and the node is rebuilt.
+    /// [`NodeQueue::drain`](crate::NodeQueue::drain): what it had in hand, and the node is made anew.
     Drain,
-    /// [`Node::flush`](crate::Node::flush): as `Drain`.
+    /// [`NodeQueue::flush`](crate::NodeQueue::flush): as `Drain`.
     Flush,
-    /// [`Node::has_an_end`](crate::Node::has_an_end): the node is not told of its end.
-    HasAnEnd,
+    /// [`NodeState::end`](crate::NodeState::end): the node is made anew, and counts as told.
+    End,
     /// [`Node::descriptors`](crate::Node::descriptors): an idle worker does not sleep on them.
     Descriptors,
-    /// [`Node::call`](crate::Node::call): the call gives an error, and the node is rebuilt.
+    /// [`NodeState::call`](crate::NodeState::call): an error, and the node is made anew.
     Call,
-    /// [`Node::export`](crate::Node::export): the node's state is not exported.
+    /// [`NodeState::export`](crate::NodeState::export): the node's state is not exported.
     Export,
-    /// [`Node::import`](crate::Node::import): the import gives an error, and the node is rebuilt.
+    /// [`NodeState::import`](crate::NodeState::import): an error, and the node is made anew.
     Import,
-    /// [`Node::shared_state`](crate::Node::shared_state): the node's shared state is not handed on.
+    /// [`NodeState::shared_state`](crate::NodeState::shared_state): the node's shared state is not handed on.
     SharedStateRef,
-    /// [`Node::inherit`](crate::Node::adopt): the call gives an error, and the node is rebuilt.
+    /// [`NodeState::adopt`](crate::NodeState::adopt): an error, and the node is made anew.
     Inherit,
-    /// [`Node::take_part`](crate::Node::take_part): the node is rebuilt, and flows move without its state.
+    /// [`NodeState::take_part`](crate::NodeState::take_part): the node is made anew, and flows move without its state.
     TakePart,
-    /// [`Node::bound`](crate::Node::bound) and [`Node::follows`](crate::Node::follows): no flow moves.
+    /// [`NodeState::bound`](crate::NodeState::bound) and [`NodeState::follows`](crate::NodeState::follows): no flow moves.
     Bound,
-    /// [`Node::shares_state`](crate::Node::shares_state): the node counts as a node with its own state.
-    SharesState,
-    /// [`Node::departed`](crate::Node::departed): all packets count as departed, and the node is rebuilt.
+    /// [`NodeQueue::departed`](crate::NodeQueue::departed): as if all had left, and the node is made anew.
     Departed,
-    /// [`Node::handoff`](crate::Node::handoff): the node is rebuilt.
+    /// [`Node::as_handoff`](crate::Node::as_handoff): the node is made anew.
     Handoff,
-    /// [`Node::survivors`](crate::Node::survivors): the new node begins with nothing.
+    /// [`NodeQueue::survivors`](crate::NodeQueue::survivors): the new node begins with nothing.
     Survivors,
-    /// [`Node::restore`](crate::Node::restore): another new node begins with nothing.
+    /// [`NodeQueue::restore`](crate::NodeQueue::restore): another new node begins with nothing.
     Restore,
-    /// [`Node::restore_failed`](crate::Node::restore_failed): nothing is lost.
+    /// [`NodeQueue::restore_failed`](crate::NodeQueue::restore_failed): nothing.
     RestoreFailed,
-    /// [`Node::report`](crate::Node::report): the node's part of the report is missing.
+    /// [`NodeState::report`](crate::NodeState::report): the node's part of the report.
     Report,
     /// The node is dropped, with its state and settings: nothing is lost.
     DropNode,
@@ -87,17 +89,19 @@ pub enum AuthorCall {
 }
 
 impl AuthorCall {
-    /// All calls.
-    pub const ALL: [Self; 26] = [
+    /// All of them.
+    pub const ALL: [Self; 27] = [
         Self::Build,
         Self::Describe,
         Self::Process,
         Self::Poll,
+        Self::State,
+        Self::Queue,
         Self::Held,
         Self::Schedule,
         Self::Drain,
         Self::Flush,
-        Self::HasAnEnd,
+        Self::End,
         Self::Descriptors,
         Self::Call,
         Self::Export,
@@ -106,7 +110,6 @@ impl AuthorCall {
         Self::Inherit,
         Self::TakePart,
         Self::Bound,
-        Self::SharesState,
         Self::Departed,
         Self::Handoff,
         Self::Survivors,

@@ -8,7 +8,7 @@ use netbricks_buffer::Batch;
 
 use super::Graph;
 use crate::context::Context;
-use crate::node::{Node, Role};
+use crate::node::{NodeQueue, Role};
 
 /// Which nodes give up the packets that they hold, when the graph is taken down.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub(super) enum Keepers {
     Last,
 }
 
-/// The call by which a node passes packets on: [`Node::drain`] or [`Node::flush`].
-type LetGo = fn(&mut dyn Node, &mut Batch, &mut Context);
+/// How a node lets go of packets: [`NodeQueue::drain`] or [`NodeQueue::flush`].
+pub(super) type LetGo = fn(&mut dyn NodeQueue, &mut Batch, &mut Context);
 
 /// Rounds in which each node passes on a batch: no node holds more packets than a pool has.
 const ROUNDS: usize = 1 << 16;
@@ -53,7 +53,7 @@ impl Graph {
             self.drain_keepers(Keepers::Last);
             // Also for shuffles that hold nothing: packets that other workers gave them have nowhere to go.
             for shuffle in given_up {
-                self.let_go_once(shuffle, |node, batch, cx| node.drain(batch, cx));
+                self.let_go_once(shuffle, |queue, batch, cx| queue.drain(batch, cx));
             }
         }
         self.totals().held
@@ -75,7 +75,7 @@ impl Graph {
             // Shuffles that were given up are last: packets that wait there have nowhere to go.
             nodes.sort_by_key(|node| self.slots[*node].handoff != 0);
             let held_up =
-                self.let_go(&nodes, |node, batch, cx| node.drain(batch, cx), keepers != Keepers::Last);
+                self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), keepers != Keepers::Last);
             if keepers != Keepers::BeforeShuffles {
                 self.drain_transmits();
             }
@@ -127,7 +127,7 @@ impl Graph {
             }
             for _ in 0..ROUNDS {
                 let before = self.held(node);
-                self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+                self.let_go_once(node, |queue, batch, cx| queue.drain(batch, cx));
                 if before == 0 {
                     break;
                 }
@@ -147,7 +147,8 @@ impl Graph {
             }
             self.slots[node].told = true;
             any = true;
-            self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+            // Where it panics, it was told all the same.
+            let _told = self.guarded(node, |node| node.state(|state| state.end()));
         }
         any
     }
@@ -155,8 +156,7 @@ impl Graph {
     /// Whether a node waits to be told of its end.
     pub(super) fn has_untold_end(&self, node: usize) -> bool {
         let slot = &self.slots[node];
-        let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
-        !slot.keeps && slot.role != Role::Transmit && !slot.told && ends()
+        slot.has_end && !slot.keeps && slot.role != Role::Transmit && !slot.told
     }
 
     /// Whether packets may still come to a node, or to another place of the same function.

@@ -16,7 +16,7 @@ mod run;
 mod shuffles;
 mod timers;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use shuffles::ShuffleEnd;
 
-use asked::Panics;
+use asked::{Panics, note};
 use moves::Moves;
 
 use crate::context::{Context, OwnedContext};
@@ -48,8 +48,9 @@ struct Target {
 struct Slot {
     name: String,
     owner: u16,
-    node: Box<dyn Node>,
-    /// The node's answers when it was added.
+    /// Borrowed by questions; what runs it has the graph alone.
+    node: RefCell<Box<dyn Node>>,
+    /// What it said of itself when it was added.
     role: Role,
     kind: String,
     inputs: usize,
@@ -57,6 +58,8 @@ struct Slot {
     keeps: bool,
     /// The node has events; its turn comes when one is due.
     timed: bool,
+    /// Its state waits to be told of its end.
+    has_end: bool,
     outputs: Vec<Output>,
     /// The target of each edge, by number.
     targets: Vec<Option<Target>>,
@@ -91,9 +94,11 @@ struct Slot {
     /// For a shuffle: itself and all shuffles that lead to the same state. Flows move behind all of them
     /// together.
     company: Vec<usize>,
-    /// The first node that uses the same state.
+    /// The first node whose state is this one's, and whether it is that one, which is asked what the state is.
     state: usize,
-    /// The node was told that the graph is taken down, and keeps nothing.
+    shares_state: Option<usize>,
+    speaks: bool,
+    /// It was told that the graph is taken down, and keeps nothing.
     told: bool,
     origin: Option<(Blueprint, Worker)>,
 }
@@ -110,6 +115,7 @@ impl Slot {
             schedulable: false,
             keeps: false,
             timed: false,
+            has_end: false,
             outputs: Vec::new(),
             targets: Vec::new(),
             out: None,
@@ -129,30 +135,57 @@ impl Slot {
             fills: 0,
             company: Vec::new(),
             state: 0,
+            shares_state: None,
+            speaks: true,
             told: false,
             origin,
-            node,
+            node: RefCell::new(node),
         }
     }
 
-    /// Asks the node for its properties.
-    ///
-    /// The node is in its slot meanwhile: where it panics, the slot drops it in a contained call.
-    fn describe(&mut self) -> Result<(), Caught> {
+    /// Asks the node what it is, and answers what of that does not fit. Not while it is being moved: where it panics, its end
+    /// is contained by itself.
+    fn describe(&mut self) -> Result<Option<&'static str>, Caught> {
         contain(|| {
-            let node = &mut self.node;
-            let handoff = node.handoff().is_some();
-            self.role = node.role();
-            self.kind = node.kind().to_owned();
-            self.inputs = node.inputs();
-            self.schedulable = node.is_schedulable();
-            self.keeps = node.keeps_packets();
+            let node = self.node.get_mut();
+            let (handoff, keeper) = (node.as_handoff().is_some(), node.as_queue().is_some());
+            let shape = node.shape();
             self.timed = node.schedule().is_some();
-            self.outputs = node.outputs();
+            self.role = shape.role;
+            self.kind = shape.kind.into_owned();
+            self.inputs = shape.inputs;
+            self.outputs = shape.outputs;
+            self.schedulable = shape.schedulable;
+            self.keeps = shape.keeps_packets;
+            self.queue = shape.queue;
+            self.has_end = shape.has_end;
+            self.shares_state = shape.shares_state;
             self.source = handoff || self.role == Role::Receive && self.schedulable;
             self.handoff = u64::from(handoff);
-            self.queue = node.queue();
+            if self.keeps && self.has_end {
+                return Some(
+                    "a node that keeps packets is not told of its end: put what waits for it (`at_the_end`) into a \
+                     node of its own",
+                );
+            }
+            match (self.keeps, keeper) {
+                (true, false) => Some("its shape says that it keeps packets: let `as_queue` answer them"),
+                (false, true) if self.role != Role::Transmit => {
+                    Some("it has a queue that its shape does not tell of: say `keeps_packets: true` there")
+                }
+                _ => None,
+            }
         })
+    }
+
+    /// Learns whose state it has, as node `number` behind these. The first with that state alone has its events and its end.
+    fn join(&mut self, number: usize, before: &[Self]) {
+        let same = |other: &Self| self.shares_state.is_some() && other.shares_state == self.shares_state;
+        self.state = before.iter().position(same).unwrap_or(number);
+        self.speaks = self.state == number;
+        self.timed &= self.speaks;
+        self.has_end &= self.speaks;
+        self.schedulable |= self.timed;
     }
 }
 
@@ -292,7 +325,7 @@ impl Graph {
         let panics = Panics::new();
         for (i, slot) in slots.iter_mut().enumerate() {
             slot.out = slot.targets.first().copied().flatten();
-            match slot.ask(&panics, 0, |node| node.schedule()).flatten() {
+            match slot.schedule(&panics, 0) {
                 Some(schedule) => timers.extend(schedule.next().map(|time| Reverse((time, i)))),
                 None if slot.schedulable => ready.push_back(i),
                 None => {}
@@ -407,7 +440,9 @@ impl Graph {
 
     /// Each node's part of the report. A node that panics adds nothing but its panic.
     pub fn reports(&self) -> Vec<(String, Vec<crate::Section>)> {
-        let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.report()).unwrap_or_default();
+        let of = |slot: &Slot| {
+            slot.ask_state(&self.panics, self.now(), |state| state.report()).unwrap_or_default()
+        };
         let reports = self.slots.iter().map(|slot| (slot.name.clone(), of(slot)));
         reports.filter(|(_, sections)| !sections.is_empty()).collect()
     }
@@ -436,7 +471,9 @@ impl Graph {
     /// All declared state: node, state's name, versioned bytes. A node that panics gives nothing but its
     /// panic.
     pub fn export(&self) -> Vec<(String, StateImage)> {
-        let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.export()).unwrap_or_default();
+        let of = |slot: &Slot| {
+            slot.ask_state(&self.panics, self.now(), |state| state.export()).unwrap_or_default()
+        };
         let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
         self.slots.iter().flat_map(images).collect()
     }
@@ -453,8 +490,9 @@ impl Graph {
                 self.guarded(i, |node| node.import(state, bytes, now)).unwrap_or_else(|caught| {
                     Err(crate::ImportError::Panicked { name: state.into(), message: caught.message })
                 })?;
-                if self.slots[i].timed {
-                    self.rearm(i);
+                let first = self.slots[i].state;
+                if self.slots[first].timed {
+                    self.rearm(first);
                 }
                 Ok(())
             }
@@ -462,11 +500,15 @@ impl Graph {
         }
     }
 
-    /// Calls `watch` with the descriptors on which an idle worker may sleep: those of the nodes that had
-    /// nothing.
-    pub fn descriptors<'g>(&'g self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
-        for node in &self.idle {
-            self.watch(*node, watch);
+    /// Calls `watch` with the descriptors on which an idle worker may sleep: of the nodes that had nothing.
+    pub fn descriptors<'g>(&'g mut self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
+        let now = self.cx.now();
+        let (idle, panics) = (&self.idle, &self.panics);
+        for (_, slot) in self.slots.iter_mut().enumerate().filter(|(node, _)| idle.contains(node)) {
+            let node = slot.node.get_mut();
+            if let Err(caught) = contain(|| node.descriptors(watch)) {
+                note(&slot.name, &slot.unanswered, panics, now, caught);
+            }
         }
     }
 
@@ -505,16 +547,13 @@ impl Graph {
             && !self.idle.iter().chain(&self.ready).any(receives)
     }
 
-    /// Whether the node named all its descriptors.
-    fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) -> bool {
+    /// Whether it named all.
+    fn watch(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// Sets the most packets that a source is asked for in a turn: 1 to [`netbricks_buffer::BATCH`], others
-    /// are clamped.
-    ///
-    /// A source that leads to [queues](Node::queue) is asked for no more than the shortest of them has room
-    /// for.
+    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped. Of a source
+    /// that leads to [queues](crate::Shape::queue) it is no more than the shortest of them has room for.
     pub fn set_burst(&mut self, packets: usize) {
         self.burst = packets.clamp(1, netbricks_buffer::BATCH);
         self.cx.burst = self.burst;

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{Graph, Slot};
+use super::Graph;
 use crate::node::{Departed, Role, StateImage};
 use crate::shuffle::{BoundState, Handoff, MigrationRequest, Part, PartStep, ShuffleKey};
 
@@ -193,8 +193,9 @@ impl Graph {
         give.queue.clear();
         while let Some(node) = give.nodes.last().copied() {
             let (part, step) = (&give.part, &mut give.step);
-            match self.guarded(node, |node| node.take_part(part, step)) {
-                Ok(image) => {
+            match self.guarded(node, |node| node.state(|state| state.take_part(part, step))) {
+                Ok(None) => give.step.end(),
+                Ok(Some(image)) => {
                     let name = &self.slots[node].name;
                     give.images.extend(image.map(|image| (name.clone(), image)));
                 }
@@ -261,13 +262,16 @@ impl Graph {
     }
 
     fn departed(&mut self, node: usize) -> Vec<Departed> {
-        self.guarded(node, |node| node.departed()).unwrap_or_default()
+        self.guarded(node, |node| node.as_queue().map(|queue| queue.departed()))
+            .ok()
+            .flatten()
+            .unwrap_or_default()
     }
 
     /// Whether all packets that were given to a way out have left.
     fn has_left(&mut self, way: &mut Way) -> bool {
         if self.slots[way.node].role == Role::Transmit && way.left < way.given {
-            self.drain_node(way.node, |node, batch, cx| node.flush(batch, cx));
+            self.drain_node(way.node, |queue, batch, cx| queue.flush(batch, cx));
         }
         match self.departed(way.node).get(way.number) {
             Some(departed) => way.left = departed.left,
@@ -301,7 +305,7 @@ impl Graph {
         let handoffs: Vec<usize> =
             (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
         let regions: Vec<Vec<usize>> = handoffs.iter().map(|node| self.behind(*node)).collect();
-        let state = self.by_state();
+        let state: Vec<usize> = self.slots.iter().map(|slot| slot.state).collect();
         let reached = |region: &[usize]| region.iter().map(|node| state[*node]).collect::<BTreeSet<_>>();
         let states: Vec<BTreeSet<usize>> = regions.iter().map(|region| reached(region)).collect();
         let ports = (0..self.slots.len()).filter(|node| self.slots[*node].role == Role::Receive);
@@ -315,7 +319,6 @@ impl Graph {
         };
         let together = |one: usize, other: usize| alike(one, other) && upstream[one] == upstream[other];
         let meet = |one: usize, other: usize| !states[one].is_disjoint(&states[other]);
-        self.slots.iter_mut().zip(&state).for_each(|(slot, state)| slot.state = *state);
         for (number, (node, behind)) in handoffs.iter().copied().zip(&regions).enumerate() {
             let Some(by) = keys[number] else { continue };
             let bound = behind.iter().flat_map(|behind| {
@@ -326,11 +329,14 @@ impl Graph {
                     || (0..handoffs.len())
                         .any(|other| states[other].contains(here) && !together(number, other));
                 let bound = slot.ask(&self.panics, self.cx.now(), |node| {
-                    let follows = if apart { node.follows(by) } else { Vec::new() };
-                    node.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
+                    node.state(|state| {
+                        let follows = if apart { state.follows(by) } else { Vec::new() };
+                        state.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
+                    })
                 });
-                // The node cannot even say: then no flow moves.
-                let bound = bound.unwrap_or_else(|| vec!["(it panicked when it was asked)".into()]);
+                // What cannot even say: better no flow moves.
+                let bound = bound.unwrap_or_else(|| Some(vec!["(it panicked when it was asked)".into()]));
+                let bound = bound.unwrap_or_default();
                 bound.into_iter().map(named).collect::<Vec<_>>()
             });
             let bound = bound.collect();
@@ -348,19 +354,7 @@ impl Graph {
         }
     }
 
-    /// For each node, the first of the nodes that use the same state.
-    fn by_state(&self) -> Vec<usize> {
-        let shares =
-            |slot: &Slot| slot.ask(&self.panics, self.cx.now(), |node| node.shares_state()).flatten();
-        let shared: Vec<Option<usize>> = self.slots.iter().map(shares).collect();
-        let first = |(node, mark): (usize, &Option<usize>)| match mark {
-            Some(_) => shared.iter().position(|other| other == mark).unwrap_or(node),
-            None => node,
-        };
-        shared.iter().enumerate().map(first).collect()
-    }
-
-    /// The number of shuffles from which packets come to this one.
+    /// Shuffles from which packets come to this one.
     fn upstream(&self, node: usize) -> usize {
         let bit = self.cx.handoffs[node];
         self.slots.iter().filter(|other| other.handoff & !bit != 0 && other.feeds & bit != 0).count()
@@ -368,14 +362,14 @@ impl Graph {
 
     /// Calls a node's part in the exchange between workers, where it has one.
     pub(super) fn handoff<T>(&mut self, node: usize, call: impl FnOnce(&mut dyn Handoff) -> T) -> Option<T> {
-        self.guarded(node, |node| node.handoff().map(call)).ok().flatten()
+        self.guarded(node, |node| node.as_handoff().map(call)).ok().flatten()
     }
 
     /// Passes on queued packets as far as there is room behind. Answers whether all have gone that can.
     fn flush_queues(&mut self, nodes: &[usize]) -> bool {
         let mut queues = self.downstream_first();
         queues.retain(|node| nodes.contains(node) && self.slots[*node].keeps);
-        !self.let_go(&queues, |node, batch, cx| node.flush(batch, cx), true)
+        !self.let_go(&queues, |queue, batch, cx| queue.flush(batch, cx), true)
     }
 
     /// The nodes that a shuffle's packets may reach.

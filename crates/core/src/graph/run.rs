@@ -1,14 +1,17 @@
 //! One turn: a schedulable node is polled and its packets run to completion, contained.
 
+use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use netbricks_buffer::{Batch, Packet};
+use netbricks_buffer::Packet;
 use netbricks_tables::cycles;
 
+use super::asked::held as held_by;
 use super::contain::{Caught, Containing, Panic, account, contain};
+use super::drain::LetGo;
 use super::{Graph, Running, Slot, Target, Turn, Waiting};
-use crate::context::{Context, DROPPED, EMITTED, HANDED_OFF, Leaving, MIGRATION_REQUESTED, SENT, WOKEN};
+use crate::context::{DROPPED, EMITTED, HANDED_OFF, Leaving, MIGRATION_REQUESTED, SENT, WOKEN};
 use crate::events::Schedule;
 use crate::node::{Node, Poll, Role};
 use crate::reason::{DropReason, Edge};
@@ -169,10 +172,11 @@ impl Graph {
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
-        let poll = slot.node.poll(&mut self.hand, &mut self.cx);
+        let poll = slot.node.get_mut().poll(&mut self.hand, &mut self.cx);
         let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
-        // Asked before anything is counted, so that a panic here counts as a panic of the poll.
-        let held_now = if slot.keeps && slot.role == Role::Receive { slot.node.held() } else { 0 };
+        // Asked before anything is counted: a panic here is one of the poll.
+        let held_now =
+            if slot.keeps && slot.role == Role::Receive { held_by(slot.node.get_mut().as_mut()) } else { 0 };
         let counters = &mut slot.counters;
         counters.batches += 1;
         counters.left.add(packets, bytes);
@@ -254,7 +258,7 @@ impl Graph {
             }
             slot.counters.batches += 1;
             slot.counters.arrived.add(packets, bytes);
-            slot.node.process(input, &mut self.hand, &mut self.cx);
+            slot.node.get_mut().process(input, &mut self.hand, &mut self.cx);
             if TIMED {
                 let now = cycles::now();
                 slot.counters.sampled_cycles += now.wrapping_sub(stamp);
@@ -456,7 +460,7 @@ impl Graph {
         }
     }
 
-    pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
+    pub(super) fn drain_node(&mut self, node: usize, how: LetGo) {
         let _containing = Containing::enter();
         let slot = &mut self.slots[node];
         if slot.uncertain
@@ -469,7 +473,9 @@ impl Graph {
         self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
-            how(slot.node.as_mut(), &mut self.hand, &mut self.cx);
+            if let Some(queue) = slot.node.get_mut().as_queue() {
+                how(queue, &mut self.hand, &mut self.cx);
+            }
             slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
             if self.cx.effects != 0 {
@@ -495,7 +501,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// The turn or call has begun already, so a panic here counts as one of it.
 fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
     running.held = UNKNOWN;
-    let held = slot.node.held();
+    let held = held_by(slot.node.get_mut().as_mut());
     if slot.uncertain {
         slot.made_certain(held);
     }
@@ -505,7 +511,7 @@ fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
 
 /// How many packets a node keeps after a panic: 0 where it keeps none, `None` where asking panics too.
 fn ask_held(slot: &Slot) -> Option<u64> {
-    if slot.keeps { contain(|| slot.node.held()).ok() } else { Some(0) }
+    if slot.keeps { contain(|| held_by(slot.node.borrow_mut().as_mut())).ok() } else { Some(0) }
 }
 
 /// Rebuilds a function's node with empty state, except for packets that other nodes left in its queues.
@@ -523,16 +529,15 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
             false
         })
     };
-    let lasts = noted(contain(|| slot.node.survivors().is_some()));
-    // Asked before: where nodes share state outside them, the new node takes the old one's place there at
-    // once.
-    let schedule = contain(|| slot.node.schedule()).ok().flatten();
+    let lasts = noted(contain(|| survivors(slot.node.get_mut().as_mut()).is_some()));
+    // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
+    let schedule = if slot.speaks { contain(|| slot.node.get_mut().schedule()).ok().flatten() } else { None };
     let mut new = make(slot, schedule.as_ref());
     if lasts
         && let Some(node) = &mut new
         && !noted(contain(|| {
-            if let Some(before) = slot.node.survivors() {
-                node.restore(before);
+            if let (Some(before), Some(queue)) = (survivors(slot.node.get_mut().as_mut()), node.as_queue()) {
+                queue.restore(before);
             }
             true
         }))
@@ -543,20 +548,26 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
         new = make(slot, schedule.as_ref());
     }
     let Some(mut node) = new else {
-        noted(contain(|| slot.node.restore_failed()).map(|()| true));
+        let failed = contain(|| slot.node.get_mut().as_queue().map(|queue| queue.restore_failed()));
+        noted(failed.map(|_| true));
         return (false, panics);
     };
-    std::mem::swap(&mut slot.node, &mut node);
+    std::mem::swap(slot.node.get_mut(), &mut node);
     // The old node's drop runs the author's code as well.
     let _ended = contain(|| drop(node));
     (true, panics)
 }
 
-/// Builds another node for a slot; `None` where its blueprint fails or panics.
+/// What of a node survives a panic in it.
+fn survivors(node: &mut dyn Node) -> Option<&mut dyn Any> {
+    node.as_queue()?.survivors()
+}
+
+/// Another node as a slot's; `None` where its blueprint fails or panics.
 fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
     let (blueprint, worker) = slot.origin.as_ref()?;
-    let node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
-    // Contained separately: a node that panicked here and again in its drop would end the process.
+    let mut node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
+    // Not in one: a node that panicked here and again in its end would end the process.
     let resumed = contain(|| {
         if let (Some(new), Some(old)) = (node.schedule(), schedule) {
             new.resume(old);

@@ -78,8 +78,8 @@ impl Graph {
             return;
         }
         self.timers.retain(|Reverse((_, other))| *other != node);
-        let schedule = self.slots[node].ask(&self.panics, self.cx.now(), |node| node.schedule());
-        let next = schedule.flatten().and_then(|schedule| schedule.next());
+        let schedule = self.slots[node].schedule(&self.panics, self.cx.now());
+        let next = schedule.and_then(|schedule| schedule.next());
         self.timers.extend(next.map(|time| Reverse((time, node))));
         self.set_deadline();
     }

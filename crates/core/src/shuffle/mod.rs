@@ -35,7 +35,7 @@ use sorter::{Classified, Predefined};
 
 pub(crate) use key::Buckets;
 pub(crate) use owner_table::OwnerTable;
-pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, has_sorters_state};
+pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, sorters_state};
 
 /// The fate of a packet when the ring to its owner is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -102,8 +102,8 @@ impl Default for ShuffleConfig {
 ///
 /// // A group of one keeps everything.
 /// let worker = Worker::new(0, 1, Pool::builder().frames(64).build()?);
-/// assert_eq!(by_flow.build(&worker)?.kind(), "shuffle");
-/// assert_eq!(by_network.build(&worker)?.kind(), "shuffle");
+/// assert_eq!(by_flow.build(&worker)?.shape().kind, "shuffle");
+/// assert_eq!(by_network.build(&worker)?.shape().kind, "shuffle");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

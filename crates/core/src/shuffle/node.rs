@@ -13,10 +13,12 @@ use super::key::{BUCKETS, ShuffleKey};
 use super::migration::Moving;
 use super::migration_request::{BoundState, Handoff, MigrationRequest, ShuffleId};
 use super::shared::{Ends, ShuffleShared};
-use super::sorter::has_sorters_state;
+use super::sorter::sorters_state;
 use super::{Sorter, WhenFull};
 use crate::context::{Context, MILLISECOND, last_arrival};
-use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
+use crate::node::{
+    CallError, Departed, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape, StateImage,
+};
 use crate::reason::{DropReason as Reason, Edge};
 use crate::registry::BuildError;
 
@@ -340,14 +342,8 @@ impl Node for ShuffleNode {
         }
     }
 
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn kind(&self) -> &str {
-        "shuffle"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        let mut outputs = vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }];
+    fn shape(&self) -> Shape {
+        let mut outputs = vec![Output::out()];
         if self.sorter.declarations().is_some() {
             outputs.push(Output { edge: Edge::REPLY, name: "reply".into(), optional: true });
         }
@@ -356,11 +352,27 @@ impl Node for ShuffleNode {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
             }
         });
-        outputs
+        Shape {
+            kind: "shuffle".into(),
+            outputs,
+            schedulable: true,
+            keeps_packets: true,
+            has_end: self.sorter.declared(|declared| declared.has_ends()),
+            ..Shape::default()
+        }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+        Some(self)
+    }
+}
+
+impl NodeQueue for ShuffleNode {
     fn held(&self) -> u64 {
         (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
     }
@@ -379,37 +391,6 @@ impl Node for ShuffleNode {
             cx.drop_packet(packet, Reason::Drained);
         }
     }
-    fn handlers(&self) -> Vec<Handler> {
-        let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
-        let mut handlers = vec![
-            handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
-            handler(
-                "routes",
-                "To which worker this one gives which buckets: `owners`, once the last move is over.",
-            ),
-            handler(
-                "move",
-                "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.",
-            ),
-            handler("moving", "Pairs of workers that have not finished the last move, one for each shuffle."),
-            handler("refused", "Images of state that a new owner could not take."),
-        ];
-        handlers.extend(self.sorter.handlers());
-        handlers
-    }
-    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        match name {
-            "owners" => Ok(runs(&self.shared.owners())),
-            "routes" => Ok(runs(self.moving.owners())),
-            "moving" => Ok(self.shared.owner_table.moving().to_string()),
-            "refused" => Ok(self.shared.refused.load(Ordering::Relaxed).to_string()),
-            "move" => self
-                .move_buckets(argument)
-                .map_err(|problem| CallError::Argument { name: name.into(), problem }),
-            _ => self.sorter.call(name, argument, "owners, routes, move, moving, refused"),
-        }
-    }
-    has_sorters_state!();
     fn departed(&self) -> Vec<Departed> {
         let ways = self.ends.out.iter().zip(&self.waiting).zip(&self.given);
         let departed = ways.map(|((end, waiting), given)| {
@@ -434,9 +415,41 @@ impl Node for ShuffleNode {
     fn restore_failed(&mut self) {
         self.shared.succession(self.me);
     }
-    fn handoff(&mut self) -> Option<&mut dyn Handoff> {
-        Some(self)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl NodeState for ShuffleNode {
+    fn handlers(&self) -> Vec<Handler> {
+        let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
+        let mut handlers = vec![
+            handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
+            handler(
+                "routes",
+                "To which worker this one gives which buckets: `owners`, once the last move is over.",
+            ),
+            handler(
+                "move",
+                "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.",
+            ),
+            handler("moving", "Pairs of workers that have not finished the last move, one for each shuffle."),
+            handler("refused", "Images of state that a new owner could not take."),
+        ];
+        handlers.extend(self.sorter.declared(|declared| declared.handlers()));
+        handlers
     }
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        match name {
+            "owners" => Ok(runs(&self.shared.owners())),
+            "routes" => Ok(runs(self.moving.owners())),
+            "moving" => Ok(self.shared.owner_table.moving().to_string()),
+            "refused" => Ok(self.shared.refused.load(Ordering::Relaxed).to_string()),
+            "move" => self
+                .move_buckets(argument)
+                .map_err(|problem| CallError::Argument { name: name.into(), problem }),
+            _ => self.sorter.call(name, argument, "owners, routes, move, moving, refused"),
+        }
+    }
+    sorters_state!();
 }
 
 /// Limits arrival times to that of the batch, where packets bring other workers the time.

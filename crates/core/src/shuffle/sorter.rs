@@ -6,7 +6,7 @@ use netbricks_packet::stack::{Root, shape};
 use super::key::Buckets;
 use crate::compose::depart;
 use crate::context::Context;
-use crate::node::{CallError, Handler, ImportError};
+use crate::node::{CallError, NodeState};
 use crate::operator::{Input, Operator, Start};
 use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
@@ -25,47 +25,56 @@ pub(crate) trait Sorter {
     fn declarations(&self) -> Option<&Declarations> {
         None
     }
+    /// The same, to change it.
+    fn declarations_mut(&mut self) -> Option<&mut Declarations> {
+        None
+    }
 }
 
 impl dyn Sorter {
-    /// The handlers of its declared state.
-    pub(crate) fn handlers(&self) -> Vec<Handler> {
-        self.declared(Declarations::handlers)
-    }
-    /// Calls a handler; `own` are the handlers of the sorter's node.
-    pub(crate) fn call(&self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
-        match self.declarations() {
-            Some(declared) => declared.call(name, argument),
-            None => Err(CallError::Unknown { name: name.into(), known: own.into() }),
-        }
-    }
-    pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        match self.declarations() {
-            Some(declared) => declared.import(name, bytes, now),
-            None => Err(ImportError::Unknown { name: name.into() }),
-        }
-    }
     /// The answer of `ask` about its declared state, if it can declare any.
     pub(crate) fn declared<T: Default>(&self, ask: impl FnOnce(&Declarations) -> T) -> T {
         self.declarations().map(ask).unwrap_or_default()
     }
+    /// Calls a handler; `own` are those of the node that it is in.
+    pub(crate) fn call(&mut self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
+        match self.declarations_mut() {
+            Some(declared) => declared.call(name, argument),
+            None => Err(CallError::Unknown { name: name.into(), known: own.into() }),
+        }
+    }
 }
 
-/// The part of `Node` that nodes with a `sorter` share: the sorter's state is the node's.
-macro_rules! has_sorters_state {
+/// The part of `NodeState` that nodes with a `sorter` have from it: all but handlers. Clippy refuses an implementation that
+/// lacks a method, since its default would say that the sorter has none of that.
+macro_rules! sorters_state {
     () => {
         fn export(&self) -> Vec<$crate::node::StateImage> {
             self.sorter.declared(|declared| declared.export())
         }
         fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), $crate::node::ImportError> {
-            self.sorter.import(name, bytes, now)
+            match self.sorter.declarations_mut() {
+                Some(declared) => declared.import(name, bytes, now),
+                None => Err($crate::node::ImportError::Unknown { name: name.into() }),
+            }
+        }
+        fn shared_state(&self) -> Vec<(String, $crate::consistency::SharedStateRef)> {
+            self.sorter.declared(|declared| declared.shared_state())
+        }
+        fn adopt(
+            &mut self,
+            name: &str,
+            shared: &$crate::consistency::SharedStateRef,
+            now: u64,
+        ) -> Option<Result<(), $crate::node::ImportError>> {
+            self.sorter.declarations_mut()?.adopt(name, shared, now)
         }
         fn take_part(
             &mut self,
             part: &$crate::shuffle::Part,
             step: &mut $crate::shuffle::PartStep,
         ) -> Option<$crate::node::StateImage> {
-            match self.sorter.declarations() {
+            match self.sorter.declarations_mut() {
                 Some(declared) => declared.take_part(part, step),
                 None => {
                     step.end();
@@ -79,9 +88,20 @@ macro_rules! has_sorters_state {
         fn follows(&self, by: $crate::shuffle::ShuffleKey) -> Vec<String> {
             self.sorter.declared(|declared| declared.follows(by))
         }
+        fn schedule(&self) -> Option<$crate::events::Schedule> {
+            self.sorter.declared(|declared| declared.schedule())
+        }
+        fn end(&mut self) {
+            if let Some(declared) = self.sorter.declarations_mut() {
+                declared.end();
+            }
+        }
+        fn report(&self) -> Vec<$crate::node::Section> {
+            self.sorter.declared(|declared| declared.report())
+        }
     };
 }
-pub(crate) use has_sorters_state;
+pub(crate) use sorters_state;
 
 /// A sorter by the packet's bytes alone.
 pub(crate) struct Predefined(pub(crate) Buckets);
@@ -144,6 +164,9 @@ where
     }
     fn declarations(&self) -> Option<&Declarations> {
         Some(&self.declarations)
+    }
+    fn declarations_mut(&mut self) -> Option<&mut Declarations> {
+        Some(&mut self.declarations)
     }
 }
 

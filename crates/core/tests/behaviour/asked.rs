@@ -9,9 +9,11 @@ use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
+use netbricks_core::shuffle::Handoff;
 use netbricks_core::{
     BuildError, CallError, Context, DropReason, Graph, GraphError, ImportError, InvalidSetting, NoSettings,
-    Node, Operator, Output, Poll, Registry, Role, Section, Settings, StateImage, Worker, compose,
+    Node, NodeQueue, NodeState, Operator, Poll, Registry, Role, Section, Settings, Shape, StateImage, Worker,
+    compose,
 };
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
@@ -63,18 +65,21 @@ impl Node for Silent {
         }
         if *left == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        self.brings.is_some()
+    fn shape(&self) -> Shape {
+        Shape {
+            role: if self.brings.is_some() { Role::Receive } else { Role::Function },
+            inputs: usize::from(self.brings.is_none()),
+            schedulable: self.brings.is_some(),
+            keeps_packets: true,
+            ..Shape::default()
+        }
     }
-    fn role(&self) -> Role {
-        if self.brings.is_some() { Role::Receive } else { Role::Function }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
-    fn inputs(&self) -> usize {
-        usize::from(self.brings.is_none())
-    }
-    fn keeps_packets(&self) -> bool {
-        true
-    }
+}
+
+impl NodeQueue for Silent {
     fn held(&self) -> u64 {
         let asked = self.asked.replace(self.asked.get() + 1);
         let (first, more) = self.breaks;
@@ -172,13 +177,19 @@ impl Node for Sullen {
     fn poll(&mut self, _: &mut Batch, _: &mut Context) -> Poll {
         if std::mem::replace(&mut self.polled, true) { Poll::Done } else { Poll::Idle }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
     fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
         panic!("descriptor")
     }
-    fn has_an_end(&self) -> bool {
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, has_end: true, ..Shape::default() }
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Sullen {
+    fn end(&mut self) {
         panic!("end")
     }
     fn export(&self) -> Vec<StateImage> {
@@ -194,6 +205,12 @@ struct Open;
 
 impl Node for Open {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Open {
     fn export(&self) -> Vec<StateImage> {
         vec![("open".into(), vec![1])]
     }
@@ -219,13 +236,13 @@ fn who_panics_over_a_question_spoils_nobody_elses_answer() {
     assert_eq!(graph.reports().iter().map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["open"]);
     assert_eq!(messages(&mut graph), ["sullen: export", "sullen: report"]);
     let mut turns = 0;
-    let watched = |graph: &Graph| {
+    let watched = |graph: &mut Graph| {
         let mut any = false;
         graph.descriptors(&mut |_| any = true);
         any
     };
-    while graph.can_sleep() || watched(&graph) || graph.take_panics().is_empty() {
-        // Descriptors are asked for only when it idles.
+    while graph.can_sleep() || watched(&mut graph) || graph.take_panics().is_empty() {
+        // Not before it idles is it asked for a descriptor.
         graph.turn(0);
         turns += 1;
         assert!(turns < 100);
@@ -290,12 +307,25 @@ impl Node for Importer {
     fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
         self.kept.extend(batch.drain());
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::default() }
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeQueue for Importer {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
+}
+
+impl NodeState for Importer {
     fn export(&self) -> Vec<StateImage> {
         vec![("first".into(), self.taken.clone())]
     }
@@ -372,36 +402,67 @@ impl Shy {
 
 impl Node for Shy {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn role(&self) -> Role {
-        self.at("role");
-        Role::Function
+    fn shape(&self) -> Shape {
+        self.at("shape");
+        Shape::default()
     }
-    fn kind(&self) -> &str {
-        self.at("kind");
-        "shy"
+    fn with_state(&mut self, _: &mut dyn FnMut(&mut dyn NodeState)) {
+        self.at("state");
     }
-    fn inputs(&self) -> usize {
-        self.at("inputs");
-        1
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        self.at("queue");
+        None
     }
-    fn outputs(&self) -> Vec<Output> {
-        self.at("outputs");
-        Vec::new()
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+        self.at("handoff");
+        None
     }
-    fn keeps_packets(&self) -> bool {
-        self.at("keeps");
-        false
+}
+
+/// Says of itself that it keeps packets, or shows a queue; not both.
+struct Contrary {
+    says: bool,
+    role: Role,
+}
+
+impl Node for Contrary {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn shape(&self) -> Shape {
+        Shape { role: self.role, keeps_packets: self.says, ..Shape::default() }
     }
-    fn is_schedulable(&self) -> bool {
-        self.at("schedulable");
-        false
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.says { None } else { Some(self) }
+    }
+}
+
+impl NodeQueue for Contrary {
+    fn held(&self) -> u64 {
+        0
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
+}
+
+/// Packets would be kept that nothing counts.
+#[test]
+fn a_node_whose_shape_and_queue_contradict_each_other_is_refused() {
+    for role in [Role::Receive, Role::Function, Role::Transmit] {
+        for (says, way_out) in [(true, "let `as_queue`"), (false, "`keeps_packets: true`")] {
+            let added = Rig::new().builder.add("contrary", Box::new(Contrary { says, role }));
+            if role == Role::Transmit && !says {
+                // It answers how far it is with what it was given.
+                assert!(added.is_ok());
+                continue;
+            }
+            let problem = added.unwrap_err().to_string();
+            assert!(problem.starts_with("`contrary`: ") && problem.contains(way_out), "{problem}");
+        }
     }
 }
 
 #[test]
 fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
     observe_panics();
-    for question in ["role", "kind", "inputs", "outputs", "keeps", "schedulable"] {
+    for question in ["shape", "state", "queue", "handoff"] {
         let mut rig = Rig::new();
         let error = rig.builder.add("shy", Box::new(Shy(question))).unwrap_err();
         assert!(matches!(&error, GraphError::Node { name, .. } if name == "shy"), "{error}");

@@ -2,7 +2,7 @@
 //! panic.
 
 use netbricks_core::buffer::{Batch, Packet};
-use netbricks_core::{Context, DropReason, Edge, Node, Output, Poll};
+use netbricks_core::{Context, DropReason, Edge, Node, NodeQueue, Output, Poll, Shape};
 use netbricks_testkit::mutate::Random;
 use proptest::prelude::*;
 
@@ -64,19 +64,24 @@ impl Node for Chaos {
         }
         if self.kept.is_empty() { Poll::Idle } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        self.keeps
+    fn shape(&self) -> Shape {
+        Shape {
+            outputs: (0..=WAYS)
+                .map(|edge| Output { edge: Edge(edge), name: format!("way {edge}"), optional: edge > 0 })
+                .collect(),
+            schedulable: self.keeps,
+            keeps_packets: self.keeps,
+            ..Shape::default()
+        }
     }
-    fn keeps_packets(&self) -> bool {
-        self.keeps
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.keeps { Some(self) } else { None }
     }
+}
+
+impl NodeQueue for Chaos {
     fn held(&self) -> u64 {
         self.kept.len() as u64
-    }
-    fn outputs(&self) -> Vec<Output> {
-        (0..=WAYS)
-            .map(|edge| Output { edge: Edge(edge), name: format!("way {edge}"), optional: edge > 0 })
-            .collect()
     }
     fn drain(&mut self, batch: &mut Batch, _: &mut Context) {
         while let Some(packet) = self.kept.pop() {

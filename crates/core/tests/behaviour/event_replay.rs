@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use netbricks_core::buffer::Batch;
-use netbricks_core::{Context, Edge, Function, Input, Node, Operator, Poll, Role, Worker};
+use netbricks_core::{Context, Edge, Function, Input, Node, Operator, Poll, Shape, Worker};
 
 use crate::events::{Log, log, node_of, take_log};
 use crate::harness::{Rig, Sink, numbered, run_out_by};
@@ -29,14 +29,8 @@ impl Node for Capture {
         }
         Poll::Done
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 

@@ -72,7 +72,7 @@ fn exported_while_others_write<C: Consistency + Copy + Send + 'static>(consisten
         })
     };
     let worker = Worker::new(0, 1, pool()).sharing(&shares);
-    let node = compose(&worker, |input| declaring(input, &worker, consistency)).unwrap();
+    let mut node = compose(&worker, |input| declaring(input, &worker, consistency)).unwrap();
     let seen = (0..10_000).find_map(|_| {
         let (_, bytes) = node.export().remove(0);
         let (end, steps) = bytes.split_last().unwrap();

@@ -114,7 +114,7 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
             .send(Edge(9))
     }
     let worker = worker(&pool());
-    let outputs = compose(&worker, ways).unwrap().outputs();
+    let outputs = compose(&worker, ways).unwrap().shape().outputs;
     let edges: Vec<_> = outputs.iter().map(|o| (o.edge.0, o.name.as_str(), o.optional)).collect();
     assert_eq!(
         edges,
@@ -127,7 +127,7 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
             (9, "9", false)
         ]
     );
-    assert_eq!(act(|_, _, _| {}).inputs(3).boxed().inputs(), 3);
+    assert_eq!(act(|_, _, _| {}).inputs(3).boxed().shape().inputs, 3);
 }
 
 /// Once its rings were full it would wait for itself, and no worker would take packets any more.

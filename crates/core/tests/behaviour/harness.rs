@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
-    Blueprint, BuildError, Context, DropReason, Edge, Graph, GraphBuilder, Node, NodeId, Output, Poll, Role,
+    Blueprint, BuildError, Context, DropReason, Edge, Graph, GraphBuilder, Node, NodeId, Output, Poll, Shape,
     Turn, Worker,
 };
 
@@ -89,17 +89,8 @@ impl Node for Feed {
             (true, false, None) => Poll::Idle,
         }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "feed"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "feed".into(), ..Shape::receive() }
     }
 }
 
@@ -121,14 +112,8 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "sink"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "sink".into(), ..Shape::transmit() }
     }
 }
 
@@ -165,15 +150,22 @@ impl Node for Act {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
         (self.process)(input, batch, cx);
     }
-    fn inputs(&self) -> usize {
-        self.inputs
-    }
-    fn outputs(&self) -> Vec<Output> {
-        let name = |edge| if edge == 0 { "out".to_owned() } else { format!("edge {edge}") };
-        self.edges
-            .iter()
-            .map(|(edge, optional)| Output { edge: Edge(*edge), name: name(*edge), optional: *optional })
-            .collect()
+    fn shape(&self) -> Shape {
+        Shape {
+            inputs: self.inputs,
+            outputs: {
+                let name = |edge| if edge == 0 { "out".to_owned() } else { format!("edge {edge}") };
+                self.edges
+                    .iter()
+                    .map(|(edge, optional)| Output {
+                        edge: Edge(*edge),
+                        name: name(*edge),
+                        optional: *optional,
+                    })
+                    .collect()
+            },
+            ..Shape::default()
+        }
     }
 }
 

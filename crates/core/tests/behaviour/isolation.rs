@@ -6,7 +6,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
 use netbricks_core::{
-    Context, Count, DetachedContext, DropReason, Graph, GraphError, Node, Output, Poll, Role, Turn,
+    Context, Count, DetachedContext, DropReason, Graph, GraphError, Node, Poll, Role, Shape, Turn,
 };
 
 use super::harness::*;
@@ -84,17 +84,14 @@ impl Node for TwoFaced {
         cx.transmitting().sent(50_000, 3_000_000);
         Poll::Done
     }
-    fn is_schedulable(&self) -> bool {
-        self.0 == Role::Receive
-    }
-    fn role(&self) -> Role {
-        self.0
-    }
-    fn inputs(&self) -> usize {
-        usize::from(self.0 == Role::Transmit)
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape {
+            role: self.0,
+            inputs: usize::from(self.0 == Role::Transmit),
+            outputs: Vec::new(),
+            schedulable: self.0 == Role::Receive,
+            ..Shape::default()
+        }
     }
 }
 
@@ -162,8 +159,8 @@ struct Narrow(usize);
 
 impl Node for Narrow {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn queue(&self) -> Option<usize> {
-        Some(self.0)
+    fn shape(&self) -> Shape {
+        Shape { queue: Some(self.0), ..Shape::default() }
     }
 }
 

@@ -27,6 +27,7 @@ mod operators;
 mod outward;
 mod panics;
 mod parsing;
+mod parts;
 mod reads;
 mod replacing;
 mod replies;

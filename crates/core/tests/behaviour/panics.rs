@@ -8,7 +8,8 @@ use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Context, DropReason, Edge, Function, Graph, Input, Node, Operator, Poll, Role, Turn, Worker, compose,
+    Context, DropReason, Edge, Function, Graph, Input, Node, NodeQueue, Operator, Poll, Shape, Turn, Worker,
+    compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -112,14 +113,8 @@ impl Node for Shaky {
         assert_ne!(self.0 % 3, 0, "shaky");
         if self.0 < 12 { Poll::Busy } else { Poll::Done }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -177,12 +172,15 @@ impl Node for Keeper {
         self.kept.truncate(3);
         panic!("keeper's poll")
     }
-    fn is_schedulable(&self) -> bool {
-        self.schedulable
+    fn shape(&self) -> Shape {
+        Shape { schedulable: self.schedulable, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+}
+
+impl NodeQueue for Keeper {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
@@ -545,14 +543,8 @@ impl Node for Failing {
         self.left -= 1;
         if self.left == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -611,9 +603,15 @@ fn a_panic_while_draining_is_contained_wherever_it_is() {
         fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
             self.0.extend(batch.drain());
         }
-        fn keeps_packets(&self) -> bool {
-            true
+        fn shape(&self) -> Shape {
+            Shape { keeps_packets: true, ..Shape::default() }
         }
+        fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+            Some(self)
+        }
+    }
+
+    impl NodeQueue for Miser {
         fn held(&self) -> u64 {
             self.0.len() as u64
         }
@@ -653,21 +651,19 @@ impl Node for Line {
         assert_ne!(self.1 % 3, 1, "line");
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::receive() }
     }
-    fn role(&self) -> Role {
-        Role::Receive
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
-    fn keeps_packets(&self) -> bool {
-        true
-    }
+}
+
+impl NodeQueue for Line {
     fn held(&self) -> u64 {
         self.0.len() as u64
     }
-    fn inputs(&self) -> usize {
-        0
-    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
 }
 #[test]
 fn a_source_that_panics_after_it_kept_arrivals_has_received_them() {
@@ -695,15 +691,19 @@ impl Node for Stuck {
         assert!(!self.1, "stuck");
         Poll::Idle
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+}
+
+impl NodeQueue for Stuck {
     fn held(&self) -> u64 {
         self.0.len() as u64
     }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
 }
 #[test]
 fn a_stopped_keeper_does_not_keep_the_graph_from_its_end() {

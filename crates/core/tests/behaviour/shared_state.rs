@@ -35,8 +35,8 @@ fn holder<C: Consistency>(
     (node.unwrap(), handle.unwrap())
 }
 
-/// Makes `new` take over the state of `old`; answers whether it does.
-fn adopt(new: &mut dyn Node, old: &dyn Node) -> Result<(), ImportError> {
+/// `new` goes on with what `old` has; answers whether it does.
+fn adopt(new: &mut dyn Node, old: &mut dyn Node) -> Result<(), ImportError> {
     let heritage = old.shared_state();
     let [(name, heritage)] = &heritage[..] else { panic!("one state is shared") };
     new.adopt(name, heritage, 0).expect("it is of the same type")
@@ -47,14 +47,14 @@ fn adopt(new: &mut dyn Node, old: &dyn Node) -> Result<(), ImportError> {
 fn one_state_in_another_size<C: Consistency + Copy>(consistency: C) {
     let (before, after) = (Shares::default(), Shares::default());
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
-    let old = [of(&before, 100), of(&before, 100)];
+    let mut old = [of(&before, 100), of(&before, 100)];
     let mut new = [of(&after, 200), of(&after, 200)];
     old[0].1.update(put(1)).unwrap();
-    adopt(&mut *new[0].0, &*old[0].0).unwrap();
+    adopt(&mut *new[0].0, &mut *old[0].0).unwrap();
     assert_eq!(old[0].0.export(), [("flows".to_owned(), Vec::new())], "there is no second copy");
     new[0].1.update(put(2)).unwrap();
     old[1].1.update(put(3)).unwrap();
-    adopt(&mut *new[1].0, &*old[1].0).unwrap();
+    adopt(&mut *new[1].0, &mut *old[1].0).unwrap();
     new[1].1.update(put(4)).unwrap();
     // A worker that comes later, after a panic, has it too.
     let later = of(&after, 200);
@@ -73,15 +73,15 @@ fn workers_that_change_one_by_one_to_another_size_have_one_state() {
 fn all_or_none<C: Consistency + Copy>(consistency: C) {
     let (before, after) = (Shares::default(), Shares::default());
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
-    let old = [of(&before, 100), of(&before, 100)];
+    let mut old = [of(&before, 100), of(&before, 100)];
     let mut new = [of(&after, 2), of(&after, 2)];
     for key in 0..3 {
         old[0].1.update(put(key)).unwrap();
     }
-    adopt(&mut *new[0].0, &*old[0].0).unwrap_err();
+    adopt(&mut *new[0].0, &mut *old[0].0).unwrap_err();
     assert_eq!(old[1].1.read(|flows| flows.len()), 3, "what ran goes on");
     old[1].1.update(MapChange::Remove { key: 0, now: 0 }).unwrap();
-    adopt(&mut *new[1].0, &*old[1].0).unwrap_err();
+    adopt(&mut *new[1].0, &mut *old[1].0).unwrap_err();
     new[0].1.update(put(7)).unwrap();
     assert_eq!(new[1].1.read(|flows| flows.len()), 1);
 }
@@ -99,12 +99,12 @@ fn state_that_does_not_fit_is_refused_on_all_workers_or_on_none() {
 fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
     let (before, after) = (Shares::default(), Shares::default());
-    let [old, stays] = [of(&before, 100), of(&before, 100)];
+    let [mut old, mut stays] = [of(&before, 100), of(&before, 100)];
     let canary = of(&after, 100);
     canary.1.update(put(9)).unwrap();
     old.1.update(put(1)).unwrap();
     let mut new = of(&after, 100);
-    adopt(&mut *new.0, &*old.0).unwrap();
+    adopt(&mut *new.0, &mut *old.0).unwrap();
     canary.1.update(put(8)).unwrap();
     stays.1.update(put(2)).unwrap();
     let found =
@@ -112,17 +112,17 @@ fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
     assert_eq!(found, [(2, 100), (2, 100), (2, 100)]);
     // Back to the old graph, while another worker never left it.
     let mut back = of(&Shares::default(), 100);
-    adopt(&mut *back.0, &*new.0).unwrap();
+    adopt(&mut *back.0, &mut *new.0).unwrap();
     assert_eq!(stays.1.read(|flows| flows.capacity()), 100);
     // State that fits, after state that did not.
     let (small, other) = (Shares::default(), Shares::default());
     for key in 0..3 {
         stays.1.update(put(key)).unwrap();
     }
-    adopt(&mut *of(&small, 2).0, &*stays.0).unwrap_err();
-    let less = of(&other, 100);
+    adopt(&mut *of(&small, 2).0, &mut *stays.0).unwrap_err();
+    let mut less = of(&other, 100);
     less.1.update(put(5)).unwrap();
-    adopt(&mut *of(&small, 2).0, &*less.0).unwrap();
+    adopt(&mut *of(&small, 2).0, &mut *less.0).unwrap();
 }
 
 #[test]
@@ -147,17 +147,17 @@ fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
         (node.unwrap(), handles.unwrap())
     };
     let (first, second) = (Shares::default(), Shares::default());
-    let old = two(&first, ["flows", "totals"]);
+    let mut old = two(&first, ["flows", "totals"]);
     let mut new = two(&second, ["others", "flows"]);
     let given =
-        |node: &dyn Node| node.shared_state().into_iter().find(|(name, _)| name == "flows").unwrap().1;
+        |node: &mut dyn Node| node.shared_state().into_iter().find(|(name, _)| name == "flows").unwrap().1;
     assert!(
-        new.0.adopt("flows", &given(&*old.0), 0).is_none(),
+        new.0.adopt("flows", &given(&mut *old.0), 0).is_none(),
         "made before the state that is asked for before it"
     );
     let mut back = two(&first, ["flows", "totals"]);
     assert!(
-        back.0.adopt("flows", &given(&*new.0), 0).is_none(),
+        back.0.adopt("flows", &given(&mut *new.0), 0).is_none(),
         "made after the state that is asked for after it"
     );
     for (_, [outer, inner]) in [&old, &new, &back] {

@@ -387,20 +387,20 @@ fn counts_by_host_are_handed_over_and_broken_ones_are_not() {
         batch.push(pool.packet(&tcp(number, 0, text.as_bytes())).unwrap()).unwrap();
     }
     from.process(0, &mut batch, &mut cx);
-    let image = |node: &dyn netbricks_core::Node| {
+    let image = |node: &mut dyn netbricks_core::Node| {
         node.export().into_iter().find(|(name, _)| name == "requests").unwrap().1
     };
-    let bytes = image(from.as_ref());
-    let empty = image(to.as_ref());
+    let bytes = image(from.as_mut());
+    let empty = image(to.as_mut());
     for at in 0..bytes.len() {
         let mut broken = bytes.clone();
         broken[at] ^= 0x10;
         assert!(to.import("requests", &broken, 0).is_err(), "byte {at}");
         assert!(to.import("requests", &bytes[..at], 0).is_err(), "{at} bytes");
-        assert_eq!(image(to.as_ref()), empty);
+        assert_eq!(image(to.as_mut()), empty);
     }
     to.import("requests", &bytes, 0).unwrap();
-    assert_eq!(image(to.as_ref()), bytes);
+    assert_eq!(image(to.as_mut()), bytes);
     assert_eq!(to.report()[0].rows, [["host", "2"], ["hostx", "2"], ["hostxx", "2"], ["(others)", "2"]]);
 }
 

@@ -196,8 +196,8 @@ fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
     assert_eq!(places, [(1, 11), (3, 1), (4, 1), (5, 1)]);
 }
 
-/// Rows of the report: the name and the number of each.
-fn reported(node: &dyn Node) -> Vec<(String, u64)> {
+/// Rows of the report, as text, the numbers behind the names.
+fn reported(node: &mut dyn Node) -> Vec<(String, u64)> {
     let section = node.report().remove(0);
     assert_eq!((section.title.as_str(), section.columns.join(" ")), ("next hops", "next hop packets".into()));
     section.rows.into_iter().map(|row| (row[0].clone(), row[1].parse().unwrap())).collect()
@@ -251,7 +251,7 @@ fn who_takes_over_reports_its_own_packets() {
         assert_eq!(after[0].call("no-route.occupancy", "").unwrap().split(' ').next(), Some("4"));
         let expected: Vec<_> =
             expected.iter().map(|(name, packets)| ((*name).to_owned(), *packets)).collect();
-        assert_eq!(reported(after[0].as_ref()), expected);
+        assert_eq!(reported(after[0].as_mut()), expected);
     }
 }
 
@@ -268,7 +268,7 @@ fn many_next_hops_are_counted_apart() {
         through(&mut nodes, &pool, &vec![frame; 1 + hop as usize % 3]);
     }
     let expected = hops.map(|hop| ((hop * 3).to_string(), u64::from(1 + hop % 3)));
-    assert_eq!(reported(nodes[0].as_ref()), expected.chain([("no route".into(), 0)]).collect::<Vec<_>>());
+    assert_eq!(reported(nodes[0].as_mut()), expected.chain([("no route".into(), 0)]).collect::<Vec<_>>());
 }
 
 /// The same holds for `maglev`, whose backends are such a list, too.

@@ -560,8 +560,8 @@ fn shares_follow_weights() {
     assert!((2_850..3_150).contains(&second), "{second} of 4,000");
 }
 
-/// Rows of the report as text, and the counts that are not 0.
-fn reported(rig: &Rig) -> (Vec<String>, BTreeMap<String, u64>) {
+/// Rows of the report as text, and the counts behind them that are not 0.
+fn reported(rig: &mut Rig) -> (Vec<String>, BTreeMap<String, u64>) {
     let section = rig.node.report().remove(0);
     assert_eq!(section.columns, ["backend", "state", "slots", "connections", "packets"]);
     let counts = section.counts.into_iter().filter(|(_, count)| *count > 0).collect();
@@ -584,7 +584,7 @@ fn who_takes_over_reports_its_own_packets() {
     assert!(after.call("assigned.occupancy", "").starts_with("30 "));
     assert!((0..31).all(|flow| after.ask(flow).is_some()));
     let known = counts([("known_connection_packets", 30), ("new_connection_packets", 1)]);
-    assert_eq!(reported(&after).1, known);
+    assert_eq!(reported(&mut after).1, known);
 }
 
 #[test]
@@ -603,7 +603,7 @@ fn the_report_says_who_got_what_and_why() {
     };
     let rows = [row("web-1", "active", "50.00", one / 3, one), row("web-2", "active", "50.00", two / 3, two)];
     let known = counts([("known_connection_packets", 120), ("new_connection_packets", 60)]);
-    assert_eq!(reported(&rig), (rows.into(), known.clone()));
+    assert_eq!(reported(&mut rig), (rows.into(), known.clone()));
 
     // Errors about a known flow, and about none.
     let quote = ethernet().ipv4(VIP, client(0).as_str()).tcp(80, 1_000).build().unwrap()[14..].to_vec();
@@ -617,19 +617,19 @@ fn the_report_says_who_got_what_and_why() {
         ("new_connection_packets", 60),
         ("unremembered_packets", 1),
     ]);
-    assert_eq!(reported(&rig).1, with_errors);
+    assert_eq!(reported(&mut rig).1, with_errors);
 
     // A backend drains and still gets its packets; after its removal, another one takes its place.
     rig.call("drain", "web-1");
     let drained = one + went[1];
-    assert_eq!(reported(&rig).0[0], row("web-1", "draining", "0.00", one / 3, drained));
+    assert_eq!(reported(&mut rig).0[0], row("web-1", "draining", "0.00", one / 3, drained));
     rig.call("remove", "web-1");
     rig.call("add", "web-3 02:00:00:00:01:03");
-    let before = reported(&rig);
+    let before = reported(&mut rig);
     assert_eq!(before.0[0], row("web-3", "active", "50.00", 0, 0));
     assert_eq!(before.1["removed_backends_packets"], drained);
     rig.send(&frames);
-    let (rows, now) = reported(&rig);
+    let (rows, now) = reported(&mut rig);
     let moved = one / 3;
     assert_eq!(now["moved_connections"], moved);
     assert_eq!((now["removed_backends_packets"], now["known_connection_packets"]), (drained, 181));
@@ -645,7 +645,7 @@ fn workers_report_as_one() {
     for flow in 0..40 {
         rigs[usize::from(flow % 2)].ask(flow);
     }
-    let [mut all, other] = rigs.each_ref().map(|rig| rig.node.report().remove(0));
+    let [mut all, other] = rigs.each_mut().map(|rig| rig.node.report().remove(0));
     all.absorb(&other);
     assert_eq!((all.rows.len(), all.rows[0][1].as_str()), (2, "active"));
     assert_eq!([&all.rows[0][2], &all.rows[1][2]], ["25.10 %", "74.90 %"]);

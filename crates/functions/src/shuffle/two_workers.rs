@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
-    Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Registry, Role,
-    Verdict, Worker, WorkerGroup, compose,
+    Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Poll, Registry, Shape, Verdict,
+    Worker, WorkerGroup, compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -20,20 +20,14 @@ struct Line(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Node for Line {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         for frame in self.0.lock().unwrap().drain(..) {
             batch.push(cx.pool().packet(&frame).unwrap()).unwrap();
         }
         Poll::Idle
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -48,11 +42,8 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.1.lock().unwrap().extend(batch.drain().map(|packet| (self.0, packet.data().to_vec())));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use allocation_counter::{AllocationInfo, measure};
 use netbricks_core::buffer::{Batch, HEADROOM, Pool, WorkerSlot};
 use netbricks_core::{
-    Blueprint, BuildError, Context, DetachedContext, Edge, Graph, GraphBuilder, Node, NodeId, Operator,
-    Output, Poll, Registry, Role, Worker, compose, merge,
+    Blueprint, BuildError, Context, DetachedContext, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Poll,
+    Registry, Shape, Worker, compose, merge,
 };
 use netbricks_functions::{
     busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, ttl, wire,
@@ -41,14 +41,8 @@ impl Node for Source {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -62,11 +56,8 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, DropReason, GraphError, Node, Output, Poll, Registry, Role};
+use netbricks_core::{Context, DropReason, GraphError, Node, Poll, Registry, Shape};
 use netbricks_packet::build::ethernet;
 use netbricks_ports::Drivers;
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
@@ -236,14 +236,8 @@ impl Node for Flows {
         }
         if self.left == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -279,11 +273,8 @@ impl Node for Order {
         }
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, Context, DropReason, Edge, GraphBuilder, GraphError, Node, NodeId, Output, Poll, Role, Worker,
+    Blueprint, Context, DropReason, GraphBuilder, GraphError, Node, NodeId, Poll, Role, Shape, Worker,
 };
 
 use super::shared::Shared;
@@ -51,23 +51,9 @@ impl Node for Stand {
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    fn is_schedulable(&self) -> bool {
-        self.role == Role::Receive
-    }
-    fn role(&self) -> Role {
-        self.role
-    }
-    fn kind(&self) -> &str {
-        &self.driver
-    }
-    fn inputs(&self) -> usize {
-        usize::from(self.role == Role::Transmit)
-    }
-    fn outputs(&self) -> Vec<Output> {
-        match self.role {
-            Role::Receive => vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }],
-            _ => Vec::new(),
-        }
+    fn shape(&self) -> Shape {
+        let shape = if self.role == Role::Receive { Shape::receive() } else { Shape::transmit() };
+        Shape { kind: self.driver.clone().into(), ..shape }
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
 use netbricks_core::graph::{Caught, contain};
-use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, Output, ShuffleKey, Worker};
+use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, NodeState, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
 pub(crate) use partition::{Partition, Split};
@@ -425,18 +425,26 @@ impl Shape {
     }
 
     fn asked(node: &mut dyn Node) -> Self {
-        let bound = node.bound(ShuffleKey::SymmetricFlow);
-        let (partition, unknown) = Partition::of(node, &bound);
+        let names = |node: &mut dyn Node, of: fn(&dyn NodeState, ShuffleKey) -> Vec<String>, by| {
+            node.state(|state| of(state, by)).unwrap_or_default()
+        };
+        let bound = names(node, |state, by| state.bound(by), ShuffleKey::SymmetricFlow);
+        let follows = ShuffleKey::ALL.map(|by| (by, names(node, |state, by| state.follows(by), by)));
+        let (partition, unknown) = Partition::of(&follows, &bound);
+        let shape = node.shape();
         Self {
-            sorts: node.handoff().map(|crossing| crossing.key()),
-            outputs: node.outputs(),
+            sorts: node.as_handoff().map(|crossing| crossing.key()),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
-            // State of unknown key is taken to be by flow.
-            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty() || unknown,
+            // State that says nothing of its key is taken to be of flows.
+            by_flow: unknown
+                || follows.iter().any(|(by, names)| *by == ShuffleKey::SymmetricFlow && !names.is_empty()),
             partition,
-            // State that holds for both directions and not for one.
-            of_both: node.bound(ShuffleKey::Flow).iter().any(|name| !bound.contains(name)),
-            independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),
+            // What goes with both directions and not with one.
+            of_both: names(node, |state, by| state.bound(by), ShuffleKey::Flow)
+                .iter()
+                .any(|name| !bound.contains(name)),
+            independent: shape.keeps_packets || shape.schedulable,
+            outputs: shape.outputs,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use netbricks_core::{Blueprint, Node, Shuffle, ShuffleConfig, ShuffleKey};
+use netbricks_core::{Blueprint, Shuffle, ShuffleConfig, ShuffleKey};
 
 use super::{Division, Network, Place};
 use crate::config::{Plan, PlannedFunction};
@@ -20,11 +20,10 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// The partition of a node's state that no shuffle by flow divides.
+    /// The partition of the state of a node that no shuffle by flow divides, and whether some of that state has no key at all.
     ///
-    /// Also returns whether some of that state has no known key at all.
-    pub(super) fn of(node: &dyn Node, not_by_flow: &[String]) -> (Option<Self>, bool) {
-        let follows = ShuffleKey::ALL.map(|by| (by, node.follows(by)));
+    /// `follows` has the names of its state that goes with each key, and `not_by_flow` of that which no flow has.
+    pub(super) fn of(follows: &[(ShuffleKey, Vec<String>)], not_by_flow: &[String]) -> (Option<Self>, bool) {
         let keys = |name: &String| -> Vec<ShuffleKey> {
             follows.iter().filter(|(_, names)| names.contains(name)).map(|(by, _)| *by).collect()
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, GsoKind, Offload, Packet};
-use netbricks_core::{Context, Departed, DropReason, Node, Output, Poll, Role};
+use netbricks_core::{Context, Departed, DropReason, Node, NodeQueue, Poll, Shape};
 
 use crate::checksum;
 use crate::port::{Counters, Port, PortError, TransmitQueue};
@@ -298,21 +298,20 @@ impl Node for TransmitNode {
             self.queue.due().map_or(next, |due| due.clamp(cx.now().saturating_add(1).min(next), next)),
         )
     }
-    fn is_schedulable(&self) -> bool {
-        self.queue.needs_flush()
+    fn shape(&self) -> Shape {
+        Shape {
+            kind: self.kind.clone().into(),
+            schedulable: self.queue.needs_flush(),
+            keeps_packets: self.keeps,
+            ..Shape::transmit()
+        }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
-    fn kind(&self) -> &str {
-        &self.kind
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
-    }
-    fn keeps_packets(&self) -> bool {
-        self.keeps
-    }
+}
+
+impl NodeQueue for TransmitNode {
     fn held(&self) -> u64 {
         self.queue.held()
     }

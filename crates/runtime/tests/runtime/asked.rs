@@ -1,7 +1,7 @@
 //! Code of functions that workers call outside turns: a panic there is reported, and affects nothing else.
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, ImportError, Node, Section, StateImage};
+use netbricks_core::{Context, ImportError, Node, NodeQueue, NodeState, Section, Shape, StateImage};
 use netbricks_runtime::{Event, EventSink, Factory, FactoryError, IdlePolicy, Runtime, WorkerContext};
 
 use crate::nodes::{Counting, Sink, Source, chain, config, pool};
@@ -11,6 +11,12 @@ struct Rude;
 
 impl Node for Rude {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Rude {
     fn export(&self) -> Vec<StateImage> {
         panic!("no export")
     }
@@ -33,12 +39,19 @@ struct Mute;
 
 impl Node for Mute {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn keeps_packets(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::default() }
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+}
+
+impl NodeQueue for Mute {
     fn held(&self) -> u64 {
         panic!("no answer")
     }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
 }
 
 /// Two nodes that panic when they are dropped, which together would have ended the process.

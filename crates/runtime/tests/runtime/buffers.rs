@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, Node, Poll, Role};
+use netbricks_core::{Context, Node, Poll, Shape};
 use netbricks_runtime::{Config, Factory, IdlePolicy, Runtime};
 
 use crate::nodes::{Sink, chain, config};
@@ -23,21 +23,15 @@ struct Wanting {
 
 impl Node for Wanting {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         let Some(packet) = cx.pool().packet(&[0; 60]) else { return Poll::Until(cx.now() + 100_000) };
         batch.push(packet).unwrap();
         self.left -= 1;
         if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 

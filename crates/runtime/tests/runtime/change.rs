@@ -219,6 +219,12 @@ impl netbricks_core::Node for Ageing {
     fn process(&mut self, _: usize, _: &mut netbricks_buffer::Batch, cx: &mut netbricks_core::Context) {
         self.last = cx.now();
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn netbricks_core::NodeState)) {
+        ask(self);
+    }
+}
+
+impl netbricks_core::NodeState for Ageing {
     fn export(&self) -> Vec<netbricks_core::StateImage> {
         vec![("flows".into(), self.last.to_be_bytes().to_vec())]
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use netbricks_buffer::Batch;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Context, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role, Shuffle, ShuffleConfig, compose,
+    Context, Edge, GraphBuilder, GraphError, Node, Poll, Shape, Shuffle, ShuffleConfig, compose,
 };
 use netbricks_runtime::{Clock, Factory, Runtime};
 
@@ -44,15 +44,6 @@ struct Replay {
 
 impl Node for Replay {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         if !self.begins.load(Ordering::Acquire) {
             return Poll::Idle;
@@ -81,6 +72,9 @@ impl Node for Replay {
                 Poll::Done
             }
         }
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -113,11 +107,8 @@ impl Node for Witness {
         }
         self.all.store(*left == 0, Ordering::Release);
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use netbricks_buffer::Batch;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Context, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Role, Shuffle, ShuffleConfig, Turn,
-    Worker, WorkerGroup, compose,
+    Context, Edge, Graph, GraphBuilder, Node, Operator, Poll, Shape, Shuffle, ShuffleConfig, Turn, Worker,
+    WorkerGroup, compose,
 };
 
 use crate::shuffle::{NUMBER, SMALL, pool};
@@ -43,15 +43,6 @@ impl Capture {
 
 impl Node for Capture {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.next < self.packets && batch.len() < cx.burst() {
             let time = self.begin + self.next * self.step;
@@ -72,6 +63,9 @@ impl Node for Capture {
         }
         if self.next == self.packets { Poll::Done } else { Poll::Busy }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 /// The events of a worker, in order: packets by their arrival, timed events by their deadline, at which they
@@ -91,11 +85,8 @@ impl Node for Witness {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| Saw::Packet(packet.received_at())));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{
-    Context, DropReason, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Poll, Role,
-    Shuffle, ShuffleConfig, Turn, Worker, WorkerGroup, merge,
+    Context, DropReason, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Poll, Shape, Shuffle,
+    ShuffleConfig, Turn, Worker, WorkerGroup, merge,
 };
 
 /// A source of packets of 60 bytes, distributed over groups by weights.
@@ -22,15 +22,6 @@ pub(crate) struct Weighted {
 
 impl Node for Weighted {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.left > 0 && batch.len() < cx.burst() {
             // The group that is furthest behind its weight.
@@ -45,6 +36,9 @@ impl Node for Weighted {
             batch.push(cx.pool().packet(&bytes).unwrap()).unwrap();
         }
         if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -68,14 +62,8 @@ impl Node for Ends {
             (input, worker, group, number)
         }));
     }
-    fn inputs(&self) -> usize {
-        self.0
-    }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { inputs: self.0, ..Shape::transmit() }
     }
 }
 

@@ -122,21 +122,15 @@ struct Silent;
 
 impl netbricks_core::Node for Silent {
     fn process(&mut self, _: usize, _: &mut netbricks_buffer::Batch, _: &mut netbricks_core::Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> netbricks_core::Role {
-        netbricks_core::Role::Receive
-    }
     fn poll(
         &mut self,
         _: &mut netbricks_buffer::Batch,
         _: &mut netbricks_core::Context,
     ) -> netbricks_core::Poll {
         netbricks_core::Poll::Idle
+    }
+    fn shape(&self) -> netbricks_core::Shape {
+        netbricks_core::Shape::receive()
     }
 }
 

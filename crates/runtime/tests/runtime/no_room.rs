@@ -10,7 +10,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Poll, Role, Shuffle, StoredFlow,
+    Context, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Poll, Shape, Shuffle, StoredFlow,
     TableKey, Worker, WorkerGroup, compose,
 };
 
@@ -32,15 +32,6 @@ struct Rounds {
 
 impl Node for Rounds {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let end = self.templates.len() * self.allowed.load(Ordering::Relaxed) as usize;
         while self.next < end && batch.len() < cx.burst() {
@@ -51,6 +42,9 @@ impl Node for Rounds {
             self.next += 1;
         }
         Poll::Busy
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{
     Blueprint, CallError, Context, DropReason, Edge, GraphBuilder, GraphError, Handler, ImportError, Node,
-    Output, Poll, Role, Section, StateImage, Worker,
+    NodeQueue, NodeState, Output, Poll, Section, Shape, StateImage, Worker,
 };
 use netbricks_runtime::{Clock, Config, IdlePolicy, Placement};
 
@@ -54,18 +54,6 @@ impl Source {
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "source"
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let mut position = self.position.borrow_mut();
         while position.next < self.count && batch.len() < cx.burst() {
@@ -76,6 +64,9 @@ impl Node for Source {
             batch.push(packet).unwrap();
         }
         if position.next == self.count { Poll::Done } else { Poll::Busy }
+    }
+    fn shape(&self) -> Shape {
+        Shape { kind: "source".into(), ..Shape::receive() }
     }
 }
 
@@ -90,15 +81,6 @@ pub(crate) struct PipeSource {
 
 impl Node for PipeSource {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         let mut bytes = [0; 32];
@@ -117,6 +99,9 @@ impl Node for PipeSource {
             self.other.iter().for_each(|other| watch(other.as_fd()));
         }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 /// Sends everything.
@@ -127,11 +112,8 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
@@ -155,9 +137,15 @@ impl Node for Keeper {
             batch.push(oldest).unwrap();
         }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::default() }
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+}
+
+impl NodeQueue for Keeper {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
@@ -192,12 +180,18 @@ impl Node for Hourly {
         // Never done: it cannot know that no packet will come any more.
         Poll::Until(self.due)
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeQueue for Hourly {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
@@ -207,6 +201,9 @@ impl Node for Hourly {
         }
         batch.clear();
     }
+}
+
+impl NodeState for Hourly {
     fn report(&self) -> Vec<Section> {
         vec![Section {
             title: "time".into(),
@@ -246,11 +243,11 @@ impl Node for Mixed {
             }
         }
     }
-    fn outputs(&self) -> Vec<Output> {
-        vec![
-            Output { edge: Edge::OUT, name: "out".into(), optional: false },
-            Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
-        ]
+    fn shape(&self) -> Shape {
+        Shape {
+            outputs: vec![Output::out(), Output { edge: Edge::REPLY, name: "reply".into(), optional: true }],
+            ..Shape::default()
+        }
     }
 }
 
@@ -282,6 +279,12 @@ impl Node for Counting {
             self.seen += 1;
         }
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Counting {
     fn handlers(&self) -> Vec<Handler> {
         ["seen", "panic"].map(|name| Handler { name: name.into(), summary: String::new() }).to_vec()
     }

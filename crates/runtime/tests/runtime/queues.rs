@@ -2,7 +2,7 @@
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Context, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Turn, Worker, merge,
+    Context, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Shape, Turn, Worker, merge,
 };
 use netbricks_runtime::{Clock, Factory, Runtime};
 
@@ -83,8 +83,13 @@ impl Node for Copies {
             }
         }
     }
-    fn outputs(&self) -> Vec<Output> {
-        (0..3).map(|edge| Output { edge: Edge(edge), name: edge.to_string(), optional: false }).collect()
+    fn shape(&self) -> Shape {
+        Shape {
+            outputs: (0..3)
+                .map(|edge| Output { edge: Edge(edge), name: edge.to_string(), optional: false })
+                .collect(),
+            ..Shape::default()
+        }
     }
 }
 

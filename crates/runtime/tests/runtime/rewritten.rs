@@ -11,8 +11,8 @@ use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{
-    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
-    ShuffleConfig, ShuffleKey, WhenFull, compose,
+    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Poll, Shape, Shuffle, ShuffleConfig,
+    ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
@@ -133,15 +133,6 @@ struct Ends {
 
 impl Node for Ends {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         for _ in 0..CONNECTIONS {
             if batch.len() == cx.burst() {
@@ -158,6 +149,9 @@ impl Node for Ends {
             false => Poll::Busy,
         }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 struct Sink(Arc<Shared>);
@@ -167,11 +161,8 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.drain().for_each(|packet| self.0.hears(packet.data()));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -14,8 +14,8 @@ use netbricks_core::tables::{CounterArray, Entry, FlowTable, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Context, DetachedContext, DropReason, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node,
-    Operator, Output, Poll, Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Turn, Verdict, WhenFull,
-    Worker, WorkerGroup, compose,
+    NodeState, Operator, Poll, Shape, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Turn, Verdict,
+    WhenFull, Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{StreamWorker, WindowConfig};
@@ -57,15 +57,6 @@ impl Flows {
 
 impl Node for Flows {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         while self.left > 0 && batch.len() < cx.burst() {
@@ -79,6 +70,9 @@ impl Node for Flows {
             batch.push(packet).unwrap();
         }
         if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -101,11 +95,8 @@ impl Node for Witness {
             seen.entry(flow).or_default().push((number, self.worker));
         }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
@@ -510,6 +501,12 @@ struct Exports;
 
 impl Node for Exports {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Exports {
     fn export(&self) -> Vec<netbricks_core::StateImage> {
         vec![("past".into(), vec![1])]
     }
@@ -558,15 +555,6 @@ struct Replay {
 
 impl Node for Replay {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let millisecond = |next: usize| next as u64 * 3 / 2 * 100_000 / 1_000_000 * 1_000_000 + 1_000_000_000;
         if self.next == self.frames.len() {
@@ -584,6 +572,9 @@ impl Node for Replay {
             batch.push(packet).unwrap();
         }
         Poll::Busy
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -676,7 +667,7 @@ fn nobody_overtakes_packets_that_wait_for_room() {
         assert!(batch.is_empty());
     };
     give(&mut nodes[0], 1..21, &mut cx);
-    assert_eq!(nodes[0].held(), 13, "with the first, eight are in the ring");
+    assert_eq!(nodes[0].as_queue().unwrap().held(), 13, "with the first, eight are in the ring");
     for round in 0..20 {
         nodes[1].poll(&mut batch, &mut cx);
         came.extend(batch.drain().map(|packet| packet.data()[1]));

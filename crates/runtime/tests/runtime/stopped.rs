@@ -206,7 +206,7 @@ fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
     let handed = send(&mut giving);
     assert!((1..40).contains(&handed));
     let mut batch = Batch::new();
-    given_up.0.drain(&mut batch, &mut given_up.1);
+    given_up.0.as_queue().unwrap().drain(&mut batch, &mut given_up.1);
     assert!(batch.is_empty());
     let drops = given_up.1.take_drops();
     assert_eq!((drops.of(DropReason::Drained).packets, drops.total().packets), (handed, handed));

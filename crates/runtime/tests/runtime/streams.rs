@@ -9,8 +9,8 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{
-    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
-    ShuffleConfig, ShuffleKey, WhenFull, compose,
+    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Poll, Shape, Shuffle, ShuffleConfig,
+    ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 use netbricks_testkit::stream::{End, StreamConfig, StreamOperator, Why, Window, WindowConfig};
@@ -56,15 +56,6 @@ impl Streams {
 
 impl Node for Streams {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while batch.len() < cx.burst() {
             let (turn, connection) = (self.next / u64::from(CONNECTIONS), self.next % u64::from(CONNECTIONS));
@@ -85,6 +76,9 @@ impl Node for Streams {
         }
         Poll::Busy
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 struct Sink;
@@ -94,11 +88,8 @@ impl Node for Sink {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

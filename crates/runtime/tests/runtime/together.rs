@@ -11,8 +11,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Departed, DropReason, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Output, Poll,
-    Role, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup, compose,
+    Context, Departed, DropReason, Edge, Function, Graph, GraphBuilder, Input, Node, NodeQueue, Operator,
+    Poll, Shape, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup, compose,
 };
 
 use crate::shuffle::{Declared, Flows, NUMBER, SMALL, Seen, Witness, check_order, in_turn, pool};
@@ -242,17 +242,21 @@ impl Node for Queue {
         }
         if self.there.is_empty() { Poll::Idle } else { Poll::Until(cx.now() + 1) }
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, ..Shape::transmit() }
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+}
+
+impl NodeQueue for Queue {
+    fn held(&self) -> u64 {
+        0
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
     fn departed(&self) -> Vec<Departed> {
         vec![Departed { given: self.given, left: self.given - self.there.len() as u64 }]
-    }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
     }
 }
 

@@ -11,8 +11,8 @@ use netbricks_core::icmp::IcmpErrors;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::{
-    Blueprint, Context, DropReason, Edge, Function, GraphBuilder, Input, Node, Operator, Output, Poll, Role,
-    Turn, Verdict, Worker, compose,
+    Blueprint, Context, DropReason, Edge, Function, GraphBuilder, Input, Node, Operator, Poll, Shape, Turn,
+    Verdict, Worker, compose,
 };
 use netbricks_stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 use netbricks_testkit::build::ethernet;
@@ -43,17 +43,8 @@ impl Node for Capture {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "capture"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "capture".into(), ..Shape::receive() }
     }
 }
 
@@ -71,14 +62,8 @@ impl Node for Written {
         let packets = batch.drain().map(|packet| (now.max(packet.received_at()), packet.data().to_vec()));
         self.0.borrow_mut().extend(packets);
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "written"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "written".into(), ..Shape::transmit() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests that the check of a benchmark's packets finds faults, and that every benchmark passes it.
 
 use netbricks_buffer::Batch;
-use netbricks_core::{CallError, Context, Handler, NoSettings, compose};
+use netbricks_core::{Context, NoSettings, NodeState, Shape, compose};
 
 use super::super::measure;
 use super::super::tests::{enough_cores, said, short};
@@ -68,11 +68,11 @@ fn a_balancer_that_takes_another_backend_is_caught() {
                 batch.packet(at).unwrap().data_mut()[5] = 0;
             }
         }
-        fn handlers(&self) -> Vec<Handler> {
-            self.0.handlers()
+        fn shape(&self) -> Shape {
+            self.0.shape()
         }
-        fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-            self.0.call(name, argument)
+        fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+            self.0.with_state(ask);
         }
     }
     let all = Scenario::all();

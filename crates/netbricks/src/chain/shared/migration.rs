@@ -7,7 +7,7 @@ use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
     Blueprint, Context, DropReason, Edge, Function, Graph, GraphBuilder, Input, Metadata, Node, Operator,
-    Poll, Role, Shuffle, ShuffleConfig, Turn, Worker, WorkerGroup, compose,
+    Poll, Shape, Shuffle, ShuffleConfig, Turn, Worker, WorkerGroup, compose,
 };
 
 use super::Shared;
@@ -40,14 +40,8 @@ impl Node for Direction {
         }
         if self.sent < u64::from(FLOWS) * EACH { Poll::Busy } else { Poll::Done }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -58,11 +52,8 @@ impl Node for Out {
         cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<netbricks_core::Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
