@@ -1,7 +1,7 @@
 //! `functions`, `ports` and `reasons`: lists of functions, port drivers and drop reasons, and the details of one.
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Definition, DropReason, Handler, Key, ShuffleKey, Worker};
+use netbricks_core::{Definition, DropReason, Handler, Key, NodeState, ShuffleKey, Worker};
 use netbricks_ports::COMMON_KEYS;
 
 use super::{Application, Console, Failure, ListArguments, ReasonArguments};
@@ -45,10 +45,21 @@ impl Parts {
         let settings = definition.examples.first().copied().unwrap_or_default();
         let blueprint = definition.blueprint(settings).map_err(|error| error.to_string())?;
         let pool = Pool::builder().frames(64).build().map_err(|error| error.to_string())?;
-        let node = blueprint.build(&Worker::new(0, 1, pool)).map_err(|error| error.to_string())?;
-        let moving = node.follows(ShuffleKey::SymmetricFlow);
-        let bound = node.bound(ShuffleKey::SymmetricFlow);
-        let shared: Vec<_> = node.shared_state().into_iter().map(|(name, _)| name).collect();
+        let mut node = blueprint.build(&Worker::new(0, 1, pool)).map_err(|error| error.to_string())?;
+        let ways_out = node.shape().outputs.into_iter().map(|output| WayOut {
+            number: output.edge.0,
+            name: output.name,
+            optional: output.optional,
+        });
+        let mut parts = Self { ways_out: ways_out.collect(), ..Self::default() };
+        node.with_state(&mut |state| parts.add(state));
+        Ok(parts)
+    }
+
+    fn add(&mut self, state: &mut dyn NodeState) {
+        let moving = state.follows(ShuffleKey::SymmetricFlow);
+        let bound = state.bound(ShuffleKey::SymmetricFlow);
+        let shared: Vec<_> = state.shared_state().into_iter().map(|(name, _)| name).collect();
         let belongs = |name: &String| {
             if shared.contains(name) {
                 "shared by all workers"
@@ -60,17 +71,12 @@ impl Parts {
                 "each worker has its own"
             }
         };
-        let state = node.export().into_iter().map(|(name, _)| {
+        self.state.extend(state.export().into_iter().map(|(name, _)| {
             let summary = belongs(&name).to_owned();
             Named { name, summary }
-        });
-        let ways_out = node.outputs().into_iter().map(|output| WayOut {
-            number: output.edge.0,
-            name: output.name,
-            optional: output.optional,
-        });
-        let handlers = node.handlers().into_iter().map(|Handler { name, summary }| Named { name, summary });
-        Ok(Self { ways_out: ways_out.collect(), handlers: handlers.collect(), state: state.collect() })
+        }));
+        let handlers = state.handlers().into_iter();
+        self.handlers.extend(handlers.map(|Handler { name, summary }| Named { name, summary }));
     }
 
     fn text(&self) -> String {
