@@ -53,7 +53,7 @@ impl Worker {
     }
     /// The same worker as a member of this group.
     #[must_use]
-    pub fn of_team(self, group: WorkerGroup) -> Self {
+    pub fn in_group(self, group: WorkerGroup) -> Self {
         Self { group, ..self }
     }
     /// The group of workers that it belongs to.

@@ -63,6 +63,8 @@ pub trait Declared: 'static {
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
+    /// Ends entries that are over at time `now` (ns).
+    fn expire_all(&mut self, _now: u64) {}
     /// Its counters for metrics, where its entries may end or find no place.
     fn flow_counters(&self) -> Option<Counters> {
         None
@@ -167,6 +169,9 @@ where
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
+    }
+    fn expire_all(&mut self, now: u64) {
+        Self::expire_all(self, now);
     }
     fn flow_counters(&self) -> Option<Counters> {
         Some(self.counters())
@@ -584,6 +589,9 @@ impl NodeState for Declarations {
         }
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
+    }
+    fn expire(&mut self, now: u64) {
+        self.states.iter().for_each(|(_, state)| state.borrow_mut().expire_all(now));
     }
     fn export(&self) -> Vec<StateImage> {
         let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));

@@ -164,11 +164,11 @@ impl NodeState for Fragile {
         Ok(())
     }
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
-        reach(AuthorCall::SharedStateRef);
+        reach(AuthorCall::SharedState);
         self.shared.borrow_mut().shared_state()
     }
     fn adopt(&mut self, name: &str, heritage: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
-        reach(AuthorCall::Inherit);
+        reach(AuthorCall::Adopt);
         self.shared.get_mut().adopt(name, heritage, now)
     }
     fn take_part(&mut self, _: &Part, step: &mut PartStep) -> Option<StateImage> {
@@ -284,7 +284,7 @@ impl Setting {
 
     /// A worker's graph: one path through the fragile node, and a neighbour's path.
     fn graph(&self, index: usize) -> Result<Graph, GraphError> {
-        let worker = Worker::new(index, 1, self.pool.clone()).of_team(self.group.clone());
+        let worker = Worker::new(index, 1, self.pool.clone()).in_group(self.group.clone());
         let mut graph = GraphBuilder::new("test");
         let sources = if index == 0 { 300 } else { 0 };
         let way = [
@@ -420,7 +420,7 @@ fn a_node_that_panics_in_every_call_after_the_first_panic_is_contained() {
             broken.push(AuthorCall::DropNode);
         }
         // Calls that happen only in a node that survives until then.
-        let late = [AuthorCall::Drain, AuthorCall::Flush, AuthorCall::Inherit];
+        let late = [AuthorCall::Drain, AuthorCall::Flush, AuthorCall::Adopt];
         if !late.contains(&call) {
             survive(&broken, 0);
         } else {

@@ -159,7 +159,7 @@ impl WorkerContext {
             index,
             workers: config.workers,
             core,
-            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).of_team(group),
+            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).in_group(group),
             kept: RefCell::default(),
         }
     }

@@ -12,7 +12,6 @@ use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 /// A function that goes on from step to step, under a clock that its test moves.
 ///
 /// The clock begins at one second.
-/// second.
 ///
 /// Each step runs in three graphs, one for each [batch size](BURSTS), which must agree. After each step,
 /// packets are accounted for. At the end, when it is [finished](Self::finish) or dropped, all buffers are

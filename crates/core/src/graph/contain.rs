@@ -63,9 +63,9 @@ pub enum AuthorCall {
     /// [`NodeState::import`](crate::NodeState::import): an error, and the node is made anew.
     Import,
     /// [`NodeState::shared_state`](crate::NodeState::shared_state): the node's shared state is not handed on.
-    SharedStateRef,
+    SharedState,
     /// [`NodeState::adopt`](crate::NodeState::adopt): an error, and the node is made anew.
-    Inherit,
+    Adopt,
     /// [`NodeState::take_part`](crate::NodeState::take_part): the node is made anew, and flows move without its state.
     TakePart,
     /// [`NodeState::bound`](crate::NodeState::bound) and [`NodeState::follows`](crate::NodeState::follows): no flow moves.
@@ -106,8 +106,8 @@ impl AuthorCall {
         Self::Call,
         Self::Export,
         Self::Import,
-        Self::SharedStateRef,
-        Self::Inherit,
+        Self::SharedState,
+        Self::Adopt,
         Self::TakePart,
         Self::Bound,
         Self::Departed,

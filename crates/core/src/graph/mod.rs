@@ -438,10 +438,17 @@ impl Graph {
         self.cx.recorder.records().map(|record| (self.slots[record.node].name.as_str(), record))
     }
 
-    /// Each node's part of the report. A node that panics adds nothing but its panic.
+    /// Each node's part of the report, without flows that are over at the graph's time.
+    ///
+    /// A node that panics adds nothing but its panic.
     pub fn reports(&self) -> Vec<(String, Vec<crate::Section>)> {
         let of = |slot: &Slot| {
-            slot.ask_state(&self.panics, self.now(), |state| state.report()).unwrap_or_default()
+            let now = self.now();
+            let report = |state: &mut dyn crate::NodeState| {
+                state.expire(now);
+                state.report()
+            };
+            slot.ask_state(&self.panics, now, report).unwrap_or_default()
         };
         let reports = self.slots.iter().map(|slot| (slot.name.clone(), of(slot)));
         reports.filter(|(_, sections)| !sections.is_empty()).collect()

@@ -71,6 +71,8 @@ pub trait NodeState {
     }
     /// Nothing more comes, since the graph is taken down: called once where [`Shape::has_end`](crate::Shape::has_end).
     fn end(&mut self) {}
+    /// Ends what is over at time `now` (ns), such as flows without a packet for their timeout: asked before a report.
+    fn expire(&mut self, _now: u64) {}
     /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.
     fn report(&self) -> Vec<Section> {
         Vec::new()

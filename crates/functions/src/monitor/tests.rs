@@ -5,7 +5,7 @@ use netbricks_core::packet::FlowKey;
 use netbricks_core::units::Duration;
 use netbricks_core::{DetachedContext, ImportError, Node, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{kinds, run_configured};
+use netbricks_testkit::{Clocked, kinds, run_configured};
 use proptest::prelude::*;
 
 use super::{MonitorConfig, monitor};
@@ -54,6 +54,18 @@ proptest! {
         let rows: Vec<_> = expected.iter().map(|(key, (packets, bytes))| vec![key.to_string(), packets.to_string(), bytes.to_string()]).collect();
         prop_assert_eq!(&section.rows, &rows);
     }
+}
+
+#[test]
+fn the_report_has_no_flow_that_has_expired() {
+    let idle = "1 s".parse::<Duration>().unwrap();
+    let config = MonitorConfig { idle, ..MonitorConfig::default() };
+    let mut test = Clocked::configured(monitor, config);
+    test.send((0..500).map(|flow| frame(flow, 100)));
+    test.advance(std::time::Duration::from_secs(5));
+    // Looking up one flow ends only a few others by itself.
+    let report = test.send([frame(9, 100)]);
+    assert_eq!((report.sections[0].of, report.sections[0].rows.len()), (Some(1), 1));
 }
 
 #[test]

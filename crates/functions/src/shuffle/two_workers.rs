@@ -58,7 +58,7 @@ impl Two {
         let (pool, group) = (Pool::builder().frames(512).build().unwrap(), WorkerGroup::new(2));
         let (settings, line, sent) = (ShuffleSettings::default(), Line::default(), Sent::default());
         let graphs = (0..2).map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let mut graph = GraphBuilder::new("test");
             // Everything comes in on the first worker.
             let brought = if index == 0 { line.clone() } else { Line::default() };

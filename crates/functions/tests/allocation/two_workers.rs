@@ -61,7 +61,7 @@ fn packets_that_cross_and_state_that_workers_share_allocate_nothing() {
         .collect();
     let mut graphs: Vec<Graph> = (0..2)
         .map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone()).sharing(&shares);
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone()).sharing(&shares);
             let mut graph = GraphBuilder::new("warm");
             let source = graph.add("source", Box::new(Source(frames.clone(), 0))).unwrap();
             let across = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();

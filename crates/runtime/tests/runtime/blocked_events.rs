@@ -52,7 +52,7 @@ impl Side {
         shuffle: &Shuffle,
         seen: &Seen,
     ) -> Self {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let source = Flows::new(index, 64, packets);
         let polls = source.polls.clone();
         let mut graph = GraphBuilder::new("test");

@@ -123,7 +123,7 @@ fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
     let logs: Vec<Log> = (0..workers).map(|_| Log::default()).collect();
     let mut graphs: Vec<Graph> = (0..workers)
         .map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let mut graph = part(&worker, &shuffle, times, &logs[index]).build(pool.clone()).unwrap();
             graph.set_burst(burst);
             graph.follow_arrivals(true);

@@ -241,7 +241,7 @@ fn groups_and_shuffles_nest_in_either_order() {
         let mut workers: Vec<(Graph, Seen)> = (0..2)
             .map(|index| {
                 let (worker, seen) =
-                    (Worker::new(index, 1, pool.clone()).of_team(group.clone()), Seen::default());
+                    (Worker::new(index, 1, pool.clone()).in_group(group.clone()), Seen::default());
                 let mut graph = GraphBuilder::new("test");
                 let from = graph.add("in", source(&[3, 2, 1], 3_000, index as u8)).unwrap();
                 let to = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
@@ -290,7 +290,7 @@ fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
     let (pool, group) = (pool(), WorkerGroup::new(workers));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8_192, ..ShuffleConfig::default() });
     let graph = |index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let mut queues = [("long", 4_096), ("short", 128)];
         if short_first {

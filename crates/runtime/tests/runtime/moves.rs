@@ -36,7 +36,7 @@ fn nobody_overtakes_packets_between_two_shuffles_that_move() {
         let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 2_048, ..SMALL }));
         let mut graphs = [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let source = Flows::new(0, 16, if index == 0 { 40_000 } else { 0 });
             let graph = staged(&worker, source, &shuffles, Declared::FlowTable, seen.clone()).unwrap();
             let mut graph = graph.build(pool.clone()).unwrap();
@@ -107,7 +107,7 @@ fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
     let make = |packets| {
         let shuffle = Shuffle::new(SMALL);
         [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             fed(&worker, [Flows::new(index, 16, packets)], &shuffle, &seen)
         })
     };
@@ -156,7 +156,7 @@ fn what_shuffles_by_different_keys_lead_to_does_not_move() {
     let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::Flow];
     let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));
     let mut graphs = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let count = compose(&worker, |input| in_turn(input, &worker, Declared::FlowTable)).unwrap();
         let count = graph.add("count", count).unwrap();
@@ -183,7 +183,7 @@ fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
         let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffle = Shuffle::new(SMALL);
         let mut graphs = [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let sorts = |input| in_turn_of(input, &worker);
             let sorts = shuffle
                 .node_by(&worker, sorts, |packet| FlowKey::from_frame(packet.frame()).unwrap().canonical());
@@ -233,7 +233,7 @@ fn two_workers_change_places_at_any_time_however_much_comes_in() {
             let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
             let shuffle = Shuffle::new(ShuffleConfig { ring, ..SMALL });
             let mut graphs = [0, 1].map(|index| {
-                let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+                let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
                 // Each source has its own flows.
                 let sources = (0..SOURCES).map(|source| Flows::new(index + 2 * source, 16, EACH));
                 let mut graph = fed(&worker, sources, &shuffle, &seen);

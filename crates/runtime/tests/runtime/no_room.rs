@@ -86,7 +86,7 @@ impl Two {
         let (allowed, outside) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let frame = |flow| ethernet().ipv4("10.0.0.1", "10.9.8.7").udp(1_000 + flow, 53).payload(&[0; 8]);
         let graphs = [FLOWS, 0].into_iter().enumerate().map(|(index, flows)| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let templates = (0..flows as u16).map(|flow| frame(flow).build().unwrap()).collect();
             let source = Rounds { templates, allowed: allowed.clone(), next: 0 };
             let count = compose(&worker, |input| counting(input, &worker, full, outside.clone()));

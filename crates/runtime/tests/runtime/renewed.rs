@@ -91,8 +91,9 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
             |packet| FlowKey::from_frame(packet.frame()).unwrap(),
         )
     });
-    let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(group.clone()), 1, &sorts, 1, &seen));
+    let mut graphs = [0, 1].map(|index| {
+        graph(&Worker::new(index, 1, pool.clone()).in_group(group.clone()), 1, &sorts, 1, &seen)
+    });
     for turn in 0..200_000 {
         graphs[0].turn(turn);
         // So packets for it wait.
@@ -118,7 +119,7 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
             |packet| usize::from(packet.frame()[35]) % 3,
         )
     });
-    let worker = Worker::new(0, 1, pool).of_team(group);
+    let worker = Worker::new(0, 1, pool).in_group(group);
     // Three sources bring more than a turn releases.
     let mut graphs = [graph(&worker, 3, &sorts, 3, &seen)];
     let mut most = 0;
@@ -150,8 +151,9 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
             |packet| FlowKey::from_frame(packet.frame()).unwrap(),
         )
     });
-    let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(group.clone()), 1, &sorts, 1, &seen));
+    let mut graphs = [0, 1].map(|index| {
+        graph(&Worker::new(index, 1, pool.clone()).in_group(group.clone()), 1, &sorts, 1, &seen)
+    });
     let mut panics = Vec::new();
     for turn in 0..200_000 {
         for graph in &mut graphs {
@@ -161,7 +163,7 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
     }
     assert_eq!(panics.iter().map(|panic| panic.rebuilt).collect::<Vec<_>>(), [false]);
     for index in [0, 1] {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         assert!(shuffle.node(&worker).is_err(), "worker {index} has its end already");
     }
     assert_eq!(graphs.each_mut().map(|graph| graph.turn(200_000)), [Turn::Done; 2]);

@@ -96,7 +96,7 @@ fn by_hand(
     packets: u64,
     seen: &Seen,
 ) -> Graph {
-    let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+    let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
     let source = hosts(index, packets);
     let graph = staged(&worker, source, shuffles, Declared::FlowTable, seen.clone()).unwrap();
     let mut graph = graph.build(pool.clone()).unwrap();
@@ -173,7 +173,7 @@ fn a_busy_chain_beside_it_keeps_no_shuffle_from_sending_what_waits() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut graphs = [(0, PACKETS), (1, 0)].map(|(index, packets)| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let mut chain = |name: &str, source: Flows, seen: Seen| {
             let source = graph.add(format!("in {name}"), Box::new(source)).unwrap();

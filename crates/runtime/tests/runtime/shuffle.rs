@@ -348,7 +348,7 @@ pub(crate) fn by_hand(
     shuffle: &Shuffle,
     seen: &Seen,
 ) -> (Graph, Arc<AtomicU64>) {
-    let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+    let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
     let source = Flows::new(index, 64, 1_000);
     let polls = source.polls.clone();
     let mut graph = fed(&worker, [source], shuffle, seen);
@@ -453,7 +453,7 @@ fn moves_that_cannot_be_say_why() {
     assert_eq!(ask(&mut a, "0-1 1, 3 0").unwrap(), "2");
     assert!(ask(&mut a, "4 1").unwrap_err().contains("moving already"));
     assert!(a.call("shuffle", "owners", "").unwrap().starts_with("0-1 1, 2-4 0, 5-5 1"));
-    let again = shuffle.node(&Worker::new(0, 1, pool).of_team(group)).err().unwrap().to_string();
+    let again = shuffle.node(&Worker::new(0, 1, pool).in_group(group)).err().unwrap().to_string();
     assert!(again.contains("has its end of this shuffle already"), "{again}");
 }
 
@@ -464,7 +464,7 @@ fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<Strin
     let (pool, group, shuffle) = (pool(), WorkerGroup::new(2), Shuffle::new(SMALL));
     let mut function = Some(function);
     let mut graphs = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let source = graph.add("source", Box::new(Flows::new(index, 1, 0))).unwrap();
         let mut last = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
@@ -591,7 +591,7 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
             .collect();
         let mut graphs: Vec<Graph> = (0..workers)
             .map(|index| {
-                let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+                let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
                 let mut graph = GraphBuilder::new("test");
                 let node = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
                 if index == 0 {
@@ -645,7 +645,7 @@ fn nobody_overtakes_packets_that_wait_for_room() {
     let (pool, group) = (pool(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut nodes = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
     });
     let mut cx = DetachedContext::new(pool.clone());

@@ -125,7 +125,7 @@ fn stopped_replay(meanwhile: Meanwhile) -> ([Totals; 2], Seen) {
     let shuffle = Shuffle::new(ShuffleConfig { ring: 1_024, ..SMALL });
     let (ready, panics) = (Barrier::new(2), Arc::new(AtomicBool::new(false)));
     let part = |index: usize| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let shuffled = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
         let timed = graph.add("timed", timed(&worker, meanwhile, &panics)).unwrap();
@@ -190,7 +190,7 @@ fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
 fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
     let (pool, group) = (Pool::builder().frames(256).build().unwrap(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 64, ..SMALL });
-    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).of_team(group.clone()));
+    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).in_group(group.clone()));
     let [mut giving, mut given_up] = workers.map(|worker| {
         let by_number = shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0]));
         (by_number.unwrap(), DetachedContext::new(pool.clone()))

@@ -35,7 +35,7 @@ impl Dice {
 fn graphs(pool: &Pool, mut build: impl FnMut(&Worker, &mut GraphBuilder)) -> Vec<Graph> {
     let group = WorkerGroup::new(WORKERS);
     let made = (0..WORKERS).map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         build(&worker, &mut graph);
         let mut graph = graph.build(pool.clone()).unwrap();

@@ -94,7 +94,7 @@ fn graphs() -> [Graph; 2] {
     let (pool, group) = (Pool::builder().frames(8_192).build().unwrap(), WorkerGroup::new(2));
     let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));
     [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(group.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let function = Blueprint::new(|worker: &Worker| compose(worker, |input| both_in_turn(input, worker)));
         let shared = Shared::default();
         let mut graph = GraphBuilder::new("test");
