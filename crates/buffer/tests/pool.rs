@@ -194,10 +194,11 @@ fn short_frames_of_workers_that_are_gone_are_found() {
 
 #[test]
 fn frames_do_not_overlap() {
-    for (aligned, stride) in [(false, 1024 + 64), (true, 1024)] {
+    for for_device in [false, true] {
         let pool =
-            Pool::builder().frames(6).frame_size(1024).aligned(aligned).large(3, 4096).build().unwrap();
+            Pool::builder().frames(6).frame_size(1024).for_device(for_device).large(3, 4096).build().unwrap();
         let region = pool.region();
+        let stride = if for_device && pool.pages() != Pages::Huge { 1024 } else { 1024 + 64 };
         assert_eq!((region.frame_size, region.stride, region.len), (1024, stride, 6 * stride));
         fill_and_look(&pool, 0);
     }
@@ -272,7 +273,7 @@ fn bad_numbers_are_refused_with_what_was_expected() {
         let error = build(new().short(1, size));
         assert!(error.contains("short frames of a multiple of 64 bytes"), "{error}");
     }
-    assert!(build(new().aligned(true).short(1, 512)).contains("where frames are aligned"));
+    assert!(build(new().for_device(true).short(1, 512)).contains("in a pool for a device"));
     let error = new().frames(1 << 24).frame_size(65_536).large(1 << 20, 1 << 20).build().unwrap_err();
     let bytes = (1 << 24) * (65_536 + 64) + (1 << 40);
     assert!(

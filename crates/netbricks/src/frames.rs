@@ -1,6 +1,6 @@
 //! The packet buffers of a process.
 
-use netbricks_buffer::{HEADROOM, Pages, Pool, PoolError};
+use netbricks_buffer::{HEADROOM, Pool, PoolError};
 
 /// Bytes of a frame.
 const FRAME: usize = 2_048;
@@ -35,8 +35,7 @@ pub(crate) enum Writer {
 
 /// A pool of `frames` frames of 2 KiB and `large` large frames, for this number of workers.
 ///
-/// If only our code writes packets, it also has `frames` short frames. A device takes frames at any distance on huge
-/// pages only; on small ones they are aligned for it.
+/// If only our code writes packets, it also has `frames` short frames.
 pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) -> Result<Pool, PoolError> {
     // Count at least two workers, so that a single worker's stock of free frames is not larger than it needs.
     let mut builder = Pool::builder().frames(frames).frame_size(FRAME).workers(workers.max(2));
@@ -44,16 +43,10 @@ pub(crate) fn pool(frames: usize, large: usize, writer: Writer, workers: usize) 
         builder = builder.large(large, LARGE);
     }
     match writer {
-        Writer::Us => builder.short(frames, SHORT).build(),
-        Writer::Device => {
-            let pool = builder.clone().build()?;
-            if pool.pages() == Pages::Huge {
-                return Ok(pool);
-            }
-            drop(pool);
-            builder.aligned(true).build()
-        }
+        Writer::Us => builder.short(frames, SHORT),
+        Writer::Device => builder.for_device(true),
     }
+    .build()
 }
 
 /// Bytes of the largest packet that fits a pool with this number of large frames.

@@ -115,8 +115,8 @@ fn graph(
 fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalReport, Stats) {
     let drivers = Drivers::standard();
     let aligned =
-        chains.iter().any(|chain| drivers.get(chain.to.0).is_some_and(|driver| driver.aligned_frames));
-    let pool = Pool::builder().frames(8_192).aligned(aligned).large(64, 16_384).build().unwrap();
+        chains.iter().any(|chain| drivers.get(chain.to.0).is_some_and(|driver| driver.device_frames));
+    let pool = Pool::builder().frames(8_192).for_device(aligned).large(64, 16_384).build().unwrap();
     let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() };
     let open = |name: String, (driver, settings): &(&str, String)| {
         drivers.get(driver).unwrap().open(&name, DeTable::parse(settings).unwrap(), &cx).unwrap()

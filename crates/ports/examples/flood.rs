@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let seconds: u64 = seconds.parse()?;
     let _slot = WorkerSlot::claim()?;
-    let pool = Pool::builder().frames(4096).aligned(true).build()?;
+    let pool = Pool::builder().frames(4096).for_device(true).build()?;
     let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from(".") };
     let text = format!("device = {device:?}\npromiscuous = false\nring = \"512 KiB\"");
     let drivers = Drivers::standard();

@@ -64,7 +64,7 @@ pub trait PortDriver: Send + Sync + 'static {
     /// One sentence.
     const SUMMARY: &'static str;
     /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
-    const ALIGNED_FRAMES: bool = false;
+    const DEVICE_FRAMES: bool = false;
     /// How receive queues divide the flows of its ports, as far as that is known before a port is opened.
     const DIVISION: QueueDivision = QueueDivision::One;
     /// The reason why none of its ports can steer, if that is known before a port is opened.

@@ -179,7 +179,7 @@ pub struct Driver {
     /// The keys of its settings, in addition to [`COMMON_KEYS`](crate::COMMON_KEYS).
     pub keys: &'static [Key],
     /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
-    pub aligned_frames: bool,
+    pub device_frames: bool,
     /// How receive queues divide the flows of its ports, as far as that is known before a port is opened.
     pub division: QueueDivision,
     /// The reason why none of its ports can steer, if that is known before a port is opened.
@@ -201,7 +201,7 @@ impl Driver {
             name: D::NAME,
             summary: D::SUMMARY,
             keys: D::Settings::KEYS,
-            aligned_frames: D::ALIGNED_FRAMES,
+            device_frames: D::DEVICE_FRAMES,
             division: D::DIVISION,
             fixed: D::FIXED,
             renamed: D::Settings::RENAMED,

@@ -50,7 +50,7 @@ impl PortDriver for AfXdpDriver {
     const NAME: &'static str = DRIVER;
     const SUMMARY: &'static str =
         "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.";
-    const ALIGNED_FRAMES: bool = true;
+    const DEVICE_FRAMES: bool = true;
     const DIVISION: QueueDivision = QueueDivision::Asymmetric;
     const FIXED: Option<Fixed> = Some(Fixed::NetworkCard);
 

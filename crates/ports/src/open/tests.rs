@@ -121,10 +121,7 @@ impl PortDriver for Vendor {
 fn a_driver_replaces_another_of_its_name_and_has_defaults_for_all_that_it_does_not_say() {
     let mut drivers = Drivers::standard();
     let driver = drivers.add(Vendor).get("null").unwrap();
-    assert_eq!(
-        (driver.summary, driver.aligned_frames, driver.fixed.is_some()),
-        ("A vendor's.", false, false)
-    );
+    assert_eq!((driver.summary, driver.device_frames, driver.fixed.is_some()), ("A vendor's.", false, false));
     let read = |text: &str| driver.read("x", DeTable::parse(text).unwrap());
     let port = read("seed = 7").unwrap();
     assert_eq!((port.name(), port.directions(), port.receive_queues(8)), ("x", Directions::BOTH, 1));

@@ -151,7 +151,7 @@ impl Drop for Socket {
 ///
 /// The kernel does that in the background, and a queue can be bound again only then. Waits up to two seconds.
 fn is_free(index: u32, queue: u32) -> bool {
-    let Ok(probe) = Pool::builder().frames(64).aligned(true).build() else { return false };
+    let Ok(probe) = Pool::builder().frames(64).for_device(true).build() else { return false };
     (0..200).any(|attempt| {
         if attempt > 0 {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -255,7 +255,7 @@ fn register(file: &OwnedFd, pool: &Pool) -> io::Result<()> {
     let aligned = region.stride == region.frame_size;
     if !aligned && pool.pages() != Pages::Huge {
         return Err(io::Error::other(
-            "the pool's frames are neither aligned nor on huge pages: build it with `aligned(true)`",
+            "the pool's frames are neither a power of two apart nor on huge pages: build it with `for_device(true)`",
         ));
     }
     let flags =

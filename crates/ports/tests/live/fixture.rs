@@ -249,7 +249,7 @@ fn forward(
 ) -> Outcome {
     progress.is_at("opening its ports");
     let slot = WorkerSlot::claim().unwrap();
-    let pool = Pool::builder().frames(8192).aligned(true).large(large, 69_632).build().unwrap();
+    let pool = Pool::builder().frames(8192).for_device(true).large(large, 69_632).build().unwrap();
     let mut ports = Vec::new();
     for (namespace, text) in places {
         enter(namespace);

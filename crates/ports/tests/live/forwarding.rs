@@ -127,7 +127,7 @@ fn tags_come_out_as_they_went_in() {
         let (ready, opened) = std::sync::mpsc::channel();
         // The far end is a port too: a tag that is lost on the wire or at this end makes the bytes differ.
         let receiving = lab.inside("right", move || {
-            let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
+            let pool = Pool::builder().frames(512).for_device(true).build().unwrap();
             let mut port = open("right", "driver = \"af_packet\"\ndevice = \"r0\"", &pool, 1).unwrap();
             let mut queue = port.take_receive(0).unwrap();
             let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
@@ -145,7 +145,7 @@ fn tags_come_out_as_they_went_in() {
         });
         opened.recv().unwrap();
         lab.inside("left", || {
-            let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
+            let pool = Pool::builder().frames(512).for_device(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
             let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());

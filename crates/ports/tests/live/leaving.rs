@@ -20,7 +20,7 @@ fn child() {
     if !namespace.is_empty() {
         enter(namespace);
     }
-    let pool = Pool::builder().frames(2048).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(2048).for_device(true).build().unwrap();
     let mut ports = Vec::new();
     for text in orders.next().unwrap().split("---") {
         match open("port", text, &pool, 1) {

@@ -80,7 +80,7 @@ fn untold() -> Vec<[Vec<u8>; 2]> {
 /// Sends frames from the other end, past the host's stack.
 fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
     let sent = lab.inside("left", move || {
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
         let mut queue = port.take_transmit(0).unwrap();
         let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
@@ -149,7 +149,7 @@ fn check(lab: &Lab, queues: &mut [Box<dyn ReceiveQueue>], rules: &Rules, pool: &
 #[test]
 fn af_packet_brings_each_packet_to_the_queue_that_the_rules_say() {
     let Some(lab) = lab() else { return };
-    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(4096).for_device(true).build().unwrap();
     let mut port: Box<dyn Port> = {
         let pool = pool.clone();
         let opened = lab.inside("box", move || {
@@ -194,7 +194,7 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
     let sending = lab.inside("left", {
         let stop = Arc::clone(&stop);
         move || {
-            let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+            let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
             let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
@@ -216,7 +216,7 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
             }
         }
     });
-    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(4096).for_device(true).build().unwrap();
     for round in 0..8 {
         let opened = lab.inside("box", {
             let pool = pool.clone();
@@ -244,7 +244,7 @@ fn what_the_host_sends_is_no_arrival() {
         let Some(lab) = lab() else { return };
         lab.run("box", "ip address add 10.0.0.2/24 dev b0");
         lab.run("box", "ip neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev b0");
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let opened = lab.inside("box", {
             let (pool, rules) = (pool.clone(), rules.to_owned());
             move || {
@@ -274,7 +274,7 @@ fn what_the_host_sends_is_no_arrival() {
 #[test]
 fn a_tap_brings_each_packet_to_the_queue_that_the_rules_say() {
     let Some(lab) = lab() else { return };
-    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(4096).for_device(true).build().unwrap();
     lab.run("left", "ip link delete l0");
     let opened = lab.inside("left", {
         let pool = pool.clone();

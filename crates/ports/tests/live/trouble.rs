@@ -207,7 +207,7 @@ fn packets_without_a_frame_to_fit_are_counted() {
 fn an_af_xdp_queue_that_has_no_frames_is_not_watched() {
     let Some(lab) = wire() else { return };
     lab.run("left", "ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev l0");
-    let pool = Pool::builder().frames(256).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(256).for_device(true).build().unwrap();
     let opened = lab.inside("box", {
         let pool = pool.clone();
         move || open("port", "driver = \"af_xdp\"\ndevice = \"b0\"", &pool, 1).unwrap()
@@ -269,7 +269,7 @@ fn what_a_full_ring_did_not_take_is_counted_as_missed() {
         ["driver = \"af_packet\"\nring = \"256 KiB\"\nblock = \"128 KiB\"", "driver = \"af_xdp\"\nring = 64"]
     {
         let Some(lab) = quiet() else { return };
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let opened = lab.inside("box", {
             let pool = pool.clone();
             move || open("port", &format!("{text}\ndevice = \"b0\""), &pool, 1).unwrap()
@@ -304,7 +304,7 @@ fn a_missing_interface_is_named_with_its_nearest() {
         let error = lab
             .inside("box", move || {
                 enter(&name);
-                let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+                let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
                 open("lan", &text, &pool, 1).err().unwrap().to_string()
             })
             .join()

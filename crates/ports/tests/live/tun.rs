@@ -101,7 +101,7 @@ fn other_drivers_refuse_a_tun() {
     let Some(lab) = Lab::new(&["left", "box"]) else { return };
     let Some(_relay) = relay(&lab, ("left", "t0"), ("box", "n0")) else { return };
     let said = lab.inside("box", || {
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let refused = |driver: &str| {
             open("lan", &format!("driver = \"{driver}\"\ndevice = \"n0\""), &pool, 1)
                 .err()
