@@ -19,7 +19,7 @@ pub struct Departed {
     pub left: u64,
 }
 
-/// The packets of a node that [keeps](crate::Shape::keeps_packets) some between calls, or of one that transmits.
+/// The packets of a node that [keeps](crate::Shape::keeps_packets) packets between calls or transmits them.
 pub trait NodeQueue {
     /// The number of packets that the node keeps now.
     ///
