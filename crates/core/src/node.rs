@@ -33,7 +33,7 @@ pub enum Poll {
     Done,
 }
 
-/// A named operation of the control side on a node, as Click's read and write handlers.
+/// A named operation of the control side on a node, like Click's read and write handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
     /// `"flows.occupancy"`
@@ -98,14 +98,17 @@ pub enum ImportError {
     },
 }
 
-/// Exported state: name and versioned, checked bytes.
+/// Exported state: its name, and bytes with a version and a checksum.
 pub type StateImage = (String, Vec<u8>);
 
-/// A node. Only `process` or `poll` must do something; the rest has sensible defaults.
+/// A node of the graph.
 ///
-/// What it has beside packets in hand is asked for whole: its [state](NodeState), the [packets that it keeps](NodeQueue), its
-/// part in what [goes from worker to worker](Handoff). A node around another hands on each of them as it is, so that none
-/// of the other's is forgotten:
+/// An implementation needs only `process` or `poll`; all other methods have sensible defaults.
+///
+/// Beside the packets of a call a node has parts. These are its [state](NodeState), the
+/// [packets that it keeps](NodeQueue), and its part in the [exchange between workers](Handoff). The graph
+/// asks for each part as a whole. A node around another passes on each part as it is, so that it hides
+/// nothing of the other node:
 ///
 /// ```
 /// use netbricks_core::buffer::Batch;
@@ -136,16 +139,22 @@ pub type StateImage = (String, Vec<u8>);
 /// }
 /// ```
 pub trait Node {
-    /// A batch arrived on input `input`. What is in `batch` afterwards leaves on [`Edge::OUT`](crate::Edge::OUT); everything
-    /// else goes through `cx` (dropped, emitted on another edge, created, sent) or is held by the node.
+    /// Processes a batch that arrived on input `input`.
+    ///
+    /// Packets that are in `batch` afterwards leave on [`Edge::OUT`](crate::Edge::OUT). The node keeps all
+    /// others, or passes them to `cx`: dropped, emitted on another edge, created or sent.
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context);
 
-    /// Its turn as a schedulable: puts what it has into `batch` (empty when called), which then leaves on
+    /// Takes the turn of a schedulable node.
+    ///
+    /// `batch` is empty when called. Packets that the node puts into it then leave on
     /// [`Edge::OUT`](crate::Edge::OUT).
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    /// What it is: its role, kind, inputs, ways out and so on. Asked once, when the graph is built.
+    /// The node's properties: its role, kind, inputs, ways out and so on.
+    ///
+    /// Asked once, when the graph is built.
     fn shape(&self) -> Shape {
         Shape::default()
     }
@@ -155,15 +164,19 @@ pub trait Node {
     /// nothing. The worker does not watch them while there are packets, since that would cost a system call
     /// for each packet.
     fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
-    /// Calls `ask` with its state, where it has any: `ask(self)`, or `ask` with the part that keeps it.
+    /// Calls `ask` with the node's state, where it has any: `ask(self)`, or `ask` with the part that keeps
+    /// it.
     ///
-    /// A call and no reference, so that nodes can share state that is borrowed for its time only.
+    /// The method returns no reference, so that nodes can share state that is borrowed only for the time of
+    /// the call.
     fn with_state(&mut self, _ask: &mut dyn FnMut(&mut dyn NodeState)) {}
-    /// The packets that it keeps, where it does; of what transmits, those that are on their way.
+    /// The packets that the node keeps, where it keeps any.
+    ///
+    /// For a node that transmits, these are the packets that are on their way.
     fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
         None
     }
-    /// Its part in what goes from worker to worker, where it has one.
+    /// The node's part in the exchange of packets between workers, where it has one.
     fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
         None
     }

@@ -543,7 +543,7 @@ impl Declarations {
         let found = self.states.iter().filter(|(name, state)| mobility(name, state) == wanted);
         found.map(|(name, _)| name.clone()).collect()
     }
-    /// The answer of a state's own handler, if that is one's name.
+    /// The answer of a state's own handler, if one has this name.
     fn metric(&self, handler: &str) -> Option<String> {
         let (name, metric) = handler.rsplit_once('.')?;
         let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
@@ -556,7 +556,7 @@ impl Declarations {
     }
 }
 
-/// All that was declared.
+/// The state of a function: all its declarations.
 #[deny(clippy::missing_trait_methods)]
 impl NodeState for Declarations {
     fn handlers(&self) -> Vec<Handler> {

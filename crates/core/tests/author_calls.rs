@@ -334,7 +334,7 @@ fn survive(broken: &[AuthorCall], spared: u32) {
     assert!(is_reached(broken, spared), "{broken:?}: it was not called");
 }
 
-/// As [`survive`]; whether the first of them was called so often.
+/// As [`survive`], but answers whether the first call was made more than `spared` times.
 fn is_reached(broken: &[AuthorCall], spared: u32) -> bool {
     let what = format!("{broken:?}");
     BROKEN.set(broken.to_vec());
@@ -435,7 +435,7 @@ fn calls_that_panic_only_once_the_graph_runs_are_contained_too() {
     for (call, spared) in [(AuthorCall::Build, 2), (AuthorCall::Schedule, 2), (AuthorCall::Schedule, 4)] {
         survive(&[call, AuthorCall::Process, AuthorCall::DropNode], spared);
     }
-    // Whatever the state or the queue is asked for.
+    // At every call of the state or the queue.
     for call in [AuthorCall::State, AuthorCall::Queue] {
         let reached = (2..60).take_while(|spared| is_reached(&[call, AuthorCall::DropNode], *spared)).count();
         assert!(reached > 5, "{call:?}: {reached}");

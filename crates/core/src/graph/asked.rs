@@ -44,7 +44,7 @@ impl Node for Gone {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
 }
 
-/// Packets that a node keeps, as it says itself.
+/// The number of packets that a node keeps, as it says itself.
 #[inline(always)]
 pub(super) fn held(node: &mut dyn Node) -> u64 {
     node.as_queue().map_or(0, |queue| queue.held())
@@ -81,7 +81,7 @@ impl Slot {
         }
     }
 
-    /// As [`ask`](Self::ask), of its state. Of nodes that share one, only the first answers.
+    /// As [`ask`](Self::ask), about the node's state. Of nodes that share state, only the first answers.
     pub(super) fn ask_state<T>(
         &self,
         panics: &Panics,
@@ -94,7 +94,7 @@ impl Slot {
         self.ask(panics, now, |node| node.state(question)).flatten()
     }
 
-    /// When its events are due, where they are this node's.
+    /// The schedule of the node's events, unless it has none or another node runs them.
     pub(super) fn schedule(&self, panics: &Panics, now: u64) -> Option<Schedule> {
         self.ask_state(panics, now, |state| state.schedule()).flatten()
     }

@@ -121,7 +121,7 @@ impl GraphBuilder {
     /// Adds a node that exists once (a port's queue). After a panic in it the same node goes on.
     ///
     /// # Errors
-    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when what the node says of itself does not fit.
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the node's properties do not fit each other.
     pub fn add(&mut self, name: impl Into<String>, node: Box<dyn Node>) -> Result<NodeId, GraphError> {
         self.insert(name.into(), node, None)
     }

@@ -40,47 +40,49 @@ pub enum AuthorCall {
     Process,
     /// [`Node::poll`](crate::Node::poll), events included: its batch is lost, and the node is rebuilt.
     Poll,
-    /// [`Node::with_state`](crate::Node::with_state): as the call of the state that it is made for.
+    /// [`Node::with_state`](crate::Node::with_state): as the call of the state for which the graph makes it.
     State,
-    /// [`Node::as_queue`](crate::Node::as_queue): as the call of the queue that it is made for.
+    /// [`Node::as_queue`](crate::Node::as_queue): as the call of the queue for which the graph makes it.
     Queue,
-    /// [`NodeQueue::held`](crate::NodeQueue::held): the batch that enters, and the node is made anew.
+    /// [`NodeQueue::held`](crate::NodeQueue::held): the batch that enters is lost, and the node is rebuilt.
     Held,
     /// [`NodeState::schedule`](crate::NodeState::schedule): the node gets no events.
     Schedule,
-    /// [`NodeQueue::drain`](crate::NodeQueue::drain): what it had in hand, and the node is made anew.
+    /// [`NodeQueue::drain`](crate::NodeQueue::drain): its batch is lost, and the node is rebuilt.
     Drain,
     /// [`NodeQueue::flush`](crate::NodeQueue::flush): as `Drain`.
     Flush,
-    /// [`NodeState::end`](crate::NodeState::end): the node is made anew, and counts as told.
+    /// [`NodeState::end`](crate::NodeState::end): the node is rebuilt, and counts as told.
     End,
     /// [`Node::descriptors`](crate::Node::descriptors): an idle worker does not sleep on them.
     Descriptors,
-    /// [`NodeState::call`](crate::NodeState::call): an error, and the node is made anew.
+    /// [`NodeState::call`](crate::NodeState::call): the call gives an error, and the node is rebuilt.
     Call,
     /// [`NodeState::export`](crate::NodeState::export): the node's state is not exported.
     Export,
-    /// [`NodeState::import`](crate::NodeState::import): an error, and the node is made anew.
+    /// [`NodeState::import`](crate::NodeState::import): the import gives an error, and the node is rebuilt.
     Import,
     /// [`NodeState::shared_state`](crate::NodeState::shared_state): the node's shared state is not handed on.
     SharedState,
-    /// [`NodeState::adopt`](crate::NodeState::adopt): an error, and the node is made anew.
+    /// [`NodeState::adopt`](crate::NodeState::adopt): the call gives an error, and the node is rebuilt.
     Adopt,
-    /// [`NodeState::take_part`](crate::NodeState::take_part): the node is made anew, and flows move without its state.
+    /// [`NodeState::take_part`](crate::NodeState::take_part): the node is rebuilt, and flows move without its
+    /// state.
     TakePart,
     /// [`NodeState::bound`](crate::NodeState::bound) and [`NodeState::follows`](crate::NodeState::follows): no flow moves.
     Bound,
-    /// [`NodeQueue::departed`](crate::NodeQueue::departed): as if all had left, and the node is made anew.
+    /// [`NodeQueue::departed`](crate::NodeQueue::departed): all packets count as departed, and the node is
+    /// rebuilt.
     Departed,
-    /// [`Node::as_handoff`](crate::Node::as_handoff): the node is made anew.
+    /// [`Node::as_handoff`](crate::Node::as_handoff): the node is rebuilt.
     Handoff,
     /// [`NodeQueue::survivors`](crate::NodeQueue::survivors): the new node begins with nothing.
     Survivors,
     /// [`NodeQueue::restore`](crate::NodeQueue::restore): another new node begins with nothing.
     Restore,
-    /// [`NodeQueue::restore_failed`](crate::NodeQueue::restore_failed): nothing.
+    /// [`NodeQueue::restore_failed`](crate::NodeQueue::restore_failed): nothing is lost.
     RestoreFailed,
-    /// [`NodeState::report`](crate::NodeState::report): the node's part of the report.
+    /// [`NodeState::report`](crate::NodeState::report): the node's part of the report is missing.
     Report,
     /// The node is dropped, with its state and settings: nothing is lost.
     DropNode,
@@ -89,7 +91,7 @@ pub enum AuthorCall {
 }
 
 impl AuthorCall {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Self; 27] = [
         Self::Build,
         Self::Describe,

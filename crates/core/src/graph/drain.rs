@@ -21,7 +21,7 @@ pub(super) enum Keepers {
     Last,
 }
 
-/// How a node lets go of packets: [`NodeQueue::drain`] or [`NodeQueue::flush`].
+/// The call by which a node passes packets on: [`NodeQueue::drain`] or [`NodeQueue::flush`].
 pub(super) type LetGo = fn(&mut dyn NodeQueue, &mut Batch, &mut Context);
 
 /// Rounds in which each node passes on a batch: no node holds more packets than a pool has.
@@ -147,7 +147,7 @@ impl Graph {
             }
             self.slots[node].told = true;
             any = true;
-            // Where it panics, it was told all the same.
+            // A node that panics counts as told.
             let _told = self.guarded(node, |node| node.state(|state| state.end()));
         }
         any

@@ -48,9 +48,9 @@ struct Target {
 struct Slot {
     name: String,
     owner: u16,
-    /// Borrowed by questions; what runs it has the graph alone.
+    /// A question borrows the node. Code that runs the node has exclusive access to the graph.
     node: RefCell<Box<dyn Node>>,
-    /// What it said of itself when it was added.
+    /// The node's answers when it was added.
     role: Role,
     kind: String,
     inputs: usize,
@@ -58,7 +58,7 @@ struct Slot {
     keeps: bool,
     /// The node has events; its turn comes when one is due.
     timed: bool,
-    /// Its state waits to be told of its end.
+    /// The node's state waits to be told of the end.
     has_end: bool,
     outputs: Vec<Output>,
     /// The target of each edge, by number.
@@ -94,11 +94,12 @@ struct Slot {
     /// For a shuffle: itself and all shuffles that lead to the same state. Flows move behind all of them
     /// together.
     company: Vec<usize>,
-    /// The first node whose state is this one's, and whether it is that one, which is asked what the state is.
+    /// The first node with the same state, which may be this node.
     state: usize,
     shares_state: Option<usize>,
+    /// Whether this node is that first node, which is asked for the state.
     speaks: bool,
-    /// It was told that the graph is taken down, and keeps nothing.
+    /// The node was told that the graph is taken down, and keeps nothing.
     told: bool,
     origin: Option<(Blueprint, Worker)>,
 }
@@ -143,8 +144,9 @@ impl Slot {
         }
     }
 
-    /// Asks the node what it is, and answers what of that does not fit. Not while it is being moved: where it panics, its end
-    /// is contained by itself.
+    /// Asks the node for its properties, and answers the fault in them, if there is one.
+    ///
+    /// The node is in its slot by then: where it panics, its drop is contained separately.
     fn describe(&mut self) -> Result<Option<&'static str>, Caught> {
         contain(|| {
             let node = self.node.get_mut();
@@ -178,7 +180,9 @@ impl Slot {
         })
     }
 
-    /// Learns whose state it has, as node `number` behind these. The first with that state alone has its events and its end.
+    /// Finds the first node with the same state; this node is node `number`, behind the nodes `before`.
+    ///
+    /// Only the first node with a state has that state's events and is told of its end.
     fn join(&mut self, number: usize, before: &[Self]) {
         let same = |other: &Self| self.shares_state.is_some() && other.shares_state == self.shares_state;
         self.state = before.iter().position(same).unwrap_or(number);
@@ -507,7 +511,8 @@ impl Graph {
         }
     }
 
-    /// Calls `watch` with the descriptors on which an idle worker may sleep: of the nodes that had nothing.
+    /// Calls `watch` with the descriptors on which an idle worker may sleep: those of the nodes that had
+    /// nothing.
     pub fn descriptors<'g>(&'g mut self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
         let now = self.cx.now();
         let (idle, panics) = (&self.idle, &self.panics);
@@ -554,13 +559,16 @@ impl Graph {
             && !self.idle.iter().chain(&self.ready).any(receives)
     }
 
-    /// Whether it named all.
+    /// Whether the node named all its descriptors.
     fn watch(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped. Of a source
-    /// that leads to [queues](crate::Shape::queue) it is no more than the shortest of them has room for.
+    /// Sets the most packets that a source is asked for in a turn: 1 to [`netbricks_buffer::BATCH`], others
+    /// are clamped.
+    ///
+    /// A source that leads to [queues](crate::Shape::queue) is asked for no more than the shortest of them
+    /// has room for.
     pub fn set_burst(&mut self, packets: usize) {
         self.burst = packets.clamp(1, netbricks_buffer::BATCH);
         self.cx.burst = self.burst;

@@ -334,7 +334,7 @@ impl Graph {
                         state.bound(by).into_iter().chain(follows).collect::<Vec<_>>()
                     })
                 });
-                // What cannot even say: better no flow moves.
+                // The node cannot even say: then no flow moves.
                 let bound = bound.unwrap_or_else(|| Some(vec!["(it panicked when it was asked)".into()]));
                 let bound = bound.unwrap_or_default();
                 bound.into_iter().map(named).collect::<Vec<_>>()
@@ -354,7 +354,7 @@ impl Graph {
         }
     }
 
-    /// Shuffles from which packets come to this one.
+    /// The number of shuffles from which packets come to this one.
     fn upstream(&self, node: usize) -> usize {
         let bit = self.cx.handoffs[node];
         self.slots.iter().filter(|other| other.handoff & !bit != 0 && other.feeds & bit != 0).count()

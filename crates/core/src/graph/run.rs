@@ -174,7 +174,7 @@ impl Graph {
         let start = if self.sampled { cycles::now() } else { 0 };
         let poll = slot.node.get_mut().poll(&mut self.hand, &mut self.cx);
         let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
-        // Asked before anything is counted: a panic here is one of the poll.
+        // Asked before anything is counted, so that a panic here counts as a panic of the poll.
         let held_now =
             if slot.keeps && slot.role == Role::Receive { held_by(slot.node.get_mut().as_mut()) } else { 0 };
         let counters = &mut slot.counters;
@@ -530,7 +530,8 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
         })
     };
     let lasts = noted(contain(|| survivors(slot.node.get_mut().as_mut()).is_some()));
-    // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
+    // Asked before: where nodes share state outside them, the new node takes the old one's place there at
+    // once.
     let schedule = if slot.speaks { contain(|| slot.node.get_mut().schedule()).ok().flatten() } else { None };
     let mut new = make(slot, schedule.as_ref());
     if lasts
@@ -558,16 +559,16 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
     (true, panics)
 }
 
-/// What of a node survives a panic in it.
+/// The part of a node that survives a panic in it.
 fn survivors(node: &mut dyn Node) -> Option<&mut dyn Any> {
     node.as_queue()?.survivors()
 }
 
-/// Another node as a slot's; `None` where its blueprint fails or panics.
+/// Builds another node for a slot; `None` where its blueprint fails or panics.
 fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
     let (blueprint, worker) = slot.origin.as_ref()?;
     let mut node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
-    // Not in one: a node that panicked here and again in its end would end the process.
+    // Contained separately: a node that panicked here and again in its drop would end the process.
     let resumed = contain(|| {
         if let (Some(new), Some(old)) = (node.schedule(), schedule) {
             new.resume(old);

@@ -1,30 +1,32 @@
-//! What a node says of itself, once, when its graph is built.
+//! The properties of a node, asked for once, when its graph is built.
 
 use std::borrow::Cow;
 
 use crate::reason::Edge;
 
-/// What a node does in the graph, which is how its packets are accounted for.
+/// The kind of work of a node, which decides how the graph counts its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Brings packets in from outside: what its `poll` yields is counted as received.
+    /// It brings packets in from outside. The graph counts packets that its `poll` yields as received.
     Receive,
-    /// Works on packets.
+    /// It works on packets.
     #[default]
     Function,
-    /// Gives packets to the outside: what it reports through [`Context::sent`](crate::Context::sent) is counted as sent.
+    /// It gives packets to the outside. The graph counts packets that it reports through
+    /// [`Context::sent`](crate::Context::sent) as sent.
     Transmit,
 }
 
-/// A way out that a node has.
+/// An edge by which packets may leave a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its number.
+    /// The edge's number.
     pub edge: Edge,
-    /// Its name in configuration and drawings: `"out"`, `"reply"`.
+    /// The edge's name in configuration and drawings: `"out"`, `"reply"`.
     pub name: String,
-    /// Whether the graph may leave it unconnected; packets on it are then dropped as
-    /// [`Unconnected`](crate::DropReason::Unconnected).
+    /// Whether the graph may leave the edge unconnected.
+    ///
+    /// Packets on it are then dropped as [`Unconnected`](crate::DropReason::Unconnected).
     pub optional: bool,
 }
 
@@ -53,30 +55,34 @@ impl Output {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How its packets are accounted for.
+    /// How the graph counts the node's packets.
     pub role: Role,
     /// The kind of node, for drawings and reports: `"function"`, `"af_xdp receive"`.
     pub kind: Cow<'static, str>,
-    /// How many inputs it has.
+    /// The number of inputs.
     pub inputs: usize,
-    /// Its ways out.
+    /// The edges by which packets may leave.
     pub outputs: Vec<Output>,
-    /// Whether it wants turns of its own ([`Node::poll`](crate::Node::poll)).
+    /// Whether the node wants turns ([`Node::poll`](crate::Node::poll)).
     ///
-    /// A node whose state has a [schedule](crate::NodeState::schedule) gets turns for its events without.
+    /// A node whose state has a [schedule](crate::NodeState::schedule) gets turns for its events in any case.
     pub schedulable: bool,
-    /// Whether it may keep packets between calls: it then has a [queue](crate::Node::as_queue) that counts them.
+    /// Whether the node may keep packets between calls. It then has a [queue](crate::Node::as_queue) that
+    /// counts them.
     pub keeps_packets: bool,
-    /// How many packets it queues until it gets its turn, where it is such a queue.
+    /// The capacity in packets of a node that queues packets until its turn; `None` for other nodes.
     ///
-    /// No burst of a source that leads to it is longer, so that what that brings in a turn finds room.
+    /// A source that leads to the queue never gets a longer burst, so the packets of one turn have room.
     pub queue: Option<usize>,
-    /// Whether its state is told when the graph is taken down ([`NodeState::end`](crate::NodeState::end)): it was
-    /// waiting for more packets. No node has both this and [`keeps_packets`](Self::keeps_packets).
-    pub has_end: bool,
-    /// A number that nodes of one graph have in common whose state is one, such as the places of one function.
+    /// Whether the graph calls [`NodeState::end`](crate::NodeState::end) when it is taken down.
     ///
-    /// The graph then asks only the first of them what the state is: exports, reports, events, its end.
+    /// A node sets this where its state waits for more packets and must learn that there are none. No node
+    /// has both this and [`keeps_packets`](Self::keeps_packets).
+    pub has_end: bool,
+    /// A number that is equal for nodes of one graph that use the same state.
+    ///
+    /// Such nodes are, for example, the places of a function that stands in several chains. For exports,
+    /// reports, events and the end of the state, the graph turns only to the first of them.
     pub shares_state: Option<usize>,
 }
 
@@ -97,11 +103,11 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Of what brings packets in: no input, one way out, and turns of its own.
+    /// The shape of a node that brings packets in: no input, one way out, and its own turns.
     pub fn receive() -> Self {
         Self { role: Role::Receive, inputs: 0, schedulable: true, ..Self::default() }
     }
-    /// Of what gives packets to the outside: one input and no way out.
+    /// The shape of a node that gives packets to the outside: one input and no way out.
     pub fn transmit() -> Self {
         Self { role: Role::Transmit, outputs: Vec::new(), ..Self::default() }
     }

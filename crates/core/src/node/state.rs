@@ -1,13 +1,15 @@
-//! The state of a node: what the control side, other workers and the graph that comes next want of it.
+//! The state of a node, as the control side, other workers and the next graph use it.
 
 use crate::consistency::SharedStateRef;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, ImportError, Node, Section, StateImage};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
 
-/// The state of a node, which it shows by [`Node::with_state`]. The default of each method says that there is none of that.
+/// The state of a node, which the node shows by [`Node::with_state`].
+///
+/// The defaults are those of empty state: no handlers, no exports, no events, no report and so on.
 pub trait NodeState {
-    /// Its handlers.
+    /// The node's handlers.
     fn handlers(&self) -> Vec<Handler> {
         Vec::new()
     }
@@ -19,23 +21,24 @@ pub trait NodeState {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
-    /// All its declared state.
+    /// All declared state of the node.
     fn export(&self) -> Vec<StateImage> {
         Vec::new()
     }
-    /// Takes over state that a node of its kind exported, at time `now` (ns).
+    /// Takes over state that a node of the same kind exported, at time `now` (ns).
     ///
     /// # Errors
-    /// [`ImportError`] names the state and what does not fit; nothing is changed then.
+    /// [`ImportError`] names the state and the error; nothing is changed then.
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
     }
-    /// Its declared state that workers share, by name, for the graph that replaces this one.
+    /// The node's declared state that workers share, by name, for the graph that replaces this one.
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         Vec::new()
     }
-    /// Goes on with shared state of a node of its kind, at time `now` (ns). `None` where it cannot be had as it is, and moves as
-    /// [bytes](Self::import).
+    /// Takes over shared state of a node of the same kind, at time `now` (ns).
+    ///
+    /// `None` where the node cannot use that state as it is. It is then moved as [bytes](Self::import).
     fn adopt(
         &mut self,
         _name: &str,
@@ -44,48 +47,62 @@ pub trait NodeState {
     ) -> Option<Result<(), ImportError>> {
         None
     }
-    /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
-    /// [`import`](Self::import) of the same node there adds to what it has. State that is no flow's stays. Called again, with
-    /// other packets in between, until `step` [is over](PartStep::is_over).
+    /// Takes out a bounded piece of the state of flows that move to another worker.
+    ///
+    /// The answer is an image, which [`import`](Self::import) of the same node on the other worker adds to
+    /// its state. State that belongs to no flow stays. The graph calls this again, with other packets in
+    /// between, until `step` [is over](PartStep::is_over).
     fn take_part(&mut self, _part: &Part, step: &mut PartStep) -> Option<StateImage> {
         step.end();
         None
     }
-    /// The names of its state that is of flows but cannot go with them where a shuffle sorts them by `by`: with it behind
-    /// that shuffle no flow moves. Asked once, when the graph is built. A node that exports state and overrides
-    /// [`take_part`](Self::take_part) says here what that does not take; without, it is all.
+    /// The names of the state by flow that cannot move with flows where a shuffle uses the key `by`.
+    ///
+    /// No flow moves where such state is behind that shuffle. Asked once, when the graph is built. A node
+    /// that exports state and overrides [`take_part`](Self::take_part) names here the state that `take_part`
+    /// leaves. The default is all exported state.
     fn bound(&self, _by: ShuffleKey) -> Vec<String> {
         self.export().into_iter().map(|(name, _)| name).collect()
     }
-    /// The names of its state that goes with flows where a shuffle sorts them by `by`. With [`bound`](Self::bound), all that
-    /// it knows by flow: what makes it matter which worker a packet comes to.
+    /// The names of the state that moves with flows where a shuffle uses the key `by`.
+    ///
+    /// Together with [`bound`](Self::bound) these are all state by flow: they make it matter to which worker
+    /// a packet comes.
     fn follows(&self, _by: ShuffleKey) -> Vec<String> {
         Vec::new()
     }
-    /// When its events are due, where it has any: `poll` then runs one that is due and answers
-    /// [`Poll::Until`](crate::Poll::Until) the next. What [`compose`](crate::compose()) makes has them from
-    /// [`Worker::invoke_every`](crate::Worker::invoke_every); a node written by hand asks for turns by
+    /// The schedule of the node's events, where it has any.
+    ///
+    /// `poll` then runs one event that is due, and answers [`Poll::Until`](crate::Poll::Until) with the time
+    /// of the next. Nodes that [`compose`](crate::compose()) makes have the events of
+    /// [`Worker::invoke_every`](crate::Worker::invoke_every). A node written by hand asks for turns with
     /// [`Shape::schedulable`](crate::Shape::schedulable) alone.
     fn schedule(&self) -> Option<Schedule> {
         None
     }
-    /// Nothing more comes, since the graph is taken down: called once where [`Shape::has_end`](crate::Shape::has_end).
+    /// Says that no more packets come, since the graph is taken down.
+    ///
+    /// The graph calls this once, where [`Shape::has_end`](crate::Shape::has_end) is set.
     fn end(&mut self) {}
-    /// Ends what is over at time `now` (ns), such as flows without a packet for their timeout: asked before a report.
+    /// Ends entries that are over at time `now` (ns), such as flows without a packet for their timeout.
+    ///
+    /// The graph calls this before it asks for a report.
     fn expire(&mut self, _now: u64) {}
-    /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.
+    /// Tables for the report at the end of a run, beside the counters; for example a monitor's largest flows.
     fn report(&self) -> Vec<Section> {
         Vec::new()
     }
 }
 
-/// A node's state as its graph, tests and tools ask for it; a node without state answers as one whose state has none of it.
+/// Calls of a node's state, for the graph, tests and tools.
+///
+/// A node without state answers as if its state were empty.
 impl dyn Node + '_ {
-    /// The answer of `ask` about its [state](Node::with_state); `None` where it has none.
+    /// The answer of `ask` about the node's [state](Node::with_state); `None` where it has none.
     pub fn state<T>(&mut self, ask: impl FnOnce(&mut dyn NodeState) -> T) -> Option<T> {
         let (mut ask, mut answer) = (Some(ask), None);
         self.with_state(&mut |state| {
-            // The first that it shows is all of it.
+            // Only the first state that the node shows is asked.
             if let Some(ask) = ask.take() {
                 answer = Some(ask(state));
             }

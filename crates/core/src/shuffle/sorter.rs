@@ -25,7 +25,7 @@ pub(crate) trait Sorter {
     fn declarations(&self) -> Option<&Declarations> {
         None
     }
-    /// The same, to change it.
+    /// The declared state, for changes.
     fn declarations_mut(&mut self) -> Option<&mut Declarations> {
         None
     }
@@ -36,7 +36,7 @@ impl dyn Sorter {
     pub(crate) fn declared<T: Default>(&self, ask: impl FnOnce(&Declarations) -> T) -> T {
         self.declarations().map(ask).unwrap_or_default()
     }
-    /// Calls a handler; `own` are those of the node that it is in.
+    /// Calls a handler; `own` are the handlers of the sorter's node.
     pub(crate) fn call(&mut self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
         match self.declarations_mut() {
             Some(declared) => declared.call(name, argument),
@@ -45,8 +45,10 @@ impl dyn Sorter {
     }
 }
 
-/// The part of `NodeState` that nodes with a `sorter` have from it: all but handlers. Clippy refuses an implementation that
-/// lacks a method, since its default would say that the sorter has none of that.
+/// The part of `NodeState` that nodes with a `sorter` share: the sorter's state is the node's.
+///
+/// Each node has its own handlers, so it lists and calls them itself. Clippy refuses an
+/// implementation that lacks a method, since the default would hide that part of the sorter's state.
 macro_rules! sorters_state {
     () => {
         fn export(&self) -> Vec<$crate::node::StateImage> {

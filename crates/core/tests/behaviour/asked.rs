@@ -242,7 +242,7 @@ fn who_panics_over_a_question_spoils_nobody_elses_answer() {
         any
     };
     while graph.can_sleep() || watched(&mut graph) || graph.take_panics().is_empty() {
-        // Not before it idles is it asked for a descriptor.
+        // Descriptors are asked for only when it idles.
         graph.turn(0);
         turns += 1;
         assert!(turns < 100);
@@ -419,7 +419,7 @@ impl Node for Shy {
     }
 }
 
-/// Says of itself that it keeps packets, or shows a queue; not both.
+/// A node whose shape says that it keeps packets, or that has a queue, but not both.
 struct Contrary {
     says: bool,
     role: Role,
@@ -442,14 +442,14 @@ impl NodeQueue for Contrary {
     fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
 }
 
-/// Packets would be kept that nothing counts.
+/// Such a node would keep packets that nothing counts.
 #[test]
 fn a_node_whose_shape_and_queue_contradict_each_other_is_refused() {
     for role in [Role::Receive, Role::Function, Role::Transmit] {
         for (says, way_out) in [(true, "let `as_queue`"), (false, "`keeps_packets: true`")] {
             let added = Rig::new().builder.add("contrary", Box::new(Contrary { says, role }));
             if role == Role::Transmit && !says {
-                // It answers how far it is with what it was given.
+                // A node that transmits reports its progress by the queue.
                 assert!(added.is_ok());
                 continue;
             }

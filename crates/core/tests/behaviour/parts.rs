@@ -1,4 +1,6 @@
-//! The parts of a node, by which the graph asks for its state and its packets: none of them is forgotten on the way.
+//! The parts of a node, by which the graph asks for its state and its packets.
+//!
+//! No part is lost between the graph and a node inside another node.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +17,7 @@ use netbricks_core::{
 
 use crate::harness::{Feed, Rig, Sink, check, numbered, pool, run_out, worker};
 
-/// Declares everything that a function can.
+/// Declares every kind of state that a function can have.
 fn declaring(
     input: Input,
     worker: &Worker,
@@ -29,7 +31,7 @@ fn declaring(
 
 type Make = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
 
-/// The nodes in which a function can stand.
+/// The kinds of node in which a function can stand.
 const MAKES: [(&str, Make); 4] = [
     ("compose", |worker| compose(worker, |input| declaring(input, worker).done())),
     ("group", |worker| {
@@ -81,7 +83,7 @@ fn make_bare(worker: &Worker) -> Box<dyn Node> {
     compose(worker, |input| declaring(input, worker).done()).unwrap()
 }
 
-/// It would wait for ever.
+/// Such a node would wait forever.
 #[test]
 fn a_node_that_keeps_packets_and_waits_for_its_end_is_refused() {
     fn ending(
@@ -126,10 +128,12 @@ fn a_node_that_keeps_packets_and_waits_for_its_end_is_refused() {
     }
 }
 
-/// What was asked of a node's state, with the place's number.
+/// The calls of a node's state, each with the number of the place.
 type Asked = Rc<RefCell<Vec<(usize, &'static str)>>>;
 
-/// A place of a node of which there are several, if it has a mark.
+/// A place of a node, which notes the calls of its state.
+///
+/// Places with the same mark share their state. A place without a mark has its own.
 struct Place {
     number: usize,
     mark: Option<usize>,
@@ -210,7 +214,7 @@ fn of_nodes_that_share_their_state_the_first_is_asked_what_it_is_and_each_can_be
     assert_eq!(who("end"), [0, 1, 2, 4]);
 }
 
-/// Around another, as the documentation of [`Node`] has it.
+/// A node around another, as in the documentation of [`Node`].
 struct Around(Box<dyn Node>);
 
 impl Node for Around {
@@ -234,7 +238,7 @@ impl Node for Around {
     }
 }
 
-/// Keeps the last packet, and has state of flows that cannot move.
+/// Keeps the last packet of its first batch, and has state by flow that cannot move.
 #[derive(Default)]
 struct Whole(Vec<Packet>);
 
@@ -283,7 +287,7 @@ impl NodeState for Whole {
 fn a_node_around_another_hides_nothing_of_it() {
     let mut around: Box<dyn Node> = Box::new(Around(Box::new(Whole::default())));
     assert_eq!(around.handlers().len(), 1);
-    // It takes a part out, and does not say what else there is: all of it is bound.
+    // It overrides `take_part` and not `bound`, so all its state counts as bound.
     assert_eq!(around.state(|state| state.bound(ShuffleKey::Flow)).unwrap(), ["flows"]);
     let mut rig = Rig::new();
     let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));

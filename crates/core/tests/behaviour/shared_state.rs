@@ -35,7 +35,7 @@ fn holder<C: Consistency>(
     (node.unwrap(), handle.unwrap())
 }
 
-/// `new` goes on with what `old` has; answers whether it does.
+/// Makes `new` take over the state of `old`; answers whether it does.
 fn adopt(new: &mut dyn Node, old: &mut dyn Node) -> Result<(), ImportError> {
     let heritage = old.shared_state();
     let [(name, heritage)] = &heritage[..] else { panic!("one state is shared") };

@@ -196,7 +196,7 @@ fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
     assert_eq!(places, [(1, 11), (3, 1), (4, 1), (5, 1)]);
 }
 
-/// Rows of the report, as text, the numbers behind the names.
+/// Rows of the report: the name and the number of each.
 fn reported(node: &mut dyn Node) -> Vec<(String, u64)> {
     let section = node.report().remove(0);
     assert_eq!((section.title.as_str(), section.columns.join(" ")), ("next hops", "next hop packets".into()));

@@ -560,7 +560,7 @@ fn shares_follow_weights() {
     assert!((2_850..3_150).contains(&second), "{second} of 4,000");
 }
 
-/// Rows of the report as text, and the counts behind them that are not 0.
+/// Rows of the report as text, and the counts that are not 0.
 fn reported(rig: &mut Rig) -> (Vec<String>, BTreeMap<String, u64>) {
     let section = rig.node.report().remove(0);
     assert_eq!(section.columns, ["backend", "state", "slots", "connections", "packets"]);

@@ -63,7 +63,7 @@ fn the_report_has_no_flow_that_has_expired() {
     let mut test = Clocked::configured(monitor, config);
     test.send((0..500).map(|flow| frame(flow, 100)));
     test.advance(std::time::Duration::from_secs(5));
-    // Looking up one flow ends only a few others by itself.
+    // A lookup of one flow ends only a few others.
     let report = test.send([frame(9, 100)]);
     assert_eq!((report.sections[0].of, report.sections[0].rows.len()), (Some(1), 1));
 }
@@ -148,7 +148,7 @@ fn counts_go_to_another_node_and_broken_ones_do_not() {
         assert_eq!(to.rows(), before, "byte {at}");
     }
     to.node.import("flows", &bytes, 0).unwrap();
-    // What was there stays: flows are handed over beside those of one's own.
+    // Present flows stay when others are handed over.
     let known = |bench: &mut Bench| {
         let mut rows = bench.rows();
         rows.sort();

@@ -435,11 +435,11 @@ impl Shape {
         Self {
             sorts: node.as_handoff().map(|crossing| crossing.key()),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
-            // State that says nothing of its key is taken to be of flows.
+            // State of unknown key is taken to be by flow.
             by_flow: unknown
                 || follows.iter().any(|(by, names)| *by == ShuffleKey::SymmetricFlow && !names.is_empty()),
             partition,
-            // What goes with both directions and not with one.
+            // State that holds for both directions and not for one.
             of_both: names(node, |state, by| state.bound(by), ShuffleKey::Flow)
                 .iter()
                 .any(|name| !bound.contains(name)),

@@ -20,9 +20,11 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// The partition of the state of a node that no shuffle by flow divides, and whether some of that state has no key at all.
+    /// The partition of a node's state that no shuffle by flow divides.
     ///
-    /// `follows` has the names of its state that goes with each key, and `not_by_flow` of that which no flow has.
+    /// Also returns whether some of that state has no known key at all. `follows` has the names of the state
+    /// that moves with each key, and `not_by_flow` has the names of the state that no shuffle by flow
+    /// divides.
     pub(super) fn of(follows: &[(ShuffleKey, Vec<String>)], not_by_flow: &[String]) -> (Option<Self>, bool) {
         let keys = |name: &String| -> Vec<ShuffleKey> {
             follows.iter().filter(|(_, names)| names.contains(name)).map(|(by, _)| *by).collect()

@@ -23,19 +23,20 @@ impl Shared {
     /// after a panic in its place, it makes a new node for all places.
     pub(super) fn place(&self, function: &Blueprint) -> Blueprint {
         let function = function.clone();
-        // A blueprint may cross threads, this one does not: the graph that keeps it is its worker's own.
+        // A blueprint may cross threads, but this one never does: the graph that keeps it belongs to its
+        // worker.
         let held = SendWrapper::new((self.0.clone(), Cell::new(false)));
         Blueprint::new(move |worker| {
             let (inner, built) = &*held;
             if built.replace(true) || inner.borrow().is_none() {
                 let fresh = function.build(worker)?;
-                // Its places have its state in common, and neither packets nor turns.
+                // The places share the node's state, but can share neither packets nor turns.
                 let shape = fresh.shape();
                 if shape.keeps_packets || shape.schedulable {
                     return Err(BuildError::new("it holds packets, and so can stand in one place only"));
                 }
                 let mut old = inner.borrow_mut().replace(fresh);
-                // Its events go on, whichever of its places the panic was in.
+                // The node's events go on, whichever of its places panicked.
                 if let Some(before) = old.as_mut().and_then(|node| node.schedule())
                     && let Some(schedule) = inner.borrow_mut().as_mut().and_then(|node| node.schedule())
                 {
@@ -61,9 +62,11 @@ impl Node for Door {
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.0.borrow_mut().as_mut().map_or(Poll::Done, |node| node.poll(batch, cx))
     }
-    /// As the node behind all places, whose state is one: the graph asks the first of them what it is, and what an event sends
-    /// leaves from there. It moves once all shuffles before its places have let go of the flows; any of these speaks for it
-    /// then.
+    /// The shape of the shared node, marked as one whose state all places share.
+    ///
+    /// The graph asks only the first place for that state, and packets that an event sends leave from there.
+    /// The node moves its state once all shuffles before its places have released the flows. Any of its
+    /// places represents it then.
     fn shape(&self) -> Shape {
         let shape = self.0.borrow().as_ref().map(|node| node.shape()).unwrap_or_default();
         Shape { shares_state: Some(Rc::as_ptr(&self.0).addr()), ..shape }

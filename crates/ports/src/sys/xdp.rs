@@ -40,7 +40,9 @@ struct Descriptor {
     options: u32,
 }
 
-/// The upper bits of an address hold the packet's offset from the start that was stocked, where chunks are not aligned.
+/// The lowest of the upper bits of an address that hold the packet's offset, where chunks are not aligned.
+///
+/// The offset counts from the start that was stocked.
 const OFFSET_SHIFT: u32 = 48;
 /// The unit of distances between frames (bytes).
 const LINE: usize = 64;
@@ -248,8 +250,8 @@ impl Setup {
 
 /// Registers a pool's small frames as the socket's UMEM.
 ///
-/// Frames that are not a power of two apart are unaligned chunks, which a device can use only on huge pages: a frame
-/// may lie in two small ones, which need not be neighbours in physical memory.
+/// Frames that are not a power of two apart are unaligned chunks. A device can use these only on huge pages:
+/// a frame may lie in two small pages, which need not be neighbours in physical memory.
 fn register(file: &OwnedFd, pool: &Pool) -> io::Result<()> {
     let region = pool.region();
     let aligned = region.stride == region.frame_size;

@@ -135,9 +135,10 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         count
     }
 
-    /// Ends every flow that is over at time `now` (ns), however many there are: before a table is listed.
+    /// Ends every flow that is over at time `now` (ns), however many there are.
     ///
-    /// A table [without own expiry](Self::without_own_expiry) keeps its flows.
+    /// This is called before a table is listed. A table [without own expiry](Self::without_own_expiry) keeps
+    /// its flows.
     pub fn expire_all(&mut self, now: u64) {
         if !self.expires_itself {
             return;
