@@ -63,7 +63,7 @@ pub trait PortDriver: Send + Sync + 'static {
     const NAME: &'static str;
     /// One sentence.
     const SUMMARY: &'static str;
-    /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
+    /// Whether its ports work only over a pool [for a device](netbricks_buffer::PoolBuilder::for_device).
     const DEVICE_FRAMES: bool = false;
     /// How receive queues divide the flows of its ports, as far as that is known before a port is opened.
     const DIVISION: QueueDivision = QueueDivision::One;

@@ -178,7 +178,7 @@ pub struct Driver {
     pub summary: &'static str,
     /// The keys of its settings, in addition to [`COMMON_KEYS`](crate::COMMON_KEYS).
     pub keys: &'static [Key],
-    /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
+    /// Whether its ports work only over a pool [for a device](netbricks_buffer::PoolBuilder::for_device).
     pub device_frames: bool,
     /// How receive queues divide the flows of its ports, as far as that is known before a port is opened.
     pub division: QueueDivision,

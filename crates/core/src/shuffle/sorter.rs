@@ -98,6 +98,11 @@ macro_rules! sorters_state {
                 declared.end();
             }
         }
+        fn expire(&mut self, now: u64) {
+            if let Some(declared) = self.sorter.declarations_mut() {
+                declared.expire(now);
+            }
+        }
         fn report(&self) -> Vec<$crate::node::Section> {
             self.sorter.declared(|declared| declared.report())
         }

@@ -223,8 +223,8 @@ pub(super) fn execute<'t>(
 /// The pool that a plan asks for; each of the `workers` keeps some packets in its own stock.
 pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Result<Pool, PoolError> {
     let settings = &plan.runtime;
-    let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.device_frames);
-    let device = plan.ports.iter().any(|port| aligned(&port.driver));
+    let takes_frames = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.device_frames);
+    let device = plan.ports.iter().any(|port| takes_frames(&port.driver));
     let writer = if device { Writer::Device } else { Writer::Us };
     frames::pool(settings.frames, plan.large_frames(), writer, workers)
 }
