@@ -149,8 +149,10 @@ pub struct Region {
     pub len: usize,
     /// Bytes of a frame, headroom included: a power of two.
     pub frame_size: usize,
-    /// Bytes from one frame to the next: the frame's size on small pages in a pool
-    /// [`for_device`](crate::PoolBuilder::for_device), else a cache line more.
+    /// Bytes from one frame to the next.
+    ///
+    /// That is the frame's size on small pages in a pool [`for_device`](crate::PoolBuilder::for_device), else a cache
+    /// line more.
     pub stride: usize,
     /// How many there are.
     pub frames: usize,
