@@ -12,7 +12,8 @@ pub enum Role {
     /// Works on packets.
     #[default]
     Function,
-    /// Gives packets to the outside: what it reports through [`Context::sent`](crate::Context::sent) is counted as sent.
+    /// Gives packets to the outside: what it reports through
+    /// [`Context::transmitting`](crate::Context::transmitting) is counted as sent.
     Transmit,
 }
 
