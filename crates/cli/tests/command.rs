@@ -321,6 +321,10 @@ fn reasons_are_listed_with_class_and_sentence() {
     let wrong = netbricks(here, &["reasons", "ttl-expire"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("did you mean `ttl-expired`?"), "{}", text(&wrong.stderr));
+    for (old, now) in [("absorbed", "local-delivery"), ("rewritten", "replaced")] {
+        let said = text(&netbricks(here, &["reasons", old]).stderr);
+        assert!(said.contains(&format!("it is called `{now}` now")), "{said}");
+    }
 }
 
 /// Lists for programs have each key's kind, summary and default, or that it has none.

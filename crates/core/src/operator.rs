@@ -24,6 +24,18 @@ use crate::view::View;
 
 /// A chain of operators from stack `In` to stack `Out`.
 ///
+/// | group | operators |
+/// |---|---|
+/// | headers | [`parse`](Self::parse), [`deparse`](Self::deparse), [`insert`](Self::insert), [`remove`](Self::remove), [`resize`](Self::resize), [`forget`](Self::forget) |
+/// | per packet | [`inspect`](Self::inspect), [`transform`](Self::transform), [`map`](Self::map), [`forget_metadata`](Self::forget_metadata) |
+/// | decisions | [`filter`](Self::filter), [`decide`](Self::decide), [`divert`](Self::divert) |
+/// | state | [`lookup`](Self::lookup), [`lookup_or`](Self::lookup_or) |
+/// | several ways | [`branch`](Self::branch), [`fork`](Self::fork), [`group_by`](Self::group_by) |
+/// | composition and end | [`then`](Self::then), [`send`](Self::send), [`done`](Self::done) |
+/// | for crates that add operators | [`observe`](Self::observe), [`substitute`](Self::substitute) |
+///
+/// `parse`, `filter` and `resize` take a [policy](OnMismatch) for packets that they do not match.
+///
 /// `apply` is the last loop over the batch. It sees a packet that a lookup puts off once more, alone.
 /// `prepare` holds all earlier loops. It is empty unless an operator in the chain waits on memory, or the
 /// chain has more functions than one loop holds. Both are inlined into one node.
@@ -223,12 +235,11 @@ pub trait Operator: Sized + 'static {
     ///
     /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
     /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
-    /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
-    /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
     /// The rest are known flows of any kind. For example, an earlier packet of the same batch added the flow,
     /// or the table had to look twice. Or the frame has a rare shape, with options or extension headers.
-    /// [`LookupHooks`], as counters and `()` do. For other types an empty `impl<K> LookupHooks<K> for … {}`
-    /// is enough.
+    ///
+    /// Both functions get `own`, their own state. It implements [`LookupHooks`], as counters and `()` do. For
+    /// other types an empty `impl<K> LookupHooks<K> for … {}` is enough.
     ///
     /// The loop over the batch contains `known` alone. A packet for `otherwise` waits until the loop has
     /// stopped for it, still in order. Where `known` is short and makes no calls, this costs less than one

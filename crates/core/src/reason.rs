@@ -42,6 +42,14 @@ macro_rules! reasons {
             pub const COUNT: usize = Self::ALL.len();
             /// Its short and stable name, for reports and metrics: `"ttl-expired"`.
             pub const fn name(self) -> &'static str { match self { $(Self::$reason => $name),* } }
+            /// The present name of a reason that had the name `old` in an earlier version.
+            pub fn renamed(old: &str) -> Option<Self> {
+                match old {
+                    "absorbed" => Some(Self::LocalDelivery),
+                    "rewritten" => Some(Self::Replaced),
+                    _ => None,
+                }
+            }
             /// Its class.
             pub const fn class(self) -> Class { match self { $(Self::$reason => Class::$class),* } }
             /// One sentence for people.

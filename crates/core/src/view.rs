@@ -60,7 +60,18 @@ impl<'v, S> View<'v, S> {
 }
 
 impl<S: Stack> View<'_, S> {
-    /// The innermost header.
+    /// The innermost header, which the last `parse::<H>()` before this operator found.
+    ///
+    /// Its type follows from `H`:
+    ///
+    /// | `H` | `header()` | `header_mut()` |
+    /// |---|---|---|
+    /// | `Ip`, `Ipv4`, `Ipv6` | `IpRef`, `Ipv4Ref`, `Ipv6Ref` | `IpMut`, `Ipv4Mut`, `Ipv6Mut` |
+    /// | `Link` | `LinkRef` | `LinkMut` |
+    /// | `Tcp` | `TcpRef` | `TcpMut` |
+    /// | `Ethernet`, `Vlan`, `Udp`, `Arp`, `Icmpv4`, `Icmpv6`, … | `&H` | `&mut H` |
+    ///
+    /// All are in [`packet`](crate::packet), with the fields that they read and set.
     #[inline(always)]
     pub fn header(&self) -> <S::Top as Header>::Ref<'_> {
         let (at, facts) = self.stack.top();

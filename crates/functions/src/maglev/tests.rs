@@ -5,7 +5,7 @@ use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::{FlowKey, MacAddress};
 use netbricks_core::{Blueprint, DetachedContext, DropReason, Node, Settings, TableKey, Worker, compose};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{kinds, run_configured};
+use netbricks_testkit::{Clocked, kinds, run_configured};
 use proptest::prelude::*;
 
 use super::backends::{First, Snapshot};
@@ -585,6 +585,18 @@ fn who_takes_over_reports_its_own_packets() {
     assert!((0..31).all(|flow| after.ask(flow).is_some()));
     let known = counts([("known_connection_packets", 30), ("new_connection_packets", 1)]);
     assert_eq!(reported(&mut after).1, known);
+}
+
+#[test]
+fn the_report_has_no_connection_that_has_expired() {
+    let idle = "1 s".parse().unwrap();
+    let config = MaglevConfig { idle, ..config([backend(1, 1), backend(2, 1)]) };
+    let mut test = Clocked::configured(maglev, config);
+    test.send((0..400).map(packet));
+    test.advance(std::time::Duration::from_secs(5));
+    let report = test.send([packet(9)]);
+    let open = report.sections[0].rows.iter().map(|row| row[3].parse::<u64>().unwrap());
+    assert_eq!(open.sum::<u64>(), 1, "{:?}", report.sections[0]);
 }
 
 #[test]

@@ -418,6 +418,14 @@ impl Bench<'_> {
     /// Checks every packet's bytes and the functions' state; `all` is the number of packets that all workers
     /// sent.
     pub(super) fn check(&mut self, all: u64) -> Result<(), BenchError> {
+        self.check_packets()?;
+        self.check_state(all)?;
+        self.graph.drain(self.time());
+        self.check_windows()
+    }
+
+    /// Compares the bytes of every packet with those that it should have.
+    fn check_packets(&mut self) -> Result<(), BenchError> {
         if let Some(store) = &self.store {
             if store.packets() != PACKETS {
                 return Err(self.failed("packets are missing"));
@@ -477,6 +485,11 @@ impl Bench<'_> {
                 return Err(self.failed(&format!("{wrong} packets are not as they should be")));
             }
         }
+        Ok(())
+    }
+
+    /// Asks the function's tables for what they should hold.
+    fn check_state(&mut self, all: u64) -> Result<(), BenchError> {
         let table = match self.scenario.effect {
             Effect::Counted => Some("flows.occupancy"),
             Effect::Balanced { .. } => Some("connections.occupancy"),
@@ -511,7 +524,11 @@ impl Bench<'_> {
                 return Err(self.failed(&problem));
             }
         }
-        self.graph.drain(self.time());
+        Ok(())
+    }
+
+    /// Asks whether all bytes of the streams were shown, after the graph was drained.
+    fn check_windows(&mut self) -> Result<(), BenchError> {
         if self.scenario.effect == Effect::Shown {
             let sent = self.before.sent.packets * segments::CARRIED as u64;
             let [shown, missing, misplaced] =

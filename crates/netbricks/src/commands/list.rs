@@ -130,11 +130,12 @@ pub(super) fn reasons(console: Console, arguments: &ReasonArguments) -> Result<(
         return console.print(&format!("{}\n", table.render()));
     };
     let Some(reason) = DropReason::ALL.iter().find(|reason| reason.name() == wanted) else {
-        let hint = netbricks_core::nearest(wanted, DropReason::ALL.iter().map(|reason| reason.name()))
-            .map_or_else(
-                || "`netbricks reasons` lists them".to_owned(),
-                |near| format!("did you mean `{near}`?"),
-            );
+        let near = || netbricks_core::nearest(wanted, DropReason::ALL.iter().map(|reason| reason.name()));
+        let hint = match (DropReason::renamed(wanted), near()) {
+            (Some(now), _) => format!("it is called `{}` now", now.name()),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => "`netbricks reasons` lists them".to_owned(),
+        };
         return Err(Failure::Usage(format!("there is no reason `{wanted}`; {hint}")));
     };
     if arguments.json {

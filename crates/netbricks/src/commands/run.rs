@@ -15,7 +15,7 @@ use netbricks_runtime::{
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
-use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{Design, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
@@ -181,24 +181,7 @@ pub(super) fn execute<'t>(
     let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut config = runtime_config(settings, seed, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
-    let shares: Vec<Mutex<Option<WorkerPorts>>> =
-        shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
-    // All workers share one clock, so that their times compare.
-    let real = Clock::real();
-    let runtime = Runtime::start(config, |worker| {
-        // The runtime asks for each worker once.
-        let share =
-            shares.get(worker).and_then(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let share = share.unwrap_or_default();
-        let clock = if share.drives_clock { Clock::Driven } else { real.clone() };
-        let design = design.clone();
-        Factory::new(move |context| -> Result<_, GraphError> {
-            let graph = design.builder(share, context.worker())?;
-            graph.build(context.pool().clone())
-        })
-        .clock(clock)
-    })
-    .map_err(|error| Failure::Failed(error.to_string()))?;
+    let runtime = start(config, shares, &design)?;
     let base = Summary { warnings: told, workers, placement: places, shuffles, seed, ..Summary::default() };
     let mut begun = Begun { plan: &plan, network: &network, pool: &pool, base };
     let (report, events) = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
@@ -218,6 +201,28 @@ pub(super) fn execute<'t>(
     }
     summary.add_hints();
     Ok(summary)
+}
+
+/// Starts the workers, each with its share of the ports' queues.
+fn start(config: Config, shares: Vec<WorkerPorts>, design: &Design) -> Result<Runtime, Failure> {
+    let shares: Vec<Mutex<Option<WorkerPorts>>> =
+        shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
+    // All workers share one clock, so that their times compare.
+    let real = Clock::real();
+    Runtime::start(config, |worker| {
+        // The runtime asks for each worker once.
+        let share =
+            shares.get(worker).and_then(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let share = share.unwrap_or_default();
+        let clock = if share.drives_clock { Clock::Driven } else { real.clone() };
+        let design = design.clone();
+        Factory::new(move |context| -> Result<_, GraphError> {
+            let graph = design.builder(share, context.worker())?;
+            graph.build(context.pool().clone())
+        })
+        .clock(clock)
+    })
+    .map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// The pool that a plan asks for; each of the `workers` keeps some packets in its own stock.

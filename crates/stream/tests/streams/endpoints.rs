@@ -306,6 +306,10 @@ pub(crate) fn conversation<R: Rewriter>(
 }
 
 /// As [`conversation`], in two places where `elsewhere` is given, and in one place that it never leaves.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one conversation from beginning to end, whose steps share a dozen local values"
+)]
 pub(crate) fn conversation_between<R: Rewriter>(
     mut random: Random,
     trouble: usize,
