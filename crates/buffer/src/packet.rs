@@ -1,7 +1,8 @@
 //! An owned packet: the one handle to a frame and its metadata.
 //!
 //! It is not `Clone`; sending it consumes it; dropping it returns the frame to its pool. This is the packet isolation
-//! of the NetBricks paper, section 3.2.
+//! of the NetBricks paper, section 3.2. It protects from mistakes, not from malice: open compiler bugs
+//! (rust-lang/rust 84591, 57893) give hostile safe code the memory of others.
 
 use std::hint::cold_path;
 use std::marker::PhantomData;

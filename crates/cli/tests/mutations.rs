@@ -15,8 +15,6 @@ use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, Node, Poll, Shape, Worker};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{BURSTS, kinds};
-use toml::Spanned;
-use toml::de::DeTable;
 
 const MUTATIONS: usize = 1_000_000;
 const SHOWN_TO_WIRESHARK: usize = 20_000;
@@ -24,51 +22,40 @@ const SHOWN_TO_WIRESHARK: usize = 20_000;
 const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
-/// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 13] = [
-    ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
-    ("wire", ""),
-    (
-        "ttl",
-        "non_ip = \"pass\"\nanswer_v4 = \"10.0.0.254\"\nanswer_v6 = \"2001:db8::fe\"\nanswer_rate = 1_000_000",
-    ),
-    ("macswap", ""),
-    // Small, so that it fills up, and forgets soon.
-    ("monitor", "capacity = 1024\nidle = \"1 s\""),
-    ("busy", "cycles = 0"),
-    ("mss", "size = 1000\nadd = true"),
-    // More ports than HTTP has, so that mutated segments are followed too.
-    ("http-inspect", "ports = [80, 53, 443]\nflows = 64\nmemory = 65_536\nidle = \"1 s\""),
-    (
-        "rewrite-stream",
-        "find = \"l\"\nreplace = \"longer\"\nfrom = \"both\"\nports = [80, 53, 443]\nflows = 64\nmemory = 1_048_576",
-    ),
-    // One worker owns all flows, and one group has all of them: the test is for the reading of their headers.
-    ("shuffle", "key = \"flow\""),
-    ("group-by", "groups = 1\nkey = \"vlan\""),
-    ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
-    // Small, so that connections give way to new ones.
-    (
-        "maglev",
-        "backends = [\"a 02:00:00:00:01:01\", \"b 02:00:00:00:01:02 3\"]\ncapacity = 1024\nidle = \"1 s\"\nslots = 251",
-    ),
+/// Every function, in the order in which packets pass. Each has its first example of settings.
+const CHAIN: [&str; 13] = [
+    "icmp-echo",
+    "wire",
+    "ttl",
+    "macswap",
+    "monitor",
+    "busy",
+    "mss",
+    "http-inspect",
+    "rewrite-stream",
+    "shuffle",
+    "group-by",
+    "lpm",
+    "maglev",
 ];
+
+/// One group has all packets: its key is what there is to get wrong.
+const ONE_GROUP: &str = "groups = 1\nkey = \"vlan\"";
 
 /// The functions' blueprints, from the registry and settings as an operator writes them.
 fn blueprints() -> Vec<(&'static str, Blueprint)> {
     let registry = netbricks::standard();
     let known: Vec<&str> = registry.iter().map(|definition| definition.name).collect();
-    let mut here: Vec<&str> = CHAIN.iter().map(|(name, _)| *name).collect();
+    let mut here = CHAIN;
     here.sort_unstable();
-    assert_eq!(here, known, "every function is in the chain, with settings that let it do all it can");
-    CHAIN
-        .iter()
-        .map(|(name, settings)| {
-            let table: Spanned<DeTable<'_>> = DeTable::parse(settings).expect("the settings are TOML");
-            let definition = registry.get(name).expect("compared above");
-            (*name, definition.configure(table, Path::new("")).expect("the settings fit"))
-        })
-        .collect()
+    assert_eq!(here.as_slice(), known, "every function is in the chain");
+    let blueprint = |name| {
+        let definition = registry.get(name).expect("compared above");
+        let example = definition.examples.first().copied().unwrap_or_default();
+        let settings = if name == "group-by" { ONE_GROUP } else { example };
+        (name, definition.blueprint(settings).expect("the settings fit"))
+    };
+    CHAIN.into_iter().map(blueprint).collect()
 }
 
 /// Frames of one round, and the number of frames that a graph has taken.

@@ -506,7 +506,8 @@ impl<Tail: ?Sized> Transmitting<'_, Tail> {
 
 /// A context without a graph, for a queue or a node that runs alone.
 ///
-/// Tests, benchmarks and ports that wrap other ports use it. No graph sees its counts. It has every role.
+/// Tests, benchmarks and ports that wrap other ports use it. No graph sees its counts, so a node that puts its own
+/// packets through one leaves its graph's accounts out of balance, and the run says so. It has every role.
 pub struct DetachedContext(OwnedContext);
 
 impl DetachedContext {
