@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use netbricks_buffer::{Annotations, Packet};
 use netbricks_tables::Encode;
 
-use crate::registry::{BuildError, Worker};
+use crate::worker::{BuildError, Worker};
 
 const NEAR: usize = Annotations::NEAR;
 /// Bytes that all slots of a graph share: the near ones come first.

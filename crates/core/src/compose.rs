@@ -9,8 +9,8 @@ use crate::operator::{Function, Input, Start};
 use crate::operators::{Replaces, dispatched};
 use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Departure, Edge, Verdict};
-use crate::registry::{BuildError, Worker};
 use crate::state::Declarations;
+use crate::worker::{BuildError, Worker};
 
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
 ///

@@ -12,9 +12,9 @@ use crate::context::Context;
 use crate::node::{CallError, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape};
 use crate::operator::{Input, Operator};
 use crate::reason::{DropReason, Edge};
-use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, sorters_state};
 use crate::view::View;
+use crate::worker::{BuildError, Worker};
 
 /// The configuration of a grouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,6 +54,7 @@ pub mod state;
 mod stored;
 pub mod units;
 pub mod view;
+mod worker;
 mod worker_group;
 
 pub use address::{DestinationAddress, SourceAddress};
@@ -71,7 +72,7 @@ pub use node::{
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
 pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
-pub use registry::{Blueprint, BuildError, Definition, Registry, Worker};
+pub use registry::{Blueprint, Definition, Registry};
 pub use settings::{
     ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RenamedKey, Settings, SettingsError,
     check_keys, nearest, read_settings,
@@ -80,6 +81,7 @@ pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};
+pub use worker::{BuildError, Worker};
 pub use worker_group::WorkerGroup;
 
 pub use netbricks_buffer as buffer;

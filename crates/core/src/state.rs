@@ -15,9 +15,9 @@ use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::{Events, Schedule};
 use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
-use crate::registry::{BuildError, Worker};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::stored::StoredFlow;
+use crate::worker::{BuildError, Worker};
 
 /// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
 pub struct State<T: ?Sized>(Rc<RefCell<T>>);

@@ -11,9 +11,9 @@ use super::shared_state::{Fate, Given, SharedStateRef, refitted};
 use super::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
 };
-use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility, Settle};
+use crate::worker::Worker;
 
 /// A handle to state under [`BoundedInconsistency`].
 pub struct Bounded<T: Contents>(Rc<Side<T>>);

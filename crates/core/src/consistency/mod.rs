@@ -27,8 +27,8 @@ pub use shared_state::SharedStateRef;
 pub use shares::Shares;
 pub use strict::StrictState;
 
-use crate::registry::{BuildError, Worker};
 use crate::state::Declared;
+use crate::worker::{BuildError, Worker};
 
 /// State that works under any consistency.
 ///

@@ -10,9 +10,9 @@ use netbricks_tables::{Counters, Locked};
 
 use super::shared_state::{Fate, Given, SharedStateRef, refitted};
 use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
-use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility};
+use crate::worker::Worker;
 
 /// A handle to state under [`Strict`] consistency.
 pub struct StrictState<T: Contents>(Rc<Side<T>>);

@@ -19,7 +19,7 @@ use timer::{Image, NEVER, Run, Timer, When};
 use crate::context::Context;
 use crate::node::Poll;
 use crate::reason::{DropReason, Edge};
-use crate::registry::{BuildError, Worker};
+use crate::worker::{BuildError, Worker};
 
 /// The calls that an event may make while it runs.
 pub struct Event<'a> {

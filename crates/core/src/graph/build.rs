@@ -8,7 +8,8 @@ use super::contain::{Caught, contain};
 use super::{Graph, Slot, Target};
 use crate::node::{Node, Role};
 use crate::reason::Edge;
-use crate::registry::{Blueprint, BuildError, Worker};
+use crate::registry::Blueprint;
+use crate::worker::{BuildError, Worker};
 
 /// A node's number in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -35,7 +35,8 @@ use crate::context::{Context, OwnedContext};
 use crate::counters::NodeCounters;
 use crate::node::{CallError, Node, Output, Role, StateImage};
 use crate::recorder::Record;
-use crate::registry::{Blueprint, Worker};
+use crate::registry::Blueprint;
+use crate::worker::Worker;
 
 /// An input of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,9 +25,9 @@ pub use shared::MoveError;
 
 use crate::node::Node;
 use crate::operator::{Input, Operator};
-use crate::registry::{BuildError, Worker};
 use crate::state::TableKey;
 use crate::view::View;
+use crate::worker::{BuildError, Worker};
 use crate::worker_group::SharedSlot;
 use node::ShuffleNode;
 use shared::ShuffleShared;

@@ -20,7 +20,7 @@ use crate::node::{
     CallError, Departed, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape, StateImage,
 };
 use crate::reason::{DropReason as Reason, Edge};
-use crate::registry::BuildError;
+use crate::worker::BuildError;
 
 /// The most packets that wait for room in one ring.
 ///

@@ -12,7 +12,7 @@ use super::migration_request::BoundState;
 use super::owner_table::OwnerTable;
 use super::{ShuffleConfig, WhenFull};
 use crate::node::StateImage;
-use crate::registry::BuildError;
+use crate::worker::BuildError;
 
 /// The most workers that a runtime can have.
 const MOST_WORKERS: usize = 64;

@@ -10,9 +10,9 @@ use crate::node::{CallError, NodeState};
 use crate::operator::{Input, Operator, Start};
 use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
-use crate::registry::{BuildError, Worker};
 use crate::state::Declarations;
 use crate::view::View;
+use crate::worker::{BuildError, Worker};
 
 /// Gives each packet of a batch a number.
 pub(crate) trait Sorter {

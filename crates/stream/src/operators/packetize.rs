@@ -19,9 +19,9 @@ use crate::{
     PacketizerParts, Passage, Rewriter, WindowDecider,
 };
 use netbricks_core::reason::{DropReason, Edge, Verdict};
-use netbricks_core::registry::{BuildError, Worker};
 use netbricks_core::shuffle::{self, ShuffleKey};
 use netbricks_core::state::{Declared, Mobility, State};
+use netbricks_core::{BuildError, Worker};
 
 /// The most connections that one run of the timeout's event forgets.
 const EXPIRED_A_RUN: usize = 1_024;

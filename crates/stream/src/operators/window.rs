@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use netbricks_core::operators::Observe;
 use netbricks_core::packet::Ip;
 use netbricks_core::packet::stack::{Holds, Stack};
-use netbricks_core::registry::{BuildError, Worker};
 use netbricks_core::state::State;
 use netbricks_core::view::{Enclosing, IpRewrite, View};
+use netbricks_core::{BuildError, Worker};
 
 use crate::{Protocol, StreamConfig, WindowConfig, WindowObserver, WindowParts, Windows};
 
