@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_keeps_its_order_too() {
+fn leaving_packets_keep_their_order() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let mut batch = Batch::new();
     for byte in 0..8 {
@@ -335,7 +335,7 @@ fn packets_changed_in_a_loop_over_the_batch_are_counted_as_they_are_afterwards()
 }
 
 #[test]
-fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
+fn each_item_beside_goes_with_its_packet() {
     let pool = Pool::builder().frames(8).build().unwrap();
     let mut batch = Batch::new();
     for byte in 0..3 {

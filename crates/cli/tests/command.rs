@@ -120,7 +120,7 @@ fn a_run_accounts_for_every_packet() {
 
 /// Senders to a live port must not know the key of hash tables; a replay repeats exactly.
 #[test]
-fn the_seed_is_drawn_anew_but_for_replays() {
+fn live_runs_draw_a_new_seed_and_replays_do_not() {
     let directory = with_file("seed");
     let seed = |clock: &str, arguments: &[&str]| {
         let file = format!(
@@ -545,7 +545,7 @@ fn every_command_shows_examples() {
 }
 
 #[test]
-fn nothing_is_coloured_or_moves_where_nobody_watches() {
+fn output_has_no_colours_or_progress_without_a_terminal() {
     let directory = with_file("plain");
     for arguments in [&["run", "edge.toml"][..], &["run", "none.toml"], &["check", "edge.toml"]] {
         let output = netbricks(&directory, arguments);

@@ -365,7 +365,7 @@ mod tests {
 
     /// The old owner hands over, and its node goes, just when the new one has read that nothing waits.
     #[test]
-    fn who_hands_over_and_goes_at_any_time_is_heard_once() {
+    fn an_owner_that_hands_over_and_goes_at_any_time_is_heard_once() {
         for stale in [false, true] {
             let (shared, mut moving) = expecting(16);
             let other = Moving::new(1, &shared);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_without_a_word_is_awaited_no_more() {
+    fn an_owner_that_goes_without_handing_over_is_not_awaited() {
         let (shared, mut moving) = expecting(16);
         shared.progress[1].gone.store(true, Ordering::Release);
         assert_eq!(migration_request(&mut moving, &shared), Some((1, 0)));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_on_in_order_and_is_turned_over_once() {
+    fn kept_packets_go_on_in_order_and_are_turned_over_once() {
         let pool = Pool::builder().frames(8_192).build().unwrap();
         let (shared, mut moving) = expecting(2_048);
         let packet = |number: u16| pool.packet(&number.to_be_bytes()).unwrap();

@@ -354,7 +354,7 @@ fn answers_are_limited_by_the_clock() {
 }
 
 #[test]
-fn who_has_no_address_or_no_rate_is_silent() {
+fn errors_without_an_address_or_a_rate_are_silent() {
     assert!(IcmpErrors::new(None, None, 100).is_silent());
     assert!(IcmpErrors::new(Some([10, 0, 0, 1].into()), None, 0).is_silent());
     fn only_v6(input: Input) -> impl Function {

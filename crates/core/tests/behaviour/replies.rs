@@ -36,7 +36,7 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
 
 /// Answered packets and new ones leave on one edge; `run` compares their order at three batch sizes.
 #[test]
-fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
+fn answered_and_new_packets_keep_the_order_of_the_originals() {
     fn mixed(input: Input) -> impl Function {
         input
             .parse::<Link>()

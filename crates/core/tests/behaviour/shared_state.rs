@@ -249,7 +249,7 @@ fn both_copies_are_made_or_the_building_fails() {
 }
 
 #[test]
-fn bounded_state_that_cannot_begin_anew_stays_as_it_was_published() {
+fn bounded_state_that_cannot_be_remade_stays_as_published() {
     for left in [0, 1] {
         let (memory, state) = scarce(2, BOUNDED);
         state.update(5).unwrap();
@@ -274,7 +274,7 @@ fn bounded_state_that_cannot_begin_anew_stays_as_it_was_published() {
 }
 
 #[test]
-fn strict_state_that_cannot_begin_anew_does_when_it_can() {
+fn strict_state_is_remade_once_there_is_memory() {
     let (memory, state) = scarce(1, Strict);
     memory.store(0, Ordering::Relaxed);
     catch_unwind(AssertUnwindSafe(|| state.update(666))).unwrap_err();

@@ -264,7 +264,7 @@ fn a_flood_is_counted_to_the_last_packet() {
 
 /// While no queue takes the arrivals, a ring fills up and the kernel drops the rest.
 #[test]
-fn what_a_full_ring_did_not_take_is_counted_as_missed() {
+fn packets_that_a_full_ring_did_not_take_count_as_missed() {
     for text in
         ["driver = \"af_packet\"\nring = \"256 KiB\"\nblock = \"128 KiB\"", "driver = \"af_xdp\"\nring = 64"]
     {

@@ -135,7 +135,7 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
 ///
 /// Its worker still has its end of the shuffle, and no other node gets it.
 #[test]
-fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
+fn a_shuffle_that_cannot_be_remade_keeps_its_end() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
     let left = Arc::new(AtomicU64::new(1));

@@ -41,7 +41,7 @@ fn strings(random: &mut Random) -> (&'static [u8], &'static [u8]) {
 }
 
 #[test]
-fn what_is_replaced_goes_on_where_its_connection_moves_to() {
+fn replacements_go_on_where_their_connection_moves() {
     let mut moves = 0;
     for seed in 1..600 {
         let mut random = Random::new(seed);
@@ -69,7 +69,7 @@ fn replacements_that_count_as_one_move() {
 
 /// Some windows are held until they are full, others until they are due or their sender repeats them.
 #[test]
-fn what_is_held_goes_on_where_its_connection_moves_to() {
+fn held_bytes_go_on_where_their_connection_moves() {
     let mut moves = 0;
     for seed in 1..400 {
         let mut random = Random::new(seed);

@@ -265,7 +265,7 @@ fn a_keep_alive_of_a_stream_of_which_nothing_was_left_stays_one() {
 
 /// RFC 7413: a receiver that does not see the bytes does not acknowledge them, and they come again.
 #[test]
-fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
+fn bytes_of_a_syn_are_rewritten_when_they_come_again() {
     let mut middle = Middle::new(8, 64, cats());
     for _ in 0..2 {
         let (_, out) = middle.pass(flow(1), [FIRST[0] - 1, 0], flags::SYN, b"cat");
@@ -279,7 +279,7 @@ fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
 ///
 /// Nothing is lost: the rest goes out with the next packets, even if these bring nothing new.
 #[test]
-fn what_a_packet_cannot_send_goes_with_the_next() {
+fn output_that_a_packet_cannot_send_goes_with_the_next() {
     let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
     middle.shake_hands(1);
     let mut got = Vec::new();
@@ -314,7 +314,7 @@ fn what_a_packet_cannot_send_goes_with_the_next() {
 
 /// Else each loss would cost as many packets as came behind it.
 #[test]
-fn what_waited_for_a_packet_goes_on_with_it() {
+fn segments_that_waited_for_a_packet_go_on_with_it() {
     let mut middle = Middle::new(4, 256, cats());
     middle.shake_hands(1);
     for at in (500..20_000).step_by(500).rev() {
@@ -370,7 +370,7 @@ fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
 ///
 /// If no more packets come from it, the rest goes out when its receiver sends a segment.
 #[test]
-fn what_is_left_goes_when_its_receiver_says_something() {
+fn the_rest_goes_when_its_receiver_sends_a_segment() {
     let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
     middle.shake_hands(1);
     let (_, out) = middle.server(1, [0, 0], flags::FIN | ACK, &[b'a'; 500]);
@@ -430,7 +430,7 @@ fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
 
 /// Its sender was told that it arrived, and repeats it only when its timer expires.
 #[test]
-fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
+fn bytes_that_waited_and_were_lost_behind_are_sent_again() {
     let mut middle = Middle::new(4, 256, cats());
     for (flow, numbers, flag) in [
         (flow(1), [FIRST[0] - 1, 0], flags::SYN),

@@ -86,7 +86,7 @@ fn readers_miss_no_more_than_agreed() {
 }
 
 #[test]
-fn what_is_unpublished_is_published_by_whoever_idles_or_leaves() {
+fn an_idle_or_leaving_writer_publishes_its_changes() {
     let (mut writer, publication) = replicated(10, pages);
     let reader = publication.reader().expect("there is room for a reader");
     writer.update(5);
@@ -161,7 +161,7 @@ fn a_read_that_panics_leaves() {
 }
 
 #[test]
-fn a_change_that_panics_is_never_seen_and_the_state_begins_anew() {
+fn a_change_that_panics_is_never_seen_and_resets_the_state() {
     let (mut writer, publication) = replicated(0, pages);
     let reader = publication.reader().expect("there is room for a reader");
     writer.update(3);
