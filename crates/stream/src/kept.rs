@@ -260,12 +260,12 @@ mod tests {
 
     #[test]
     fn kept_state_goes_with_held_bytes() {
-        let gate = || {
+        let inline_window = || {
             let f = |_: &Window<'_>, _: &mut Replacing<'_, '_>, _: &mut Count| Fate::Hold;
             InlineWindow::over(InlineWindowParts::new(InlineWindowConfig::SMALLEST).unwrap(), Keeping::new(f))
         };
         let source = Source { connection: 0, side: Side::Client, flow: flows()[0], now: 0 };
-        let (mut one, mut two, mut image) = (gate(), gate(), Vec::new());
+        let (mut one, mut two, mut image) = (inline_window(), inline_window(), Vec::new());
         let mut held = two.unpack(&source, 7..7, &packed(9)).unwrap();
         one.pack(&source, &mut held, &mut image);
         assert_eq!(image, packed(9));

@@ -53,7 +53,7 @@ fn censored(seed: u64, trouble: usize) -> u64 {
     let config = config(size, slide, timeout);
     let seen = Rc::new(RefCell::new(Seen::default()));
     let saw = seen.clone();
-    let gate = InlineWindow::new(config, move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+    let inline = InlineWindow::new(config, move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
         saw.borrow_mut().see(window, size);
         let mut at = 0;
         while let Some(next) = window.bytes[at..].windows(find.len()).position(|bytes| bytes == find) {
@@ -64,9 +64,9 @@ fn censored(seed: u64, trouble: usize) -> u64 {
         // Another occurrence may begin here.
         if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
     });
-    let gate = gate.expect("these bounds are possible");
+    let inline = inline.expect("these bounds are possible");
     let (mut packetizer, sent) =
-        conversation(random, trouble, config.packets, gate, |data| replaced(data, find, put));
+        conversation(random, trouble, config.packets, inline, |data| replaced(data, find, put));
     packetizer.finish();
     for (side, sent) in [Side::Client, Side::Server].into_iter().zip(sent) {
         assert_eq!(seen.borrow().0.get(&side).cloned().unwrap_or_default(), sent, "{side:?}");
@@ -83,15 +83,15 @@ fn censored(seed: u64, trouble: usize) -> u64 {
 fn a_sender_that_can_only_probe_gets_the_rest_sent() {
     for seed in 50..240 {
         let config = config(88, 70, 10);
-        let gate = InlineWindow::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+        let inline = InlineWindow::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
             for (at, _) in window.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'a') {
                 assert!(replacing.replace(at..at + 1, b"<longer than that>"));
             }
             if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
         });
-        let gate = gate.expect("these bounds are possible");
+        let inline = inline.expect("these bounds are possible");
         let expected = |data: &[u8]| replaced(data, b"a", b"<longer than that>");
-        conversation(Random::new(seed), 12, config.packets, gate, expected);
+        conversation(Random::new(seed), 12, config.packets, inline, expected);
     }
 }
 
@@ -121,13 +121,13 @@ fn bytes_held_at_random_go_on_unchanged() {
         let config = InlineWindowConfig { memory: size * (2 + random.below(3)), ..config };
         let (mut chance, seen) = (Random::new(seed), Rc::new(RefCell::new(Seen::default())));
         let saw = seen.clone();
-        let gate = InlineWindow::new(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+        let inline = InlineWindow::new(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
             saw.borrow_mut().see(window, size);
             if chance.below(3) == 0 { Fate::Pass } else { Fate::Hold }
         });
-        let gate = gate.expect("these bounds are possible");
+        let inline = inline.expect("these bounds are possible");
         let trouble = [0, 3, 10][seed as usize % 3];
-        let (_, sent) = conversation(random, trouble, config.packets, gate, <[u8]>::to_vec);
+        let (_, sent) = conversation(random, trouble, config.packets, inline, <[u8]>::to_vec);
         for (side, sent) in [Side::Client, Side::Server].into_iter().zip(sent) {
             assert_eq!(seen.borrow().0.get(&side).cloned().unwrap_or_default(), sent, "{side:?}");
         }
@@ -147,8 +147,8 @@ pub(crate) fn through<F>(config: InlineWindowConfig, f: F) -> Way<InlineWindow<F
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
 {
-    let gate = InlineWindow::new(config, f).expect("these bounds are possible");
-    Way { packetizer: Packetizer::new(config.packets, gate).expect("so little memory is there"), now: 0 }
+    let inline = InlineWindow::new(config, f).expect("these bounds are possible");
+    Way { packetizer: Packetizer::new(config.packets, inline).expect("so little memory is there"), now: 0 }
 }
 
 impl<R: Rewriter> Way<R> {

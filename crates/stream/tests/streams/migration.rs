@@ -84,7 +84,7 @@ fn held_bytes_go_on_where_their_connection_moves() {
             packets,
             ..InlineWindowConfig::new(size, slide, timeout)
         };
-        let gate = || {
+        let inline = || {
             let censor = move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
                 let mut at = 0;
                 while let Some(next) = window.bytes[at..].windows(find.len()).position(|bytes| bytes == find)
@@ -97,7 +97,7 @@ fn held_bytes_go_on_where_their_connection_moves() {
             InlineWindow::new(config, censor).expect("these bounds are possible")
         };
         let trouble = [1, 5, 12][seed as usize % 3];
-        let (times, here) = moved((seed, random), trouble, packets, gate, |data| replaced(data, find, put));
+        let (times, here) = moved((seed, random), trouble, packets, inline, |data| replaced(data, find, put));
         assert_eq!(here.rewriter().holding(), 0);
         moves += times;
     }

@@ -1,4 +1,4 @@
-//! Islands: cells of the first stride with one value but for one run of addresses, in four bytes.
+//! Compressed leaves: cells of the first stride with one value but for one run of addresses, in four bytes.
 //!
 //! The run shares its first bits. A compressed leaf answers without a look at a group.
 
