@@ -215,7 +215,7 @@ impl<F: FnMut(usize, &mut Bytes<'_>) -> u16> Visit for PuttingOff<F> {
         verdict == u16::MAX
     }
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        assert_eq!(self.0 >> (slot % 64) & 1, 1, "nobody else's");
+        assert_eq!(self.0 >> (slot % 64) & 1, 1, "no other packet's");
         self.1(slot, bytes)
     }
 }

@@ -519,7 +519,7 @@ fn generate_speaks_of_the_file_that_it_cannot_write() {
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
             assert!(said.starts_with(&format!("error: `{file}`: ")) && said.contains(problem), "{said}");
-            assert_eq!(said.lines().count(), 1, "no place in a file that nobody has written: {said}");
+            assert_eq!(said.lines().count(), 1, "no place in a file that was not written: {said}");
             assert!(!said.contains("port `"), "{said}");
             assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
         }

@@ -557,7 +557,7 @@ fn walk(bytes: &[u8], kind: u8, total: usize, truncated: bool) -> Result<Found<I
     let (mut walked, mut first) = (0, false);
     while is_extension(facts.protocol()) {
         if walked == MAX_EXTENSIONS {
-            // RFC 8200 sets no limit. Whoever wants to hide a transport header costs no more than this walk.
+            // RFC 8200 sets no limit. A sender that hides a transport header costs no more than this walk.
             return Ok(Found { facts, len, total: Some(total), next: NOTHING });
         }
         walked += 1;

@@ -336,7 +336,7 @@ fn settings_that_do_not_do_are_named() {
     assert_eq!(with("idle = \"1 ms\""), "`idle` must be \"1 s\" to \"7 d\", found \"1 ms\"");
     assert!(toml::from_str::<RewriteStreamConfig>("find = \"a\"").is_err(), "`replace` must be given");
     assert!(
-        toml::from_str::<RewriteStreamConfig>("find = \"a\"\nreplace = \"\"\nfrom = \"nobody\"").is_err()
+        toml::from_str::<RewriteStreamConfig>("find = \"a\"\nreplace = \"\"\nfrom = \"middle\"").is_err()
     );
 }
 

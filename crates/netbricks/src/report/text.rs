@@ -241,7 +241,7 @@ impl Summary {
             let place = panic.place.as_deref().unwrap_or("an unknown place");
             let times =
                 if panic.count == 1 { String::new() } else { format!(", {} times", thousands(panic.count)) };
-            let state = if panic.rebuilt { ", its state was made anew" } else { "" };
+            let state = if panic.rebuilt { ", its state was rebuilt" } else { "" };
             let _ = writeln!(
                 out,
                 "panic: `{}` at {}: {} ({} packets lost{times}{state})",

@@ -258,7 +258,7 @@ fn a_flood_is_counted_to_the_last_packet() {
         let seen: Vec<u64> = outcome.counters.iter().map(|queue| seen(queue)).collect();
         assert_eq!(seen, arrived, "{driver}: {outcome:?}");
         assert!(outcome.totals.received.packets > 0 && arrived[0] <= PACKETS, "{driver}: {outcome:?}");
-        assert_eq!(arrived[1], 0, "{driver}: nobody answers");
+        assert_eq!(arrived[1], 0, "{driver}: no answer comes");
     }
 }
 

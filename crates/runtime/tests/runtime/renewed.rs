@@ -34,7 +34,7 @@ fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operato
             let spare = |left: u64| left.checked_sub(1);
             let dies =
                 number == DEADLY && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spare).is_ok();
-            assert!(!dies, "a packet that nobody survives");
+            assert!(!dies, "a packet that no worker survives");
         },
     )
 }

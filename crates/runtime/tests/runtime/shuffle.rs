@@ -414,7 +414,11 @@ fn packets_for_a_worker_that_is_gone_have_a_reason() {
     assert_eq!(a.turn(0), Turn::Done);
     let totals = a.totals();
     assert!(totals.drops.of(DropReason::WorkerGone).packets > 0);
-    assert_eq!(totals.drops.total().packets + totals.sent.packets, 1_000, "nothing is handed to nobody");
+    assert_eq!(
+        totals.drops.total().packets + totals.sent.packets,
+        1_000,
+        "no packet is handed off without a receiver"
+    );
 }
 
 #[test]

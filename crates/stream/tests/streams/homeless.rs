@@ -334,7 +334,7 @@ fn a_gates_function_learns_that_a_connection_moved_before_anything_else() {
     let full = (0, Side::Client, 0, Why::Full, b"12345678".to_vec());
     assert_eq!(told.take(), [full]);
     moves(&mut here, &mut there);
-    assert_eq!(told.take(), [], "while it moves nobody is called");
+    assert_eq!(told.take(), [], "while it moves no function is called");
     there.says(1, 111, b"defgh");
     assert_eq!(told.take(), [(1, Side::Client, 8, Why::Full, b"abcdefgh".to_vec())]);
     here.open(2);

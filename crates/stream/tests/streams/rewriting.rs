@@ -120,7 +120,7 @@ fn an_end_without_room_for_what_is_held_back_counts_as_lost() {
     let mut end = |middle: &mut Middle<Replace>, number: u32, got: &mut Vec<u8>| {
         let (passage, out) = middle.server(number, [2_000, 0], flags::FIN | ACK, b"");
         for (_, _, bytes) in &out {
-            assert!(bytes.iter().all(|byte| *byte == b'a'), "{number}: a byte that nobody sent");
+            assert!(bytes.iter().all(|byte| *byte == b'a'), "{number}: a byte that was not sent");
             got.extend(bytes);
         }
         assert_eq!(out.is_empty(), passage == Passage::NoRoom);
@@ -198,7 +198,7 @@ fn finished_and_reset_connections_give_their_places_back() {
             assert_eq!(middle.short(number, reset), b"elephant", "{number}");
         }
         assert_eq!(middle.packetizer.counters().unchanged, 0);
-        assert_eq!(middle.connections(), 8, "they stay for late segments while nobody needs their place");
+        assert_eq!(middle.connections(), 8, "they stay for late segments while their place is not needed");
         middle.now += 61 * SECOND;
         middle.packetizer.expire(middle.now, 100);
         assert_eq!((middle.connections(), middle.packetizer.memory()), (0, 0));

@@ -144,7 +144,7 @@ fn resets_count_only_where_they_can_be_meant() {
     // It is opened again, with any number.
     assert_eq!(heard.told(flow(1), syn(1_000)), "");
     assert_eq!(heard.told(flow(1), segment(1_000, b"again")), "again");
-    assert_eq!(heard.told(flow(3), rst(0)), "", "of a connection that nobody knows");
+    assert_eq!(heard.told(flow(3), rst(0)), "", "of an unknown connection");
     assert_eq!(heard.streams.len(), 1, "it is none that is followed");
     // A refusal answers a SYN, and acknowledges it.
     heard.told(flow(4), syn(9));

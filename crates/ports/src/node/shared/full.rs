@@ -100,7 +100,7 @@ impl TransmitQueue for Refilled {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         let count = batch.len();
         let sent = self.sent.fetch_add(count, Ordering::Relaxed);
-        assert!(sent < 100_000, "whoever sends is kept for ever");
+        assert!(sent < 100_000, "the sender is kept for ever");
         cx.transmitting().sent(count as u64, batch.bytes());
         batch.clear();
         let mut more = Batch::new();
@@ -158,7 +158,7 @@ fn packets_over_the_budget_stay_in_order() {
     own.transmit(&mut last, &mut cx);
     assert!(last.is_empty());
     assert_eq!(wire.sent().len(), BUDGET);
-    assert!(own.due().is_some_and(|due| due <= SOON), "somebody comes back soon");
+    assert!(own.due().is_some_and(|due| due <= SOON), "a worker comes back soon");
     own.flush(&mut cx);
     let sent = wire.sent();
     assert_eq!(sent.len(), 2 * 800 + 3);
