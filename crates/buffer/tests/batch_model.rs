@@ -215,7 +215,7 @@ impl<F: FnMut(usize, &mut Bytes<'_>) -> u16> Visit for PuttingOff<F> {
         verdict == u16::MAX
     }
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        assert_eq!(self.0 >> (slot % 64) & 1, 1, "nobody else's");
+        assert_eq!(self.0 >> (slot % 64) & 1, 1, "no other packet's");
         self.1(slot, bytes)
     }
 }
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_keeps_its_order_too() {
+fn leaving_packets_keep_their_order() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let mut batch = Batch::new();
     for byte in 0..8 {
@@ -335,7 +335,7 @@ fn packets_changed_in_a_loop_over_the_batch_are_counted_as_they_are_afterwards()
 }
 
 #[test]
-fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
+fn each_item_beside_goes_with_its_packet() {
     let pool = Pool::builder().frames(8).build().unwrap();
     let mut batch = Batch::new();
     for byte in 0..3 {

@@ -89,7 +89,7 @@ fn a_batch_counts_bytes_that_were_on_the_wire() {
 ///
 /// No bytes can be appended there, and a truncation cuts missing bytes first.
 #[test]
-fn what_is_missing_stays_behind_the_last_byte() {
+fn missing_bytes_stay_behind_the_last_byte() {
     let pool = Pool::builder().frames(8).build().unwrap();
     let mut packet = cut(&pool, 90);
     assert_eq!((packet.len(), packet.missing(), packet.wire_len()), (10, 90, 100));

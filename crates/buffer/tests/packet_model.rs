@@ -274,7 +274,7 @@ proptest! {
 
 /// In a batch of which others leave, stay and are lent one by one.
 #[test]
-fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
+fn a_packet_that_outgrows_its_frame_keeps_its_contents_and_frees_the_frame() {
     let pool = soiled(4, 4);
     let mut batch = netbricks_buffer::Batch::new();
     for mark in 0..4u8 {
@@ -328,7 +328,7 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
 
 /// The frame that it had is another packet's by then.
 #[test]
-fn who_catches_a_panic_after_the_packet_moved_sees_nothing_of_the_old_frame() {
+fn a_caught_panic_after_a_move_shows_nothing_of_the_old_frame() {
     let pool = soiled(2, 1);
     let mut batch = netbricks_buffer::Batch::new();
     batch.push(pool.packet(&[1; 100]).unwrap()).unwrap();
@@ -387,7 +387,7 @@ fn no_way_of_making_a_packet_shows_a_secret() {
 }
 
 #[test]
-fn what_is_left_to_a_device_and_the_tag_apart_are_what_was_said_last() {
+fn offload_and_vlan_tag_are_those_set_last() {
     let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
     // The places of an earlier packet are not those of this one.

@@ -26,7 +26,7 @@ fn run(name: &str, line: &str) -> Value {
 }
 
 #[test]
-fn what_a_line_or_a_checksum_keeps_out_is_recorded_with_its_headers() {
+fn packets_dropped_by_line_or_checksum_are_recorded_with_headers() {
     let lines = [
         ("lost", "loss = \"10 %\"", "impaired"),
         ("wrong", "corrupt = \"50 %\"\nchecksum = \"drop\"", "bad-checksum"),

@@ -77,7 +77,7 @@ fn check_tells_programs_the_same_places() {
 }
 
 #[test]
-fn what_is_never_used_is_a_warning() {
+fn unused_settings_are_warnings() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let output = netbricks(&directory, &["check", "unused.toml", "--color", "never"]);
     assert_eq!(output.status.code(), Some(0));

@@ -101,7 +101,7 @@ fn a_hundred_million_packets_keep_their_order_between_two_workers() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_what_to_write() {
+fn bad_benchmark_arguments_are_refused_with_a_suggestion() {
     let said = |arguments: &[&str]| {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));

@@ -55,7 +55,7 @@ fn with_files(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_success_that_nobody_reads_is_quiet() {
+fn a_success_is_quiet_when_its_output_is_closed() {
     let directory = with_files("success");
     for arguments in [
         &["check", "good.toml"][..],
@@ -78,7 +78,7 @@ fn a_success_that_nobody_reads_is_quiet() {
 
 /// A benchmark ends with the first figure that it cannot write.
 #[test]
-fn a_figure_that_nobody_reads_is_no_failure() {
+fn a_benchmark_does_not_fail_when_its_output_is_closed() {
     let directory = scratch("bench");
     let said = ends_with(0, &directory, &["bench", "macswap", "--json"]);
     assert!(!said.contains("error"), "{said}");
@@ -87,7 +87,7 @@ fn a_figure_that_nobody_reads_is_no_failure() {
 }
 
 #[test]
-fn a_failure_that_nobody_reads_is_a_failure() {
+fn a_failure_stays_a_failure_when_its_output_is_closed() {
     let directory = with_files("failure");
     for more in [&[][..], &["--json"]] {
         ends_with(2, &directory, &[&["check", "bad.toml"], more].concat());

@@ -120,7 +120,7 @@ fn a_run_accounts_for_every_packet() {
 
 /// Senders to a live port must not know the key of hash tables; a replay repeats exactly.
 #[test]
-fn the_seed_is_drawn_anew_but_for_replays() {
+fn live_runs_draw_a_new_seed_and_replays_do_not() {
     let directory = with_file("seed");
     let seed = |clock: &str, arguments: &[&str]| {
         let file = format!(
@@ -523,7 +523,7 @@ fn generate_speaks_of_the_file_that_it_cannot_write() {
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
             assert!(said.starts_with(&format!("error: `{file}`: ")) && said.contains(problem), "{said}");
-            assert_eq!(said.lines().count(), 1, "no place in a file that nobody has written: {said}");
+            assert_eq!(said.lines().count(), 1, "no place in a file that was not written: {said}");
             assert!(!said.contains("port `"), "{said}");
             assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
         }
@@ -549,7 +549,7 @@ fn every_command_shows_examples() {
 }
 
 #[test]
-fn nothing_is_coloured_or_moves_where_nobody_watches() {
+fn output_has_no_colours_or_progress_without_a_terminal() {
     let directory = with_file("plain");
     for arguments in [&["run", "edge.toml"][..], &["run", "none.toml"], &["check", "edge.toml"]] {
         let output = netbricks(&directory, arguments);

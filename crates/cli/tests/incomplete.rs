@@ -192,7 +192,7 @@ fn headers_of_a_cut_packet_are_changed_as_those_of_a_whole_one() {
 /// Streams: missing bytes are neither invented nor rewritten, and checksums over them are neither right nor
 /// wrong.
 #[test]
-fn what_needs_the_whole_packet_says_that_it_is_not_there() {
+fn functions_that_need_the_whole_packet_count_it_as_truncated() {
     let directory = folder("cut-streams");
     let client = |sequence: u32, flags: u8, payload: &[u8]| {
         let tcp =

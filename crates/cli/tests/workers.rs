@@ -411,7 +411,7 @@ fn a_generator_that_finds_no_buffer_goes_on_when_there_are_some() {
 }
 
 #[test]
-fn a_generator_whose_buffers_nobody_gives_back_fails_the_run() {
+fn a_generator_whose_buffers_never_return_fails_the_run() {
     let directory = scratch("no-buffers", &few_buffers("packets = 1000\ndelay = \"100 h\"", "", 1));
     let output = run(&directory, &["--duration", "600s"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));

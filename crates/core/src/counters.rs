@@ -166,7 +166,7 @@ pub struct NodeCounters {
 impl NodeCounters {
     /// Whether the node's counters balance.
     ///
-    /// That is received + created + arrived + taken over = left + sent + handed off + dropped + consumed +
+    /// That is received + created + arrived + handed in = left + sent + handed off + dropped + consumed +
     /// held.
     pub fn is_conserved(&self) -> bool {
         self.received.packets + self.created.packets + self.arrived.packets + self.handoff_in.packets

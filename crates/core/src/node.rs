@@ -89,7 +89,9 @@ pub enum ImportError {
         problem: String,
     },
     /// The import panicked. The node was rebuilt, without state that it took over before.
-    #[error("state `{name}`: taking it over panicked: {message}; its node began anew")]
+    #[error(
+        "state `{name}`: taking it over panicked: {message}; its node was rebuilt, without the state taken over before"
+    )]
     Panicked {
         /// The state's name.
         name: String,

@@ -102,7 +102,7 @@ pub trait Declared: 'static {
     /// before it and after it.
     fn adopt(
         &mut self,
-        _heritage: &SharedStateRef,
+        _shared: &SharedStateRef,
         _between: Range<u64>,
         _now: u64,
     ) -> Option<Result<(), String>> {

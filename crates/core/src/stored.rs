@@ -200,7 +200,7 @@ mod tests {
     /// Checks the exported form, which other machines sent and which is on disks: a change of it needs
     /// another version.
     #[test]
-    fn what_is_exported_of_a_flow_is_the_same_everywhere() {
+    fn an_exported_flow_is_the_same_on_every_machine() {
         let [v4, v6] = flows().map(|flow| {
             let mut bytes = [0; StoredFlow::SIZE];
             flow.store().encode(&mut bytes);

@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_displayed_reads_back_as_the_same() {
+    fn displayed_values_read_back_as_the_same() {
         for shift in 0..53 {
             for odd in [0, 1, 999, 1_000, 60_000] {
                 let value = (1u64 << shift) + odd;

@@ -167,9 +167,9 @@ impl NodeState for Fragile {
         reach(AuthorCall::SharedState);
         self.shared.borrow_mut().shared_state()
     }
-    fn adopt(&mut self, name: &str, heritage: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
+    fn adopt(&mut self, name: &str, shared: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
         reach(AuthorCall::Adopt);
-        self.shared.get_mut().adopt(name, heritage, now)
+        self.shared.get_mut().adopt(name, shared, now)
     }
     fn take_part(&mut self, _: &Part, step: &mut PartStep) -> Option<StateImage> {
         reach(AuthorCall::TakePart);

@@ -4,6 +4,6 @@
 #![forbid(unsafe_code)]
 
 #[test]
-fn what_must_not_compile_is_refused_in_readable_words() {
+fn code_that_must_not_compile_is_refused_in_readable_words() {
     trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
 }

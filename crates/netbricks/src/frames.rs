@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_known_before_there_is_a_pool() {
+    fn the_largest_packet_is_known_before_there_is_a_pool() {
         for (large, writer) in [(0, Writer::Us), (2, Writer::Us), (0, Writer::Device), (2, Writer::Device)] {
             let pool = pool(64, large, writer, 2).unwrap();
             assert_eq!(pool.largest_packet(), largest_packet(large), "{large} {writer:?}");

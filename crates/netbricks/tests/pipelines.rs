@@ -160,7 +160,7 @@ fn merging_no_pipeline_at_all_is_an_error_that_says_so() {
 }
 
 #[test]
-fn what_cannot_run_says_why() {
+fn pipelines_that_cannot_run_say_why() {
     let wrong = NetBricksContext::from_text("[port.lan]\ndriver = \"generater\"\nflows = 0\n");
     let Err(ContextError::Configuration(text)) = wrong else { panic!("{wrong:?}") };
     assert!(text.contains("configuration:2:10") && text.contains("did you mean `generator`?"), "{text}");

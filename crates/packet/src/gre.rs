@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rfcs_do_not_allow_is_malformed() {
+    fn headers_that_the_rfcs_do_not_allow_are_malformed() {
         for (bytes, rule) in [
             ([0x40, 0, 8, 0], "source routes (RFC 1701) are not supported"),
             ([0, 2, 8, 0], "the version is neither 0 nor 1 (PPTP)"),

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_says_is_read_of_that_type_only() {
+    fn fields_of_a_type_are_read_from_that_type_only() {
         let needed = message(kind::DESTINATION_UNREACHABLE, kind::FRAGMENTATION_NEEDED, [0, 0, 0x05, 0xdc]);
         let unreachable = message(kind::DESTINATION_UNREACHABLE, 3, [0, 0, 0x05, 0xdc]);
         let redirect = message(kind::REDIRECT, 1, [10, 0, 0, 254]);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_says_is_read_of_that_type_only() {
+    fn fields_of_a_type_are_read_from_that_type_only() {
         let too_big = Icmpv6::new(kind::PACKET_TOO_BIG, 0, 1280);
         let problem = Icmpv6::new(kind::PARAMETER_PROBLEM, 0, 40);
         assert_eq!(too_big.octets(), [2, 0, 0, 0, 0, 0, 0x05, 0x00]);

@@ -557,7 +557,7 @@ fn walk(bytes: &[u8], kind: u8, total: usize, truncated: bool) -> Result<Found<I
     let (mut walked, mut first) = (0, false);
     while is_extension(facts.protocol()) {
         if walked == MAX_EXTENSIONS {
-            // RFC 8200 sets no limit. Whoever wants to hide a transport header costs no more than this walk.
+            // RFC 8200 sets no limit. A sender that hides a transport header costs no more than this walk.
             return Ok(Found { facts, len, total: Some(total), next: NOTHING });
         }
         walked += 1;
@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_walked_is_named() {
+    fn extension_headers_that_cannot_be_walked_are_named() {
         let rule = |bytes: &[u8]| Ipv6::find(bytes, 0).map(|found| found.next).map_err(|error| error.rule);
         assert_eq!(rule(&header(50, &[1, 2, 3, 4])), Ok(NOTHING));
         assert_eq!(rule(&header(59, &[1, 2, 3, 4])), Ok(NOTHING));
@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_too_many_extension_headers_is_payload() {
+    fn bytes_behind_too_many_extension_headers_are_payload() {
         let mut rest = [60, 0, 1, 4, 0, 0, 0, 0].repeat(17);
         rest[16 * 8] = 6;
         rest.extend([0; 20]);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_a_label_until_the_bottom_and_then_what_the_nibble_says() {
+    fn labels_follow_until_the_bottom_and_then_the_nibble_decides() {
         let next = |bytes: &[u8]| Mpls::find(bytes, 0).map(|found| found.next);
         assert_eq!(next(&[0, 1, 0x00, 64, 0x45]), Ok(0x8847));
         assert_eq!(next(&[0, 1, 0x01, 64, 0x45]), Ok(0x0800));

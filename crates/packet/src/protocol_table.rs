@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_announced_is_what_follows() {
+    fn a_header_is_followed_by_the_announced_protocol() {
         for (outer, number, inner) in [
             (Protocol::Ethernet, 0x0800, Some(Protocol::Ipv4)),
             (Protocol::Vlan, 0x88a8, Some(Protocol::Vlan)),

@@ -298,7 +298,7 @@ mod tests {
     fn every_routing_type_holds_its_final_destination_where_its_rfc_says() {
         let data = |reserved: [u8; 4], list: &[u8]| [&reserved[..], list].concat();
         let plain = data([0; 4], &two());
-        // RFC 5095 deprecates type 0 and lets nobody follow it; a sender still computed its checksum.
+        // RFC 5095 deprecates type 0 and forbids following it; a sender still computed its checksum.
         for left in [1, 2] {
             assert_eq!(routed(0, left, &plain), Some(LAST.into()));
         }

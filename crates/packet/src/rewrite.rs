@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_rewritten_is_left_alone() {
+    fn packets_that_cannot_be_rewritten_are_left_alone() {
         let mut random = Random(73);
         for _ in 0..100_000 {
             let mut bytes = if random.chance(4) {

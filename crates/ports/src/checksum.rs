@@ -49,12 +49,12 @@ fn is_valid_as_far_as_it_goes(packet: &Packet) -> bool {
 
 /// A port's policy for the checksums of arrivals, and the counter of the wrong ones.
 #[derive(Clone, Debug)]
-pub(crate) struct Judge {
+pub(crate) struct ChecksumCheck {
     policy: ChecksumPolicy,
     counters: Arc<Counters>,
 }
 
-impl Judge {
+impl ChecksumCheck {
     pub(crate) fn new(policy: ChecksumPolicy, counters: Arc<Counters>) -> Self {
         Self { policy, counters }
     }
@@ -64,7 +64,7 @@ impl Judge {
         self.policy != ChecksumPolicy::Trust
     }
     /// Whether the packet may go on; counts the packet if its checksum is wrong.
-    pub(crate) fn welcomes(&self, packet: &Packet) -> bool {
+    pub(crate) fn accepts(&self, packet: &Packet) -> bool {
         let offload = packet.offload();
         let is_right = !self.looks()
             || offload.checksum_valid

@@ -17,7 +17,7 @@ pub use shared::SharedTransmit;
 pub(crate) use transmit::offer;
 pub use transmit::{LiveLimits, TransmitLimits, TransmitNode};
 
-use crate::checksum::Judge;
+use crate::checksum::ChecksumCheck;
 use crate::port::{ChecksumPolicy, Counters, Port, PortError, ReceiveQueue};
 
 /// A node that brings a receive queue's packets into a graph.
@@ -29,7 +29,7 @@ pub struct ReceiveNode {
     labelled: bool,
     /// The queue keeps packets, and has checked their checksums on arrival.
     keeps: bool,
-    judge: Judge,
+    checksums: ChecksumCheck,
 }
 
 impl ReceiveNode {
@@ -44,8 +44,8 @@ impl ReceiveNode {
         counters: Arc<Counters>,
     ) -> Self {
         let (labelled, keeps) = (queue.is_labelled(), queue.keeps_packets());
-        let judge = Judge::new(policy, counters);
-        Self { queue, kind: format!("{driver} receive"), port, number, labelled, keeps, judge }
+        let checksums = ChecksumCheck::new(policy, counters);
+        Self { queue, kind: format!("{driver} receive"), port, number, labelled, keeps, checksums }
     }
 
     /// Takes receive queue `queue` of a port that has index `number` in its run.
@@ -59,11 +59,11 @@ impl ReceiveNode {
     }
 
     /// Removes the packets that the port's checksum policy refuses.
-    fn judge(&self, batch: &mut Batch, cx: &mut Context) {
+    fn drop_bad_checksums(&self, batch: &mut Batch, cx: &mut Context) {
         let mut refused = [false; BATCH];
         let mut any = false;
         for (packet, refused) in batch.iter().zip(&mut refused) {
-            *refused = !self.judge.welcomes(packet);
+            *refused = !self.checksums.accepts(packet);
             any |= *refused;
         }
         if any {
@@ -98,8 +98,8 @@ impl Node for ReceiveNode {
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let poll = self.queue.receive(batch, cx);
         self.label(batch, cx.now());
-        if self.judge.looks() && !self.keeps {
-            self.judge(batch, cx);
+        if self.checksums.looks() && !self.keeps {
+            self.drop_bad_checksums(batch, cx);
         }
         poll
     }

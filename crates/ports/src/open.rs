@@ -29,7 +29,7 @@ pub enum OpenError {
 }
 
 /// A port's own settings with its driver, which [`PortDriver`] answers for.
-trait Own: Send + Sync {
+trait DriverSettings: Send + Sync {
     fn open(&self, port: &str, cx: &OpenContext) -> Result<Box<dyn Port>, PortError>;
     fn check(&self, port: &str, directory: &Path) -> Result<(), PortError>;
     fn directions(&self) -> Directions;
@@ -44,7 +44,7 @@ struct Read<D: PortDriver> {
     settings: D::Settings,
 }
 
-impl<D: PortDriver> Own for Read<D> {
+impl<D: PortDriver> DriverSettings for Read<D> {
     fn open(&self, port: &str, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
         self.driver.open(port, &self.settings, cx)
     }
@@ -79,7 +79,7 @@ pub struct ConfiguredPort {
     driver: &'static str,
     fixed: Option<Fixed>,
     common: Common,
-    own: Box<dyn Own>,
+    own: Box<dyn DriverSettings>,
 }
 
 impl fmt::Debug for ConfiguredPort {
@@ -168,7 +168,8 @@ impl ConfiguredPort {
     }
 }
 
-type ReadOwn = dyn Fn(Spanned<DeTable<'_>>) -> Result<Box<dyn Own>, SettingsError> + Send + Sync;
+type ReadSettings =
+    dyn Fn(Spanned<DeTable<'_>>) -> Result<Box<dyn DriverSettings>, SettingsError> + Send + Sync;
 
 /// A [`PortDriver`] that is available by name.
 pub struct Driver {
@@ -185,7 +186,7 @@ pub struct Driver {
     /// The reason why none of its ports can steer, if that is known before a port is opened.
     pub fixed: Option<Fixed>,
     renamed: &'static [RenamedKey],
-    read: Box<ReadOwn>,
+    read: Box<ReadSettings>,
 }
 
 impl fmt::Debug for Driver {

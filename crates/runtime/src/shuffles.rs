@@ -14,7 +14,7 @@ use netbricks_core::shuffle::ShuffleId;
 pub enum ShuffleMismatch {
     /// A worker has no end of a shuffle.
     #[error(
-        "worker {lacks} has no end of shuffle `{shuffle}`, which worker {has} has: nobody would take the packets that belong \
+        "worker {lacks} has no end of shuffle `{shuffle}`, which worker {has} has: no worker would take the packets that belong \
          to worker {lacks}; make every worker's graph with a node of the same shuffle, a clone of one `Shuffle`, also where \
          it receives nothing itself"
     )]

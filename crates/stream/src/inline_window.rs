@@ -445,7 +445,7 @@ impl<F: WindowDecider + 'static> Rewriter for InlineWindow<F> {
 
 impl<F> fmt::Debug for InlineWindow<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate")
+        f.debug_struct("InlineWindow")
             .field("config", &self.config)
             .field("holding", &self.holding())
             .finish_non_exhaustive()

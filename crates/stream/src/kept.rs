@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_have_been_kept_is_refused_with_all_that_came() {
+    fn an_image_with_impossible_kept_state_is_refused_whole() {
         let ((_, mut one), (_, mut two)) = (counting(), counting());
         one.push(flows()[0], segment(100, &[7; 33]), 0);
         let image = one.take_where(|_| true);
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_with_what_is_held() {
-        let gate = || {
+    fn kept_state_goes_with_held_bytes() {
+        let inline_window = || {
             let f = |_: &Window<'_>, _: &mut Replacing<'_, '_>, _: &mut Count| Fate::Hold;
             InlineWindow::over(InlineWindowParts::new(InlineWindowConfig::SMALLEST).unwrap(), Keeping::new(f))
         };
         let source = Source { connection: 0, side: Side::Client, flow: flows()[0], now: 0 };
-        let (mut one, mut two, mut image) = (gate(), gate(), Vec::new());
+        let (mut one, mut two, mut image) = (inline_window(), inline_window(), Vec::new());
         let mut held = two.unpack(&source, 7..7, &packed(9)).unwrap();
         one.pack(&source, &mut held, &mut image);
         assert_eq!(image, packed(9));

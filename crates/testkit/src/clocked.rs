@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "what leaves depends on the batch size (32)")]
-    fn what_depends_on_the_batch_size_is_found_at_the_step() {
+    fn batch_size_dependence_is_found_at_the_step() {
         let mut test = Clocked::of_node(|_| Ok(Box::new(Whole)));
         test.send(vec![packet(); 40]);
     }

@@ -128,7 +128,7 @@ pub enum CannotWrite {
     )]
     Elsewhere,
     /// The change is inside a read of the same state.
-    #[error("this state is being read by whoever wants to change it: change it after the read")]
+    #[error("this change is inside a read of the same state: make it after the read")]
     Reading,
     /// Two workers might wait for each other.
     ///
@@ -141,7 +141,7 @@ pub enum CannotWrite {
     OutOfOrder,
     /// A panic spoilt the shared state, and there was no memory to make it again.
     #[error(
-        "a panic spoilt this state and there is no memory to make it anew: free memory, or lower its capacity, and try again"
+        "a panic spoilt this state and there is no memory to make it again: free memory, or lower its capacity, and try again"
     )]
     Spoilt,
 }

@@ -243,15 +243,15 @@ mod tests {
         };
         assert_eq!(arrives(image, &every(10), 137), (140, 1, 2), "the phase stays");
         assert_eq!(arrives(image, &every(10), 20), (30, 1, 2), "another clock: not further than a period");
-        assert_eq!(arrives(image, &every(9), 137), (0, 1, 2), "another period begins anew");
+        assert_eq!(arrives(image, &every(9), 137), (0, 1, 2), "another period starts again");
         for (next, now, begins) in [(140, 137, 140), (140, 120, 130), (NEVER, 137, 147), (0, 137, 147)] {
             let (early, image) = (every(10), Image { next, ..image });
-            assert_eq!(arrives(image, &early, 0), (0, 1, 2), "nobody knows the time");
+            assert_eq!(arrives(image, &early, 0), (0, 1, 2), "the time is not known");
             assert_eq!(Image::of(&early), image, "and it may go on to another before anybody does");
             let [early, again] = [early, every(10)].map(|timer| Schedule::new(Rc::new(vec![timer])));
             again.resume(&early);
             for schedule in [early, again] {
-                assert_eq!(schedule.next(), Some(0), "asked as soon as somebody knows it");
+                assert_eq!(schedule.next(), Some(0), "asked as soon as it is known");
                 schedule.0[0].begin(now);
                 assert_eq!(schedule.next(), Some(begins), "{next} at {now}");
                 assert_eq!(Image::of(&schedule.0[0]).next, begins);

@@ -49,7 +49,7 @@ impl Graph {
             self.drain_keepers(Keepers::Last);
         } else {
             let mut held_up = self.drain_keepers(Keepers::All);
-            let given_up = self.drain_crossings(&mut held_up);
+            let given_up = self.drain_handoffs(&mut held_up);
             self.drain_keepers(Keepers::Last);
             // Also for shuffles that hold nothing: packets that other workers gave them have nowhere to go.
             for shuffle in given_up {

@@ -152,13 +152,13 @@ impl Graph {
     ///
     /// `held_up`: some node still holds packets for which a shuffle had no room. Answers the shuffles that
     /// other workers left waiting.
-    pub(super) fn drain_crossings(&mut self, held_up: &mut bool) -> Vec<usize> {
+    pub(super) fn drain_handoffs(&mut self, held_up: &mut bool) -> Vec<usize> {
         let handoffs: Vec<usize> =
             (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
         let mut asks = 0;
         while asks < ASKS && handoffs.iter().any(|node| !self.slots[*node].ended) {
             self.close_ended(true);
-            let handed = self.handed(&handoffs);
+            let before = self.handed_off(&handoffs);
             let mut moved = 0;
             for node in &handoffs {
                 if !self.slots[*node].ended && !self.is_held_up(*node) {
@@ -177,7 +177,7 @@ impl Graph {
                 self.tell_ends(false);
             }
             // A worker that still takes packets from this one is alive, even if it sends none.
-            if moved > 0 || self.handed(&handoffs) > handed {
+            if moved > 0 || self.handed_off(&handoffs) > before {
                 asks = 0;
             } else {
                 asks += 1;
@@ -195,7 +195,7 @@ impl Graph {
     }
 
     /// The number of packets that these shuffles have given to other workers.
-    fn handed(&self, handoffs: &[usize]) -> u64 {
+    fn handed_off(&self, handoffs: &[usize]) -> u64 {
         handoffs.iter().map(|node| self.slots[*node].counters.handoff_out.packets).sum()
     }
 }

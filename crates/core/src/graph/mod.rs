@@ -370,7 +370,7 @@ impl Graph {
         (graph.cx.handoffs, graph.cx.queues) = (handoffs, queues);
         graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
         graph.set_burst(netbricks_buffer::BATCH);
-        graph.announce_bound();
+        graph.report_bound();
         graph.set_deadline();
         graph
     }

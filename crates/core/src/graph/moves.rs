@@ -301,7 +301,7 @@ impl Graph {
     /// that do not finish a move at the same time. Such shuffles use different keys, or one is nearer to the
     /// ports. Nor can state move to which packets come through no shuffle, since these packets may be at any
     /// worker.
-    pub(super) fn announce_bound(&mut self) {
+    pub(super) fn report_bound(&mut self) {
         let handoffs: Vec<usize> =
             (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
         let regions: Vec<Vec<usize>> = handoffs.iter().map(|node| self.behind(*node)).collect();

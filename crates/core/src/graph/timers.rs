@@ -17,12 +17,12 @@ impl Graph {
             return Turn::Moved(0);
         }
         let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
-        let nobody =
+        let nothing =
             self.idle.is_empty() && next.is_none() && self.ready.is_empty() && self.timers.is_empty();
         // Once every source has ended, a node that still wants turns has work only as long as it holds
         // packets.
         let ended = self.has_sources && self.sources == 0;
-        if nobody
+        if nothing
             || ended && (0..self.slots.len()).all(|node| self.slots[node].stopped || self.held(node) == 0)
         {
             Turn::Done

@@ -39,12 +39,7 @@ pub trait NodeState {
     /// Takes over shared state of a node of the same kind, at time `now` (ns).
     ///
     /// `None` where the node cannot use that state as it is. It is then moved as [bytes](Self::import).
-    fn adopt(
-        &mut self,
-        _name: &str,
-        _heritage: &SharedStateRef,
-        _now: u64,
-    ) -> Option<Result<(), ImportError>> {
+    fn adopt(&mut self, _name: &str, _shared: &SharedStateRef, _now: u64) -> Option<Result<(), ImportError>> {
         None
     }
     /// Takes out a bounded piece of the state of flows that move to another worker.
@@ -141,10 +136,10 @@ impl dyn Node + '_ {
     pub fn adopt(
         &mut self,
         name: &str,
-        heritage: &SharedStateRef,
+        shared: &SharedStateRef,
         now: u64,
     ) -> Option<Result<(), ImportError>> {
-        self.state(|state| state.adopt(name, heritage, now)).flatten()
+        self.state(|state| state.adopt(name, shared, now)).flatten()
     }
     /// As [`NodeState::report`].
     pub fn report(&mut self) -> Vec<Section> {

@@ -71,7 +71,7 @@ fn keys_are_the_fields_in_order_with_defaults_as_they_are_written() {
 }
 
 #[test]
-fn what_is_left_out_has_the_written_default() {
+fn omitted_keys_have_the_written_default() {
     let all = Sample {
         name: "x".into(),
         ports: vec![80, 443],

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_goes_by_its_pair_of_stations() {
+    fn frames_without_ip_go_by_their_pair_of_stations() {
         let arp = kinds::every().into_iter().find(|(name, _)| *name == "arp request").unwrap().1;
         let mut back = arp.clone();
         back[..12].rotate_left(6);

@@ -57,7 +57,7 @@ pub(super) struct Moving {
     kept: VecDeque<(u16, Packet)>,
     /// Packets whose state is here and that go on in this order, with later packets of their buckets.
     released: VecDeque<Packet>,
-    duty: Option<MigrationRequest>,
+    request: Option<MigrationRequest>,
 }
 
 impl Moving {
@@ -79,7 +79,7 @@ impl Moving {
             giving: 0,
             kept: VecDeque::with_capacity(room),
             released: VecDeque::with_capacity(room),
-            duty: None,
+            request: None,
         }
     }
 
@@ -164,18 +164,18 @@ impl Moving {
     ///
     /// `seen` gives the number of a worker's packets that have come, or `None` where no more can.
     pub(super) fn has_duty(&mut self, shared: &ShuffleShared, seen: impl Fn(usize) -> Option<u64>) -> bool {
-        if self.duty.is_some() {
+        if self.request.is_some() {
             return true;
         }
         if !self.leaving.is_empty() && self.is_alone(shared, &seen) {
             if let Some((to, buckets)) = self.leaving.pop() {
                 let part = Part::new(shared.buckets().clone(), buckets);
-                self.duty = Some(MigrationRequest::Give { to, part });
+                self.request = Some(MigrationRequest::Give { to, part });
             }
         } else {
-            self.duty = self.arrival(shared);
+            self.request = self.arrival(shared);
         }
-        self.duty.is_some()
+        self.request.is_some()
     }
 
     /// State that was handed over; or no state, where its old owner is gone.
@@ -221,23 +221,23 @@ impl Moving {
     }
 
     /// Passes the next request to the graph.
-    pub(super) fn take_duty(&mut self) -> Option<MigrationRequest> {
-        let duty = self.duty.take()?;
-        match &duty {
+    pub(super) fn take_request(&mut self) -> Option<MigrationRequest> {
+        let request = self.request.take()?;
+        match &request {
             MigrationRequest::Give { .. } => self.giving += 1,
             MigrationRequest::Take { from, .. } => {
                 self.awaited.retain(|other| other != from);
                 self.taking += 1;
             }
         }
-        Some(duty)
+        Some(request)
     }
 
     /// Whether it must still ask to give state to a worker, in a move that is announced.
     pub(super) fn is_to_give(&self, shared: &ShuffleShared, to: usize) -> bool {
         self.is_to_learn(shared)
             || self.leaving.iter().any(|(other, _)| *other == to)
-            || matches!(&self.duty, Some(MigrationRequest::Give { to: other, .. }) if *other == to)
+            || matches!(&self.request, Some(MigrationRequest::Give { to: other, .. }) if *other == to)
     }
     /// Whether it must still ask to take state from a worker, in a move that is announced.
     pub(super) fn is_to_take(&self, shared: &ShuffleShared, from: usize) -> bool {
@@ -310,7 +310,7 @@ impl Moving {
                 && self.taking == 0
                 && self.arrived == 0
                 && self.kept() == 0
-                && self.duty.is_none()
+                && self.request.is_none()
         })
     }
 }
@@ -353,7 +353,7 @@ mod tests {
     /// The next request, where no packets are awaited.
     fn migration_request(moving: &mut Moving, shared: &ShuffleShared) -> Option<(usize, usize)> {
         moving.has_duty(shared, |_| None);
-        match moving.take_duty()? {
+        match moving.take_request()? {
             MigrationRequest::Take { from, images } => Some((from, images.len())),
             MigrationRequest::Give { .. } => panic!("nothing leaves"),
         }
@@ -365,7 +365,7 @@ mod tests {
 
     /// The old owner hands over, and its node goes, just when the new one has read that nothing waits.
     #[test]
-    fn who_hands_over_and_goes_at_any_time_is_heard_once() {
+    fn an_owner_that_hands_over_and_goes_at_any_time_is_heard_once() {
         for stale in [false, true] {
             let (shared, mut moving) = expecting(16);
             let other = Moving::new(1, &shared);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_without_a_word_is_awaited_no_more() {
+    fn an_owner_that_goes_without_handing_over_is_not_awaited() {
         let (shared, mut moving) = expecting(16);
         shared.progress[1].gone.store(true, Ordering::Release);
         assert_eq!(migration_request(&mut moving, &shared), Some((1, 0)));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_on_in_order_and_is_turned_over_once() {
+    fn kept_packets_go_on_in_order_and_are_turned_over_once() {
         let pool = Pool::builder().frames(8_192).build().unwrap();
         let (shared, mut moving) = expecting(2_048);
         let packet = |number: u16| pool.packet(&number.to_be_bytes()).unwrap();

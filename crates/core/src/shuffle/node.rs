@@ -400,7 +400,7 @@ impl NodeQueue for ShuffleNode {
         departed.collect()
     }
     fn survivors(&mut self) -> Option<&mut dyn Any> {
-        self.shared.announce_succession(self.me);
+        self.shared.publish_succession(self.me);
         Some(self)
     }
     /// Takes over everything except the function: the rings, packets that wait for them, and moves in
@@ -514,7 +514,7 @@ impl Handoff for ShuffleNode {
         self.shared.progress[self.me].closing.store(true, Ordering::Release);
     }
     fn migration_request(&mut self) -> Option<MigrationRequest> {
-        self.moving.take_duty()
+        self.moving.take_request()
     }
     fn is_to_give(&self, to: usize) -> bool {
         self.moving.is_to_give(&self.shared, to)

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_that_dies_in_the_middle_of_a_move_keeps_nobody_waiting() {
+    fn a_shuffle_that_dies_during_a_move_keeps_no_worker_waiting() {
         let (owner_table, [(next, _), (dies, _)]) = two();
         next.upstream.store(1, Ordering::Relaxed);
         owner_table.begin([(1, 0), (3, 0)]).unwrap();

@@ -219,7 +219,7 @@ impl ShuffleShared {
     }
 
     /// Allows a second node of a worker, which takes over from the first.
-    pub(super) fn announce_succession(&self, worker: usize) {
+    pub(super) fn publish_succession(&self, worker: usize) {
         self.progress[worker].succession.store(true, Ordering::Relaxed);
     }
 

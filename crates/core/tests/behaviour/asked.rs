@@ -224,7 +224,7 @@ fn messages(graph: &mut Graph) -> Vec<String> {
 }
 
 #[test]
-fn who_panics_over_a_question_spoils_nobody_elses_answer() {
+fn a_node_that_panics_over_a_question_spoils_no_other_answer() {
     observe_panics();
     let mut rig = Rig::new();
     let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
@@ -268,7 +268,7 @@ fn counting(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 #[test]
-fn a_handler_that_panics_has_its_nodes_state_made_anew() {
+fn a_handler_that_panics_resets_its_nodes_state() {
     observe_panics();
     let mut rig = Rig::new();
     let feed = Feed::default();

@@ -134,7 +134,7 @@ fn the_lookups_of_a_batch_are_one_read() {
     }
     over.store(true, Ordering::Relaxed);
     assert!(writing.join().unwrap() > 0);
-    assert!(seen.len() > 1, "nobody wrote while batches were looked up");
+    assert!(seen.len() > 1, "nothing was written while batches were looked up");
 }
 
 fn routed<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>

@@ -153,7 +153,7 @@ fn strict_counts_add_up_over_threads() {
 }
 
 #[test]
-fn a_panic_under_the_lock_makes_the_state_anew_for_all() {
+fn a_panic_under_the_lock_resets_the_state_for_all_workers() {
     let pool = pool();
     let blueprint = Blueprint::new(|w| compose(w, |i| numbering(i, w, Strict, Full::Refuse)));
     let node = |index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
@@ -381,7 +381,7 @@ fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
 }
 
 #[test]
-fn who_writes_keeps_others_from_writing_and_not_from_reading() {
+fn a_writer_keeps_others_from_writing_and_not_from_reading() {
     let shares = Shares::default();
     let side = |index| {
         Worker::new(index, 1, pool()).sharing(&shares).state::<CounterArray, _>(
@@ -566,7 +566,7 @@ fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
 
 /// Otherwise a reader of the source could choose flows that collide. A seed that an author chose stays.
 #[test]
-fn tables_for_which_nobody_chose_a_seed_have_their_workers() {
+fn tables_without_a_chosen_seed_have_their_workers_seed() {
     let config = FlowTableConfig::new(64);
     // Flows lie in the order of their hashes.
     fn fill<K: Key>(table: &mut FlowTable<K, u64>, key: impl Fn(u64) -> K) -> Vec<u64> {

@@ -180,7 +180,7 @@ fn over_a_link_at_once(input: Input) -> impl Function {
 }
 
 #[test]
-fn what_is_known_of_a_packet_waits_where_a_row_is_divided() {
+fn packet_facts_wait_where_a_row_is_divided() {
     let fused = || vec![blueprint(|worker| compose(worker, over_a_link))];
     let at_once = || vec![blueprint(|worker| compose(worker, over_a_link_at_once))];
     for seed in 1..6 {

@@ -259,7 +259,7 @@ fn events_that_wait_do_not_keep_a_graph_alive_whose_sources_have_ended() {
 }
 
 #[test]
-fn a_period_shorter_than_a_turn_starves_nobody() {
+fn a_period_shorter_than_a_turn_starves_no_source() {
     let mut rig = timed(|input, worker| {
         worker.invoke_every("tick", 1, |_| ());
         input.done()

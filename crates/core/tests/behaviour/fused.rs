@@ -396,7 +396,7 @@ fn every_pair_of_functions_does_fused_what_it_does_composed() {
 }
 
 #[test]
-fn who_changes_the_shape_of_a_frame_is_noticed() {
+fn functions_that_change_the_shape_of_a_frame_are_noticed() {
     for seed in 1..4 {
         agree!(seed, retype, hops);
         agree!(seed, relength, hops);

@@ -131,12 +131,12 @@ fn no_error_of_any_kind_is_an_answer_to_what_must_not_be_answered() {
                 .build()
                 .unwrap(),
         ),
-        ("from nobody", v4("0.0.0.0", "10.0.0.2")),
+        ("without a source", v4("0.0.0.0", "10.0.0.2")),
         ("from many", v4("224.0.0.1", "10.0.0.2")),
         ("to many", v4("10.0.0.1", "239.1.2.3")),
         ("to all", v4("10.0.0.1", "255.255.255.255")),
         ("from many in IPv6", ethernet().ipv6("ff02::1", "2001:db8::2").udp(1, 2).build().unwrap()),
-        ("from nobody in IPv6", ethernet().ipv6("::", "ff02::2").udp(1, 2).build().unwrap()),
+        ("without a source in IPv6", ethernet().ipv6("::", "ff02::2").udp(1, 2).build().unwrap()),
         (
             "in a broadcast of the link",
             ethernet()
@@ -354,7 +354,7 @@ fn answers_are_limited_by_the_clock() {
 }
 
 #[test]
-fn who_has_no_address_or_no_rate_is_silent() {
+fn errors_without_an_address_or_a_rate_are_silent() {
     assert!(IcmpErrors::new(None, None, 100).is_silent());
     assert!(IcmpErrors::new(Some([10, 0, 0, 1].into()), None, 0).is_silent());
     fn only_v6(input: Input) -> impl Function {

@@ -481,7 +481,7 @@ macro_rules! seen_behind {
 /// Behind operators that only read, the stack is computed again; behind one that might have written, it
 /// waits.
 #[test]
-fn what_is_found_again_is_what_would_have_waited() {
+fn recomputed_facts_equal_facts_that_waited() {
     let mut random = Random::new(5);
     let mut frames: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
     for _ in 0..2_000 {

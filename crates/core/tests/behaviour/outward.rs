@@ -56,7 +56,7 @@ fn row(nodes: &[Blueprint], frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64) {
 }
 
 #[test]
-fn what_leaves_a_function_by_its_main_way_comes_to_the_next() {
+fn packets_that_leave_by_the_main_way_reach_the_next_function() {
     let mut frames: Vec<Vec<u8>> = (1..=40)
         .map(|ttl| ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(ttl).udp(1, 2).build().unwrap())
         .collect();
@@ -79,7 +79,7 @@ fn what_leaves_a_function_by_its_main_way_comes_to_the_next() {
 }
 
 #[test]
-fn what_replaces_packets_by_its_own_comes_last_in_a_row() {
+fn functions_that_replace_packets_come_last_in_a_row() {
     fn replaced(input: Input, worker: &Worker) -> impl Function {
         let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
         let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);

@@ -33,7 +33,7 @@ fn fragile(input: Input, worker: &Worker) -> impl Function {
 }
 
 #[test]
-fn only_the_batch_is_lost_and_the_state_begins_anew() {
+fn a_panic_loses_only_the_batch_and_resets_the_state() {
     observe_panics();
     BUILT.set(0);
     let sink = Sink::default();
@@ -82,7 +82,7 @@ fn other_branches_never_notice() {
 }
 
 #[test]
-fn what_waited_when_a_node_panicked_goes_on() {
+fn packets_that_waited_when_a_node_panicked_go_on() {
     let rest = Sink::default();
     let mut rig = Rig::new();
     let source = rig.add("source", Box::new(Feed::of((0..100).map(numbered))));
@@ -216,7 +216,7 @@ fn keeper_graph(keeper: Keeper, rebuilt: bool) -> (Graph, netbricks_core::buffer
 }
 
 #[test]
-fn what_a_keeper_holds_is_held_until_it_is_drained() {
+fn packets_in_a_keeper_are_held_until_it_is_drained() {
     let (mut graph, pool, sink) = keeper_graph(Keeper::default(), false);
     run_out(&mut graph);
     assert_eq!((graph.totals().held, counters(&graph, "keeper").held, sink.numbers().len()), (50, 50, 50));

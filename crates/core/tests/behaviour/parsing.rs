@@ -41,7 +41,7 @@ fn unmatched_and_malformed_are_different_reasons() {
 }
 
 #[test]
-fn a_parse_that_nobody_looks_at_still_selects() {
+fn a_parse_without_a_reader_still_selects() {
     let report = run(|input| input.parse::<Ethernet>().parse::<Arp>().done(), [udp(), arp()]);
     assert_eq!((report.out, report.drops.total().packets), (vec![arp()], 1));
 }
@@ -50,7 +50,7 @@ fn a_parse_that_nobody_looks_at_still_selects() {
 ///
 /// The function stands alone, before another function, and before one that waits on memory.
 #[test]
-fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
+fn packets_pass_a_function_that_does_not_end_in_done() {
     fn open(input: Input) -> impl Function {
         input
             .parse::<Link>()
@@ -100,7 +100,7 @@ fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
 }
 
 #[test]
-fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
+fn unmatched_packets_may_pass_and_malformed_packets_may_not() {
     fn deny(input: Input) -> impl Function {
         input.parse::<Link>().parse::<Ip>().or(Verdict::PASS).filter(DropReason::Denied, |_| false).done()
     }
@@ -114,7 +114,7 @@ fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
 }
 
 #[test]
-fn what_does_not_match_may_take_an_edge_or_the_way_that_was_configured() {
+fn unmatched_packets_may_take_an_edge_or_the_configured_way() {
     let report = run(|input| input.parse::<Link>().parse::<Ip>().or(Edge(4)).done(), [arp(), udp()]);
     assert_eq!((report.out, report.replies), (vec![udp()], vec![arp()]));
     for (verdict, passed, denied) in [(Verdict::PASS, 1, 0), (Verdict::drop(DropReason::Denied), 0, 1)] {

@@ -136,7 +136,7 @@ macro_rules! payload_replaced {
 }
 
 #[test]
-fn a_payload_of_another_length_is_a_packet_made_anew() {
+fn a_payload_of_another_length_gives_the_packet_built_with_it() {
     let mut random = Random::new(2_026);
     for _ in 0..600 {
         let before = Shape::any(&mut random);
@@ -160,7 +160,7 @@ fn a_payload_of_another_length_is_a_packet_made_anew() {
 }
 
 #[test]
-fn what_icmpv6_carries_is_replaced() {
+fn an_icmpv6_payload_is_replaced() {
     let ping = |text: &[u8]| {
         ethernet().ipv6("2001:db8::1", "2001:db8::2").icmpv6_echo_request(7, 1).payload(text).build().unwrap()
     };
@@ -169,7 +169,7 @@ fn what_icmpv6_carries_is_replaced() {
 }
 
 #[test]
-fn options_of_another_length_are_a_packet_made_anew() {
+fn options_of_another_length_give_the_packet_built_with_them() {
     let mut random = Random::new(2_027);
     for _ in 0..600 {
         let mut before = Shape::any(&mut random);
@@ -445,7 +445,7 @@ fn refusing() -> Vec<(&'static str, Vec<u8>, DropReason)> {
 }
 
 #[test]
-fn what_can_not_be_changed_takes_the_way_that_the_author_chose() {
+fn packets_that_cannot_be_changed_take_the_authors_way() {
     for (name, frame, reason) in refusing() {
         macro_rules! way {
             ($($($word:ident($policy:expr))?;)+) => {
@@ -509,7 +509,7 @@ fn more_options_than_there_is_room_for_and_options_of_another_version() {
 ///
 /// The range that was asked for then means something else, so nothing is written.
 #[test]
-fn who_writes_a_length_after_the_parse_is_found_out() {
+fn a_length_written_after_the_parse_is_detected() {
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).ack(1).payload(&[9; 40]).build().unwrap();
     let meddling = |options: usize| {
         move |input: Input| {

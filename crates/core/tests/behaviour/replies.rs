@@ -20,7 +20,7 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
             .parse::<Ip>()
             .transform(|p| {
                 let answered = p.reply(Edge::REPLY, 64, |bytes, p| {
-                    assert_eq!(bytes, [0; 64], "new bytes are zero, whoever had the frame before");
+                    assert_eq!(bytes, [0; 64], "new bytes are zero, whichever packet had the frame before");
                     bytes[..12].copy_from_slice(&p.frame()[..12]);
                     bytes[63] = p.frame()[29];
                 });
@@ -36,7 +36,7 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
 
 /// Answered packets and new ones leave on one edge; `run` compares their order at three batch sizes.
 #[test]
-fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
+fn answered_and_new_packets_keep_the_order_of_the_originals() {
     fn mixed(input: Input) -> impl Function {
         input
             .parse::<Link>()

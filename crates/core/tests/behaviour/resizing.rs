@@ -145,7 +145,7 @@ fn ip_in_ip_before_and_behind_the_header_that_is_there() {
 /// A lookup packs the stack and unpacks it after the batch has waited: lengths are restated as without a
 /// lookup.
 #[test]
-fn what_waited_on_memory_is_resized_as_if_it_had_not() {
+fn packets_that_waited_on_memory_are_resized_like_others() {
     fn on(input: Input, _: &Worker) -> impl Function {
         input.parse::<Link>().parse::<Ip>().insert(|p| Udp::new(5000, 6000, p.payload().len())).done()
     }
@@ -232,7 +232,7 @@ fn a_header_in_between_and_out_again_restores_every_byte() {
 }
 
 #[test]
-fn what_no_length_field_can_state_is_too_big() {
+fn lengths_beyond_their_field_are_too_big() {
     fn inside(input: Input) -> impl Function {
         input
             .parse::<Link>()

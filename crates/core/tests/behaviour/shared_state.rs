@@ -37,9 +37,9 @@ fn holder<C: Consistency>(
 
 /// Makes `new` take over the state of `old`; answers whether it does.
 fn adopt(new: &mut dyn Node, old: &mut dyn Node) -> Result<(), ImportError> {
-    let heritage = old.shared_state();
-    let [(name, heritage)] = &heritage[..] else { panic!("one state is shared") };
-    new.adopt(name, heritage, 0).expect("it is of the same type")
+    let shared = old.shared_state();
+    let [(name, shared)] = &shared[..] else { panic!("one state is shared") };
+    new.adopt(name, shared, 0).expect("it is of the same type")
 }
 
 /// Two workers, of which the first changes to a larger table while the second still writes from its old
@@ -96,7 +96,7 @@ fn state_that_does_not_fit_is_refused_on_all_workers_or_on_none() {
 ///
 /// One already runs the new graph, or goes back to the old one. A refusal by one worker's graph does not
 /// concern another.
-fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
+fn workers_of_several_graphs_keep_their_state<C: Consistency + Copy>(consistency: C) {
     let of = |shares: &Shares, capacity| holder(&worker(&pool()).sharing(shares), consistency, capacity);
     let (before, after) = (Shares::default(), Shares::default());
     let [mut old, mut stays] = [of(&before, 100), of(&before, 100)];
@@ -127,8 +127,8 @@ fn who_has_a_state_keeps_it<C: Consistency + Copy>(consistency: C) {
 
 #[test]
 fn state_of_workers_that_take_over_from_none_stays_as_it_is() {
-    who_has_a_state_keeps_it(Strict);
-    who_has_a_state_keeps_it(BOUNDED);
+    workers_of_several_graphs_keep_their_state(Strict);
+    workers_of_several_graphs_keep_their_state(BOUNDED);
 }
 
 /// Checks that nested calls never find two states in the opposite order.
@@ -165,8 +165,8 @@ fn strict_states_are_inherited_only_where_the_order_of_locking_stays() {
     }
     // Both as they were: the usual order.
     let mut next = two(&Shares::default(), ["flows", "totals"]);
-    for (name, heritage) in back.0.shared_state() {
-        next.0.adopt(&name, &heritage, 0).unwrap().unwrap();
+    for (name, shared) in back.0.shared_state() {
+        next.0.adopt(&name, &shared, 0).unwrap().unwrap();
     }
     assert_eq!(next.1[0].read(|flows| flows.len()), 1);
 }
@@ -249,7 +249,7 @@ fn both_copies_are_made_or_the_building_fails() {
 }
 
 #[test]
-fn bounded_state_that_cannot_begin_anew_stays_as_it_was_published() {
+fn bounded_state_that_cannot_be_remade_stays_as_published() {
     for left in [0, 1] {
         let (memory, state) = scarce(2, BOUNDED);
         state.update(5).unwrap();
@@ -274,7 +274,7 @@ fn bounded_state_that_cannot_begin_anew_stays_as_it_was_published() {
 }
 
 #[test]
-fn strict_state_that_cannot_begin_anew_does_when_it_can() {
+fn strict_state_is_remade_once_there_is_memory() {
     let (memory, state) = scarce(1, Strict);
     memory.store(0, Ordering::Relaxed);
     catch_unwind(AssertUnwindSafe(|| state.update(666))).unwrap_err();

@@ -75,7 +75,7 @@ fn handlers_are_called_by_name() {
     assert!(matches!(graph.call("count", "packets.evicted", ""), Err(CallError::Unknown { .. })));
     assert!(matches!(graph.call("count", "flows.hits", ""), Err(CallError::Unknown { .. })));
     let known = "source, count, end".to_owned();
-    assert_eq!(graph.call("nobody", "add", ""), Err(CallError::Unknown { name: "nobody.add".into(), known }));
+    assert_eq!(graph.call("absent", "add", ""), Err(CallError::Unknown { name: "absent.add".into(), known }));
     assert!(matches!(graph.call("end", "add", ""), Err(CallError::Unknown { .. })));
     assert_eq!(graph.reports()[0].1[0].rows, [["7"]]);
 }
@@ -168,7 +168,7 @@ fn bytes_that_are_no_export_are_refused_and_change_nothing() {
     }
     refused(&mut to, "packets", &[1, 2, 3]);
     assert_eq!(to.import("count", "nothing", &[]), Err(ImportError::Unknown { name: "nothing".into() }));
-    assert_eq!(to.import("nobody", "flows", &[]), Err(ImportError::Unknown { name: "nobody.flows".into() }));
+    assert_eq!(to.import("absent", "flows", &[]), Err(ImportError::Unknown { name: "absent.flows".into() }));
     assert_eq!(to.import("end", "flows", &[]), Err(ImportError::Unknown { name: "flows".into() }));
     to.import("count", name, flows).unwrap();
 }

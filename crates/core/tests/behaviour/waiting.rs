@@ -147,7 +147,7 @@ fn a_read_that_panics_is_no_longer_open() {
 ///
 /// These are reads inside reads and inside strict state, and changes inside strict state and inside changes.
 #[test]
-fn what_nobody_waits_for_is_not_refused() {
+fn calls_that_delay_no_other_worker_are_not_refused() {
     alone(|| {
         let Sides { strict: [counts, sums], bounded: [routes, hosts] } = sides(&Shares::default());
         let read = counts.transact(|_| sums.transact(|_| routes.read(|_| hosts.read(|hosts| hosts.get(0)))));
@@ -167,7 +167,7 @@ fn what_nobody_waits_for_is_not_refused() {
 /// This includes the read of a worker that has just written, while the earlier published state is still read
 /// elsewhere.
 #[test]
-fn who_wrote_reads_without_waiting() {
+fn a_writer_reads_without_waiting() {
     let shares = Shares::default();
     let (reading, is_read): (Sender<()>, _) = channel();
     let (written, is_written): (Sender<()>, _) = channel();
@@ -262,7 +262,7 @@ impl Nesting {
 
 /// Three threads use any of four states, nested up to four deep.
 #[test]
-fn whatever_is_nested_comes_to_an_end() {
+fn every_nesting_comes_to_an_end() {
     let shares = Shares::default();
     let runs = (0..3).map(|seed| {
         let shares = shares.clone();
@@ -281,7 +281,7 @@ fn whatever_is_nested_comes_to_an_end() {
 
 /// A control thread has no batch whose end would publish its change: each change is published alone.
 #[test]
-fn a_control_thread_that_idles_keeps_nobody_from_writing() {
+fn an_idle_control_thread_keeps_no_worker_from_writing() {
     let shares = Shares::default();
     let state = |shares: &Shares| {
         let bounded = BoundedInconsistency { updates: 1 };

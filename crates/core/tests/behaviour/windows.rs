@@ -97,7 +97,7 @@ fn silence_shows_what_there_is_by_the_clock() {
 }
 
 #[test]
-fn a_panic_in_a_window_costs_its_batch_and_its_streams_begin_anew() {
+fn a_panic_in_a_window_costs_its_batch_and_resets_its_streams() {
     observe_panics();
     shown();
     let sink = Sink::default();

@@ -47,7 +47,7 @@ fn branches_that_meet_lose_nothing_and_keep_the_order_of_each() {
 }
 
 #[test]
-fn what_arrives_at_one_input_from_one_node_is_in_order_whichever_edge_it_took() {
+fn packets_from_one_node_to_one_input_stay_in_order_over_any_edge() {
     // Odd numbers go ahead on another edge to the same input: packets that wait there came first.
     let seen = Rc::new(RefCell::new(Vec::new()));
     let log = seen.clone();

@@ -213,7 +213,7 @@ fn however_a_host_is_named_it_is_the_same() {
 
 /// Each of these is a request for a blocked host to some server that is in use.
 #[test]
-fn what_a_lenient_server_takes_for_a_request_is_one() {
+fn requests_that_lenient_servers_accept_are_found() {
     let host = "Host: bad.example\r\n\r\n";
     for line in [
         "GET  / HTTP/1.1",
@@ -311,7 +311,7 @@ fn a_request_that_never_ends_goes_nowhere() {
 }
 
 #[test]
-fn what_does_not_concern_it_passes_and_strangers_do_not() {
+fn other_traffic_passes_and_midstream_connections_do_not() {
     let port = HttpInspectConfig { ports: vec![1], ..blocking(&["bad.example"]) };
     for (name, frame) in kinds::every().into_iter().filter(|(name, _)| *name != "runt") {
         let out = run_configured(http_block, port.clone(), [frame.clone()]).out;

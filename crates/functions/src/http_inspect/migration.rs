@@ -86,7 +86,7 @@ fn compare<const WARY: bool>(seed: u64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn what_is_found_after_a_move_is_what_is_found_without(seed: u64) {
+    fn a_move_does_not_change_the_findings(seed: u64) {
         compare::<false>(seed)?;
         compare::<true>(seed)?;
     }
@@ -130,7 +130,7 @@ fn hostile<const WARY: bool>(seed: u64) -> Result<(), TestCaseError> {
 
 /// A wary parser refuses an image that would make it pass bytes unread.
 #[test]
-fn who_is_wary_believes_in_no_tunnel_and_skips_nothing_in_doubt() {
+fn a_wary_parser_refuses_images_that_skip_bytes() {
     let image = |said: &[u8]| {
         let (mut parser, mut image) = (Reading::<true>::default(), Vec::new());
         parser.parser().feed(said, |_| ());

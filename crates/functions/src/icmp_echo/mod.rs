@@ -235,10 +235,10 @@ fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
     if !fields.covers_source_field() || !fields.covers_destination_field() {
         return Err(Verdict::drop(DropReason::LocalDelivery));
     }
-    let nobody = source.is_multicast()
+    let no_host = source.is_multicast()
         || source.is_unspecified()
         || matches!(source, IpAddr::V4(a) if a.is_broadcast() || a.octets()[0] == 0 || a.octets()[0] >= 240);
-    if nobody || header.is_fragment() { Err(Verdict::drop(DropReason::LocalDelivery)) } else { Ok(()) }
+    if no_host || header.is_fragment() { Err(Verdict::drop(DropReason::LocalDelivery)) } else { Ok(()) }
 }
 
 /// The result is 0 if the checksum is right (RFC 4443, section 2.3).

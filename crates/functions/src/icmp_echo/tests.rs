@@ -175,7 +175,7 @@ fn neighbour_solicitations_are_answered_as_rfc_4861_says() {
 }
 
 #[test]
-fn who_looks_for_duplicates_is_told_by_all_nodes() {
+fn duplicate_detection_is_answered_to_all_nodes() {
     // RFC 4861, section 7.2.4: from the unspecified address, without a link address option; the answer goes to all
     // nodes and is not "solicited".
     let target: std::net::Ipv6Addr = "2001:db8::2".parse().unwrap();

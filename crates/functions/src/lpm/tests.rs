@@ -236,7 +236,7 @@ fn the_report_says_where_packets_went() {
 /// Packets without a route go on in a successor's counter; the counts in its report start at 0.
 /// 0.
 #[test]
-fn who_takes_over_reports_its_own_packets() {
+fn a_successor_reports_its_own_packets() {
     let frames = ["10.1.2.3", "172.16.0.1", "172.16.0.2"].map(|to| frame_to(to.parse().unwrap(), false));
     for (count, expected) in [(true, &[("7", 1), ("no route", 2)][..]), (false, &[("no route", 2)])] {
         let settings = counting(count, [route("10.0.0.0/8 7")]);

@@ -103,7 +103,7 @@ pub(super) fn too_many_slots(slots: usize) -> Option<String> {
     (slots > MOST_SLOTS).then(|| {
         format!(
             "must be a prime up to {MOST_SLOTS}, found {slots}: whenever backends change, a worker's packets wait while \
-             it makes the table anew, some milliseconds even for {MOST_SLOTS}"
+             it rebuilds the table, some milliseconds even for {MOST_SLOTS}"
         )
     })
 }

@@ -136,7 +136,7 @@ fn every_node_decides_alike() {
 ///
 /// A number may be new, may have belonged to another backend, or may be larger than the room for seats.
 #[test]
-fn packets_count_for_whoever_had_the_number_then() {
+fn packets_count_for_the_backend_that_had_the_number() {
     let first = First { backends: vec![backend(1, 1)], slots: 251, key: String::new() };
     let one = Snapshot::first(&first).unwrap();
     let mut seats = Seats::new(&one);
@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_but_the_ethernet_destination_changes_and_strangers_pass() {
+fn only_the_ethernet_destination_changes_and_other_traffic_passes() {
     let mut frames: Vec<Vec<u8>> = (0..40).flat_map(|flow| [packet(flow), packet6(flow)]).collect();
     frames.push(ethernet().ipv4("10.0.0.1", "192.0.2.2").udp(1, 2).build().unwrap());
     frames.push(ethernet().arp_request("10.0.0.1", VIP).build().unwrap());
@@ -300,7 +300,7 @@ fn neighbour_discovery_for_a_virtual_address_is_not_balanced() {
 
 /// A weight of 1 beside large weights: its share of the slots is less than one.
 #[test]
-fn who_gets_no_slot_is_named() {
+fn backends_without_a_slot_are_named() {
     let of = |weight| config([backend(1, weight), backend(2, 10_000)]);
     let warnings = of(1).warnings();
     assert!(warnings[0].problem.starts_with("`web-1` get none of the 251 slots"), "{warnings:?}");
@@ -574,7 +574,7 @@ fn counts<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
 
 /// A successor's counters continue; its report counts only its own packets.
 #[test]
-fn who_takes_over_reports_its_own_packets() {
+fn a_successor_reports_its_own_packets() {
     let made = || Rig::alone(config([backend(1, 1), backend(2, 1)]));
     let (mut before, mut after) = (made(), made());
     assert!((0..30).all(|flow| before.ask(flow).is_some()));
@@ -666,7 +666,7 @@ fn workers_report_as_one() {
 }
 
 #[test]
-fn two_names_of_one_address_are_doubted() {
+fn two_names_of_one_address_are_a_warning() {
     let warnings = |backends: Vec<Backend>| config(backends).warnings();
     let same = |number: u8| Backend { mac: backend(1, 1).mac, ..backend(number, 1) };
     assert_eq!(warnings(vec![backend(1, 1), backend(2, 1)]), []);

@@ -161,7 +161,7 @@ fn a_segment_is_as_if_its_sender_had_known() {
 }
 
 #[test]
-fn what_should_change_and_can_not_passes_and_is_counted() {
+fn packets_that_cannot_be_changed_pass_and_are_counted() {
     let mut rig = Rig::new(size(1_000, true));
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let full = v4().tcp(1, 2).syn().option(34, &[7; 38]).build().unwrap();

@@ -191,7 +191,7 @@ fn selective_acknowledgments_are_of_what_was_sent() {
 }
 
 #[test]
-fn what_is_none_of_its_business_passes_unchanged() {
+fn other_traffic_passes_unchanged() {
     let frames: Vec<_> =
         kinds::every().into_iter().filter(|(name, _)| *name != "runt").map(|(_, frame)| frame).collect();
     let report = run_configured(rewrite_stream, RewriteStreamConfig::new("a", "b"), frames.clone());
@@ -204,7 +204,7 @@ fn what_is_none_of_its_business_passes_unchanged() {
 
 /// More bytes than a batch may make, at 1, 32 and 256 packets a batch: the run compares the output.
 #[test]
-fn whatever_becomes_of_bytes_all_of_it_goes_on_at_every_batch_size() {
+fn all_replaced_bytes_go_on_at_every_batch_size() {
     const LONGER: usize = 128;
     let mut frames = vec![client(99, 0, flags::SYN, ""), server(499, 100, flags::SYN | ACK, "")];
     for segment in 0..8 {
@@ -336,7 +336,7 @@ fn settings_that_do_not_do_are_named() {
     assert_eq!(with("idle = \"1 ms\""), "`idle` must be \"1 s\" to \"7 d\", found \"1 ms\"");
     assert!(toml::from_str::<RewriteStreamConfig>("find = \"a\"").is_err(), "`replace` must be given");
     assert!(
-        toml::from_str::<RewriteStreamConfig>("find = \"a\"\nreplace = \"\"\nfrom = \"nobody\"").is_err()
+        toml::from_str::<RewriteStreamConfig>("find = \"a\"\nreplace = \"\"\nfrom = \"middle\"").is_err()
     );
 }
 

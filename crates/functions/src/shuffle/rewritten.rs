@@ -233,7 +233,7 @@ fn talk(blueprint: &Blueprint, seed: u64, trouble: usize) -> (Two, usize, usize)
 }
 
 #[test]
-fn what_is_replaced_while_its_buckets_move_is_all_there() {
+fn replaced_bytes_survive_moves_of_their_buckets() {
     let settings = format!(
         "find = \"{}\"\nreplace = \"{}\"\nfrom = \"both\"",
         String::from_utf8_lossy(FIND),
@@ -256,7 +256,7 @@ fn what_is_replaced_while_its_buckets_move_is_all_there() {
 
 /// Inline windows, some of which are held until they are full.
 #[test]
-fn what_is_held_while_its_buckets_move_is_all_there() {
+fn held_bytes_survive_moves_of_their_buckets() {
     let function = Blueprint::new(|worker| {
         compose(worker, |input| {
             let packets =

@@ -186,7 +186,7 @@ impl Declared for Heard {
 }
 
 #[test]
-fn what_would_lose_state_keeps_its_buckets() {
+fn functions_that_would_lose_state_keep_their_buckets() {
     let mut two = Two::new(&Blueprint::new(|worker| {
         compose(worker, |input| {
             let heard = worker.declare("heard", Heard(0));

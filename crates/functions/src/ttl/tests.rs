@@ -77,7 +77,7 @@ fn every_kind_of_packet_behind_every_tag() {
 }
 
 #[test]
-fn what_is_not_ip_passes_unchanged_unless_it_is_to_be_dropped() {
+fn frames_without_ip_pass_unchanged_unless_configured_to_drop() {
     let others: Vec<_> = kinds::every()
         .into_iter()
         .filter(|(_, f)| f.len() >= 14 && hops_at(f).is_none())

@@ -16,7 +16,7 @@ fn solicitation() -> Vec<u8> {
 }
 
 #[test]
-fn what_must_be_answered_is_and_what_must_not_be_is_not() {
+fn only_messages_that_must_be_answered_are_answered() {
     let mut random = Random::new(4861);
     let messages = [solicitation(), [&[0, 128, 0, 0, 7, 0, 9][..], b"ping!"].concat()];
     let mut counts = [0; 3];

@@ -134,7 +134,7 @@ fn bytes_of_a_flow_are_told_where_the_function_says_them() {
 
 /// Else a benchmark of two workers would hang for ever after one of them failed.
 #[test]
-fn who_waits_for_a_worker_that_failed_ends() {
+fn a_worker_that_waits_for_a_failed_one_ends() {
     for panics in [false, true] {
         let start = Start::new(2);
         let waited = std::thread::scope(|scope| {

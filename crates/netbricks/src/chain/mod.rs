@@ -433,7 +433,7 @@ impl Shape {
         let (partition, unknown) = Partition::of(&follows, &bound);
         let shape = node.shape();
         Self {
-            sorts: node.as_handoff().map(|crossing| crossing.key()),
+            sorts: node.as_handoff().map(|handoff| handoff.key()),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
             // State of unknown key is taken to be by flow.
             by_flow: unknown

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_packets_or_wants_turns_stands_in_one_place() {
+    fn functions_that_keep_packets_or_want_turns_stand_in_one_place() {
         let worker = Worker::new(0, 1, Pool::builder().frames(16).build().unwrap());
         let groups = Groups::new(GroupConfig { groups: 2, queue: 8 }).unwrap();
         let keeper = Blueprint::new(move |worker| Ok(groups.node(worker, ShuffleKey::Flow)));

@@ -622,7 +622,7 @@ mod tests {
     ///
     /// The documentation names all keys.
     #[test]
-    fn what_ports_count_is_reported_and_documented() {
+    fn port_counters_are_reported_and_documented() {
         let pool = Pool::builder().frames(64).build().expect("memory");
         let (port, _far) = Memory::new("lan", 2, 16, &pool);
         for (queue, counters) in (1..).zip(port.counters()) {

@@ -50,7 +50,7 @@ impl Port for Parting {
         Ok(Box::new(Way::of(queue == 0, queue == self.1 - 1)))
     }
     fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        panic!("nobody sends here")
+        panic!("nothing is sent here")
     }
 }
 
@@ -96,7 +96,7 @@ impl Port for OneWay {
         Ok(Box::new(Way::of(self.0 == "lan", self.0 == "wan")))
     }
     fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        panic!("nobody sends here")
+        panic!("nothing is sent here")
     }
 }
 

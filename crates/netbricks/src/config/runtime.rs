@@ -48,7 +48,7 @@ netbricks_core::settings! {
         ///
         /// With the same seed, one worker over captures and generators repeats a run exactly. On live ports
         /// leave it out: a sender who knows the seed can choose flows that collide.
-        pub seed: Option<u64> = unset "0 where captures and generators say what time it is, else drawn anew for every run",
+        pub seed: Option<u64> = unset "0 where captures and generators say what time it is, else a new one for every run",
             "whole number";
         /// Puts a shuffle before state by flow where a port's queues may part the directions of a flow.
         pub shuffles: bool = true, "true or false";

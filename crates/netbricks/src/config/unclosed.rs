@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_is_not_found() {
+    fn closed_brackets_and_quotes_are_not_found() {
         for text in [
             "",
             "# [ \" {\na = \"[\" # '\n",

@@ -241,7 +241,7 @@ impl Summary {
             let place = panic.place.as_deref().unwrap_or("an unknown place");
             let times =
                 if panic.count == 1 { String::new() } else { format!(", {} times", thousands(panic.count)) };
-            let state = if panic.rebuilt { ", its state was made anew" } else { "" };
+            let state = if panic.rebuilt { ", its state was rebuilt" } else { "" };
             let _ = writeln!(
                 out,
                 "panic: `{}` at {}: {} ({} packets lost{times}{state})",
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rare_at_a_port_is_noted_where_it_happened() {
+    fn rare_port_counters_are_noted_where_they_are_not_zero() {
         let note = |port: PortSummary| {
             let ports = vec![PortSummary { name: "lan".into(), ..port }];
             Summary { ports, ..Summary::default() }.notes_text().unwrap_or_default()

@@ -242,7 +242,7 @@ fn the_first_fragment_of_a_long_datagram_has_its_udp_header() {
 }
 
 #[test]
-fn what_cannot_be_built_is_an_error_that_says_why() {
+fn packets_that_cannot_be_built_are_errors_that_say_why() {
     let text = |error: Result<Vec<u8>, BuildError>| error.unwrap_err().to_string();
     let base = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     assert_eq!(text(ethernet().source("02:00").build()), "`02:00` is not a MAC address");

@@ -147,7 +147,7 @@ fn a_memory_port_does_not_end_before_what_waits_for_an_event() {
 }
 
 #[test]
-fn what_a_line_holds_is_drained_although_events_are_due_before_it() {
+fn packets_in_a_line_are_drained_although_events_are_due_earlier() {
     let (pool, directory) = (pool(), Directory::new("drained"));
     let settings = "packets = 2000\nrate = '10 kpps'\nseed = 5\ndelay = '20 ms'";
     let mut from = open("generator", settings, &context(&pool, &directory)).unwrap();

@@ -148,7 +148,7 @@ fn queues_share_flows_and_packets_and_repeat_together() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_with_the_key() {
+fn bad_settings_are_refused_with_their_key() {
     let (pool, directory) = (pool(), Directory::new("refused"));
     let cx = context(&pool, &directory);
     for (settings, expected) in [

@@ -25,7 +25,7 @@ fn frames_pass_in_order_and_time_at_every_batch_size() {
 }
 
 #[test]
-fn what_a_full_peer_cannot_take_is_counted() {
+fn packets_that_a_full_peer_cannot_take_are_counted() {
     let pool = pool();
     let (mut from, near) = Memory::new("in", 1, 1_000, &pool);
     let (mut to, far) = Memory::new("out", 1, 100, &pool);

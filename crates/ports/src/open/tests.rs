@@ -28,7 +28,7 @@ fn the_declared_defaults_of_every_driver_can_be_read() {
 }
 
 #[test]
-fn what_is_known_of_a_port_before_it_is_opened() {
+fn settings_tell_directions_and_queues_before_a_port_is_opened() {
     for (name, text, directions, queues, large) in [
         ("af_packet", "device = 'lo'", (true, true), 4, true),
         ("af_packet", "device = 'lo'\nqueues = 2", (true, true), 2, true),

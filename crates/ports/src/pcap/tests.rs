@@ -47,7 +47,7 @@ fn read(mut reader: Reader) -> (Packets, Option<ReadError>) {
 }
 
 #[test]
-fn what_is_written_reads_back_in_every_format() {
+fn written_packets_read_back_in_every_format() {
     let directory = Directory::new("formats");
     let packets = sample(3_000);
     for name in ["a.pcap", "a.pcapng", "a.pcap.gz", "a.pcapng.gz"] {
@@ -232,7 +232,7 @@ fn a_port_that_is_not_closed_leaves_no_file() {
 ///
 /// A pipe without a writer must not block the reader.
 #[test]
-fn what_is_no_file_stays_what_it_is() {
+fn targets_that_are_no_files_stay_as_they_are() {
     let (pool, directory) = (pool(), Directory::new("targets"));
     let cx = context(&pool, &directory);
     let at = |name: &str| directory.0.join(name);

@@ -180,7 +180,7 @@ fn a_queue_that_is_offered_while_another_is_taken_is_not_forgotten() {
         let mut last = 0;
         while last < OFFERS {
             let agree = seat.change(|next| next.is_some() == seat.waits());
-            assert!(agree, "one waits, and nobody knows");
+            assert!(agree, "one waits, and `waits` does not say so");
             if seat.waits() {
                 let taken = seat.take().map_or(last, |number| *number);
                 assert!(taken > last, "one was taken that was not there");

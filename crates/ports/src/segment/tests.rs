@@ -294,7 +294,7 @@ fn large(size: u16) -> Sent {
 }
 
 #[test]
-fn what_cannot_be_cut_is_no_offload_and_what_does_not_fit_is_too_big() {
+fn uncuttable_packets_are_no_offload_and_oversized_ones_too_big() {
     let pool = pool();
     // MOST_SEGMENTS allows 48 bytes; fewer only for shorter packets.
     let reason = |sent: Sent| {

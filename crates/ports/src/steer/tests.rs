@@ -9,7 +9,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_a_frame_was_made_of_is_known_of_it(made in made()) {
+    fn facts_of_a_frame_match_how_it_was_made(made in made()) {
         prop_assert_eq!(Facts::of(&made.bytes()), made.facts());
     }
 

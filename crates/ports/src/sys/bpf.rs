@@ -106,7 +106,7 @@ unsafe fn bpf<T: IntoBytes + Immutable>(command: libc::c_long, attributes: &T) -
 unsafe fn create<T: IntoBytes + Immutable>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let descriptor = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the command made this descriptor, which nobody else has.
+    // SAFETY: the command made this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

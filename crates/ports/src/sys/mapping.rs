@@ -24,7 +24,7 @@ unsafe impl Send for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: base and len are what mmap gave, nothing borrows from a mapping that is dropped, and this is the only
-        // unmapping. A failure would leave the range mapped, which harms nobody.
+        // unmapping. A failure would leave the range mapped, which does no harm.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }

@@ -296,7 +296,7 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     pub(crate) fn new() -> Self {
         let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: an mmsghdr of zeros is a message of nothing to nobody.
+        // SAFETY: an mmsghdr of zeros is a message of nothing without a receiver.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         Self {
             headers: vec![[0; VIRTIO]; SEND].into(),

@@ -43,7 +43,7 @@ impl PortDriver for TapDriver {
 
     fn open(&self, name: &str, settings: &TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
         let own = settings.clone();
-        // It is never made again here: somebody deleted it.
+        // It is never made again here: it was deleted from outside.
         device::open(name, &settings.device, cx, Wanted::There, move |opening| open_device(opening, &own))
     }
 

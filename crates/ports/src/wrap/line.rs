@@ -92,7 +92,7 @@ pub(super) trait Exit {
     /// A copy of this many bytes was made. It is on the line or has left it.
     fn copied(&mut self, bytes: usize);
     /// Whether the packet may go on after the line changed its bytes.
-    fn welcomes(&mut self, _packet: &Packet) -> bool {
+    fn accepts(&mut self, _packet: &Packet) -> bool {
         true
     }
 }
@@ -171,7 +171,7 @@ impl Line {
                 packet.set_offload(Offload { checksum_valid: false, ..offload });
             }
         }
-        if !exit.welcomes(&packet) {
+        if !exit.accepts(&packet) {
             return exit.lose(packet, DropReason::BadChecksum);
         }
         // Without a free buffer there is no copy.

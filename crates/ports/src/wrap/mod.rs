@@ -18,7 +18,7 @@ use netbricks_core::{InvalidSetting, Key, Keys, RenamedKey, Settings};
 
 pub use line::LineSettings;
 
-use crate::checksum::Judge;
+use crate::checksum::ChecksumCheck;
 use crate::driver::OpenContext;
 use crate::pcap::{Format, Precision, SharedWriter, Writer};
 use crate::port::{
@@ -275,8 +275,8 @@ impl Port for Wrapped {
         }
         let drives_clock = self.port.capabilities().drives_clock;
         let counters = self.port.counters().get(queue).cloned().unwrap_or_default();
-        let judge = Judge::new(self.checksum, counters);
-        Ok(Box::new(receive::Wrapped::new(inner, line, tap, judge, drives_clock, self.cx.pool.clone())))
+        let checksums = ChecksumCheck::new(self.checksum, counters);
+        Ok(Box::new(receive::Wrapped::new(inner, line, tap, checksums, drives_clock, self.cx.pool.clone())))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let inner = self.port.take_transmit(queue)?;

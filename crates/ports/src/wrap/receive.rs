@@ -16,7 +16,7 @@ use netbricks_core::{Context, DetachedContext, DropReason, Poll};
 use super::Tap;
 use super::line::{COPY, Exit, Line};
 use crate::arrival::Arrivals;
-use crate::checksum::Judge;
+use crate::checksum::ChecksumCheck;
 use crate::pcap::Direction;
 use crate::port::ReceiveQueue;
 
@@ -24,7 +24,7 @@ pub(super) struct Wrapped {
     inner: Box<dyn ReceiveQueue>,
     line: Option<Line>,
     tap: Option<Tap>,
-    judge: Judge,
+    checksums: ChecksumCheck,
     drives_clock: bool,
     /// The queue's own clock.
     ///
@@ -41,7 +41,7 @@ pub(super) struct Wrapped {
 /// The line's exit: a packet that is lost on entry was received and dropped at once.
 struct Out<'x> {
     ready: &'x mut VecDeque<Packet>,
-    judge: &'x Judge,
+    checksums: &'x ChecksumCheck,
     cx: &'x mut Context,
 }
 
@@ -56,8 +56,8 @@ impl Exit for Out<'_> {
         // Its bytes count when it enters the graph, like those of arrivals.
         self.cx.receiving().created(1, 0);
     }
-    fn welcomes(&mut self, packet: &Packet) -> bool {
-        self.judge.welcomes(packet)
+    fn accepts(&mut self, packet: &Packet) -> bool {
+        self.checksums.accepts(packet)
     }
 }
 
@@ -66,7 +66,7 @@ impl Wrapped {
         inner: Box<dyn ReceiveQueue>,
         line: Option<Line>,
         tap: Option<Tap>,
-        judge: Judge,
+        checksums: ChecksumCheck,
         drives_clock: bool,
         pool: Pool,
     ) -> Self {
@@ -74,7 +74,7 @@ impl Wrapped {
             inner,
             line,
             tap,
-            judge,
+            checksums,
             drives_clock,
             shadow: DetachedContext::new(pool),
             pending: Batch::new(),
@@ -110,7 +110,8 @@ impl Wrapped {
     /// The line stays in its place, so that a panic in the queue does not lose it.
     fn fetch(&mut self, cx: &mut Context) {
         self.give_up_pending(cx);
-        let Self { inner, line: Some(line), judge, drives_clock, shadow, pending, ready, last, .. } = self
+        let Self { inner, line: Some(line), checksums, drives_clock, shadow, pending, ready, last, .. } =
+            self
         else {
             return;
         };
@@ -122,7 +123,7 @@ impl Wrapped {
             cx.receiving().lost_on_arrival(reason, count.packets, count.bytes);
         }
         let now = shadow.now();
-        let mut exit = Out { ready, judge, cx };
+        let mut exit = Out { ready, checksums, cx };
         line.advance(now, &mut exit);
         for packet in pending.drain() {
             line.enter(packet, now, &mut exit);
@@ -191,7 +192,7 @@ impl ReceiveQueue for Wrapped {
     fn release(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.give_up_pending(cx);
         if let Some(line) = &mut self.line {
-            line.empty(&mut Out { ready: &mut self.ready, judge: &self.judge, cx });
+            line.empty(&mut Out { ready: &mut self.ready, checksums: &self.checksums, cx });
         }
         self.give(batch, cx);
         if let Some(tap) = &self.tap {

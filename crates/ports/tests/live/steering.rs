@@ -188,7 +188,7 @@ fn af_packet_brings_each_packet_to_the_queue_that_the_rules_say() {
 ///
 /// No packet arrives twice, and none at the wrong queue.
 #[test]
-fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
+fn arrivals_while_a_port_opens_come_once_and_to_their_queue() {
     let Some(lab) = lab() else { return };
     let stop = Arc::new(AtomicBool::new(false));
     let sending = lab.inside("left", {
@@ -239,7 +239,7 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
 
 /// A group of sockets, like a single socket, does not receive packets that leave by its interface.
 #[test]
-fn what_the_host_sends_is_no_arrival() {
+fn packets_that_the_host_sends_are_no_arrivals() {
     for (queues, rules) in [(1, ""), (2, ""), (2, "steer = [{ protocol = 'udp', queue = 1 }]")] {
         let Some(lab) = lab() else { return };
         lab.run("box", "ip address add 10.0.0.2/24 dev b0");

@@ -258,13 +258,13 @@ fn a_flood_is_counted_to_the_last_packet() {
         let seen: Vec<u64> = outcome.counters.iter().map(|queue| seen(queue)).collect();
         assert_eq!(seen, arrived, "{driver}: {outcome:?}");
         assert!(outcome.totals.received.packets > 0 && arrived[0] <= PACKETS, "{driver}: {outcome:?}");
-        assert_eq!(arrived[1], 0, "{driver}: nobody answers");
+        assert_eq!(arrived[1], 0, "{driver}: no answer comes");
     }
 }
 
 /// While no queue takes the arrivals, a ring fills up and the kernel drops the rest.
 #[test]
-fn what_a_full_ring_did_not_take_is_counted_as_missed() {
+fn packets_that_a_full_ring_did_not_take_count_as_missed() {
     for text in
         ["driver = \"af_packet\"\nring = \"256 KiB\"\nblock = \"128 KiB\"", "driver = \"af_xdp\"\nring = 64"]
     {

@@ -118,7 +118,7 @@ fn a_node_that_cannot_say_what_it_holds_loses_its_batches_and_the_worker_runs_on
 }
 
 #[test]
-fn who_panics_over_an_event_does_not_end_the_worker() {
+fn a_sink_that_panics_over_an_event_does_not_end_the_worker() {
     let config = config(pool(), 1).events(EventSink::new(|_| panic!("no events")));
     let factory = |_| Factory::new(|context: &WorkerContext| rude(context, "a", 100));
     let report = Runtime::start(config, factory).unwrap().wait();

@@ -124,7 +124,7 @@ fn events_run_on_time_while_rings_are_full_both_ways() {
 }
 
 #[test]
-fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
+fn packets_that_events_send_into_a_full_ring_are_bounded_and_counted() {
     let (pool, seen) = (pool(), Seen::default());
     let mut sides = blocked(&pool, &seen);
     let [a, _] = &mut sides;
@@ -141,7 +141,7 @@ fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
 }
 
 #[test]
-fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
+fn packets_that_events_send_after_the_source_ended_are_handed_off() {
     let (pool, seen, group) = (pool(), Seen::default(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(SMALL);
     const PACKETS: u64 = 20_000;

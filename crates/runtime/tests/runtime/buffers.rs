@@ -68,7 +68,7 @@ fn sources_without_buffers_wait_for_them() {
 }
 
 #[test]
-fn a_run_whose_buffers_nobody_gives_back_ends_and_says_so() {
+fn a_run_whose_buffers_never_return_ends_and_says_so() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let mut all = Batch::new();
     assert_eq!(pool.allocate_into(&mut all, 64), 64);

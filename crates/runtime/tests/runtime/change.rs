@@ -238,7 +238,7 @@ impl netbricks_core::NodeState for Ageing {
 }
 
 #[test]
-fn what_is_imported_is_as_old_as_it_is() {
+fn imported_flows_keep_their_age() {
     let start = 1_800_000_000_000_000_000;
     let (clock, hand) = netbricks_runtime::Clock::manual(start);
     let mut config = busy(pool(), 1);

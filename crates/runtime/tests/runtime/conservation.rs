@@ -134,7 +134,7 @@ fn the_report_reads_as_the_json_that_is_promised() {
 }
 
 #[test]
-fn what_is_held_at_the_end_is_drained_in_order() {
+fn packets_held_at_the_end_are_drained_in_order() {
     let report = Runtime::start(config(pool(), 2), |_| {
         Factory::new(|context| {
             chain(
@@ -159,7 +159,7 @@ fn what_is_held_at_the_end_is_drained_in_order() {
 }
 
 #[test]
-fn a_panic_is_told_with_its_place_and_the_state_is_made_anew() {
+fn a_panic_is_reported_with_its_place_and_the_state_is_reset() {
     let (sink, events) = EventSink::channel(100);
     let config = config(pool(), 1).events(sink);
     let report = Runtime::start(config, |_| {

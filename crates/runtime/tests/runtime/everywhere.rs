@@ -120,7 +120,7 @@ fn workers_do_not_begin_with_shuffles_of_which_some_have_no_end() {
     };
     assert_eq!(
         refusal(&pool, 3, of).unwrap().to_string(),
-        "worker 2 has no end of shuffle `b`, which worker 0 has: nobody would take the packets that belong to worker 2; make \
+        "worker 2 has no end of shuffle `b`, which worker 0 has: no worker would take the packets that belong to worker 2; make \
          every worker's graph with a node of the same shuffle, a clone of one `Shuffle`, also where it receives nothing \
          itself"
     );

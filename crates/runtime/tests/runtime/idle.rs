@@ -58,7 +58,7 @@ fn a_sleeping_worker_wakes_for_each_of_a_nodes_descriptors() {
         // The test does not call the worker, since a call would wake it.
         let late = Instant::now() + Duration::from_secs(120);
         while runtime.progress().sent.packets < number * 20 {
-            assert!(Instant::now() < late, "packets that wait in a pipe wake nobody");
+            assert!(Instant::now() < late, "packets that wait in a pipe wake no worker");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

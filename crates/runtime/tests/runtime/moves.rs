@@ -31,7 +31,7 @@ fn shuffles_by_one_key_move_together() {
 ///
 /// This holds however slowly the new owner takes them.
 #[test]
-fn nobody_overtakes_packets_between_two_shuffles_that_move() {
+fn packets_between_two_shuffles_that_move_are_not_overtaken() {
     for slow in [2, 20, 60] {
         let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 2_048, ..SMALL }));
@@ -151,7 +151,7 @@ fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
 ///
 /// So there is no right time for the state behind both.
 #[test]
-fn what_shuffles_by_different_keys_lead_to_does_not_move() {
+fn state_behind_shuffles_by_different_keys_does_not_move() {
     let (pool, group) = (pool(), WorkerGroup::new(2));
     let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::Flow];
     let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));

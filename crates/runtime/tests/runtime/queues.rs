@@ -94,7 +94,7 @@ impl Node for Copies {
 }
 
 #[test]
-fn what_becomes_of_a_burst_of_a_replay_on_its_way_to_a_queue_finds_room() {
+fn copies_of_a_replays_burst_find_room_in_a_queue() {
     for burst in [1, 32, 256] {
         let (graph, seen) = run_out((2, burst, true), |graph, worker, ends| {
             let queue = queue(graph, worker, (1, 256), ends);
@@ -148,7 +148,7 @@ fn more_queues_than_there_are_bits_lose_nothing_of_a_replay_either() {
 
 /// Deep queues fill a short one faster than it releases packets.
 #[test]
-fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
+fn packets_of_a_stopped_replay_in_queues_go_out() {
     for (burst, turns) in [(8, 400), (32, 150)] {
         let (pool, seen) = (pool(), Seen::default());
         let worker = Worker::new(0, 1, pool.clone());

@@ -34,7 +34,7 @@ fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operato
             let spare = |left: u64| left.checked_sub(1);
             let dies =
                 number == DEADLY && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spare).is_ok();
-            assert!(!dies, "a packet that nobody survives");
+            assert!(!dies, "a packet that no worker survives");
         },
     )
 }
@@ -135,7 +135,7 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
 ///
 /// Its worker still has its end of the shuffle, and no other node gets it.
 #[test]
-fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
+fn a_shuffle_that_cannot_be_remade_keeps_its_end() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
     let left = Arc::new(AtomicU64::new(1));

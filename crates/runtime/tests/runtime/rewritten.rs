@@ -224,7 +224,7 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
     }
     let counts = [0, 1].map(|worker| control.call(worker, "test", "shuffle", "refused", ""));
     let report = runtime.wait();
-    assert!(!shared.given_up.load(Relaxed), "after {moves} moves somebody waits in vain");
+    assert!(!shared.given_up.load(Relaxed), "after {moves} moves a worker waits in vain");
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     for reason in [DropReason::Panicked, DropReason::TableFull, DropReason::Denied] {
         assert_eq!(report.totals.drops.of(reason).packets, 0, "{reason:?}");

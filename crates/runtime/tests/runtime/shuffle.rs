@@ -375,7 +375,7 @@ pub(crate) fn fed(
 }
 
 #[test]
-fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
+fn a_worker_that_waits_for_room_polls_no_port_and_takes_handoffs() {
     let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let (mut a, polls_a) = by_hand(&group, 0, &pool, &shuffle, &seen);
@@ -414,7 +414,11 @@ fn packets_for_a_worker_that_is_gone_have_a_reason() {
     assert_eq!(a.turn(0), Turn::Done);
     let totals = a.totals();
     assert!(totals.drops.of(DropReason::WorkerGone).packets > 0);
-    assert_eq!(totals.drops.total().packets + totals.sent.packets, 1_000, "nothing is handed to nobody");
+    assert_eq!(
+        totals.drops.total().packets + totals.sent.packets,
+        1_000,
+        "no packet is handed off without a receiver"
+    );
 }
 
 #[test]
@@ -641,7 +645,7 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
 }
 
 #[test]
-fn nobody_overtakes_packets_that_wait_for_room() {
+fn packets_that_wait_for_room_are_not_overtaken() {
     let (pool, group) = (pool(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut nodes = [0, 1].map(|index| {

@@ -258,7 +258,7 @@ fn a_second_hangup_is_no_hurry() {
 
 /// As under `nohup`.
 #[test]
-fn who_was_started_to_ignore_hangups_does() {
+fn a_process_started_to_ignore_hangups_ignores_them() {
     let mut deaf = Command::new("sh");
     deaf.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
     let (mut child, mut lines) = begin(deaf, "drain");

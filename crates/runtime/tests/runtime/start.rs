@@ -69,7 +69,7 @@ fn more_workers_than_cores_share_them_and_say_so() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_starts() {
+fn bad_configurations_are_refused_before_anything_starts() {
     let none = |workers| Runtime::start(config(pool(), workers), |_| Factory::new(finite));
     assert!(matches!(none(0), Err(StartError::Workers { workers: 0 })));
     assert!(matches!(none(65), Err(StartError::Workers { workers: 65 })));

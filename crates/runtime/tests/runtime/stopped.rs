@@ -79,7 +79,7 @@ fn stopped(rings: [usize; 2]) -> (FinalReport, Seen) {
 }
 
 #[test]
-fn what_waits_before_a_full_ring_is_taken_along() {
+fn packets_before_a_full_ring_are_taken_along() {
     // First small rings, then a large one that empties into a small one.
     for rings in [[16, 16], [16_384, 16]] {
         let (report, seen) = stopped(rings);
@@ -187,7 +187,7 @@ fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
 
 /// A worker that gives up waiting for another counts the packets that it got from it.
 #[test]
-fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
+fn packets_in_the_rings_of_an_abandoned_shuffle_are_counted() {
     let (pool, group) = (Pool::builder().frames(256).build().unwrap(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 64, ..SMALL });
     let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).in_group(group.clone()));

@@ -118,7 +118,7 @@ fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
 ///
 /// State that both directions share is behind both shuffles, and moves with them.
 #[test]
-fn what_two_shuffles_lead_to_moves_with_both() {
+fn state_behind_two_shuffles_moves_with_both() {
     for seed in 0..6 {
         let (pool, seen) = (pool(), Seen::default());
         let shuffles = [(); 2].map(|()| Shuffle::new(SMALL));

@@ -61,7 +61,8 @@ pub(super) fn packetizer_of<R: Rewriter>(
     packetizer
 }
 
-/// Declares windows in the packets' path: see [`StreamWorker::gate`](crate::StreamWorker::inline_window).
+/// Declares windows in the packets' path:
+/// see [`StreamWorker::inline_window`](crate::StreamWorker::inline_window).
 pub(super) fn inline_window_of<F: WindowDecider + 'static>(
     worker: &Worker,
     name: &str,
@@ -72,14 +73,14 @@ pub(super) fn inline_window_of<F: WindowDecider + 'static>(
         worker.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
         InlineWindowParts::new(InlineWindowConfig::SMALLEST)
     });
-    let gate = match post {
+    let inline_window = match post {
         Ok(post) => packetizer_of(worker, name, config.packets, InlineWindow::over(post, f)),
         // As above.
         Err(error) => panic!("no memory for a window of one byte: {error}"),
     };
-    let finishing = gate.clone();
+    let finishing = inline_window.clone();
     worker.at_the_end(move || finishing.borrow_mut().finish());
-    gate
+    inline_window
 }
 
 /// Exports nothing, because a changed function does not know the numbers of earlier segments.

@@ -3,7 +3,7 @@
 use super::{Opening, SequenceMap};
 
 #[test]
-fn what_was_not_sent_may_not_be_acknowledged_however_much_was() {
+fn unsent_bytes_may_not_be_acknowledged() {
     for sent in [0, 1, 70_000, u64::from(u32::MAX), 1 << 32, (5 << 32) + 9] {
         for finished in [false, true] {
             let map = SequenceMap { sent, finished, ..SequenceMap::opened(Opening::new(u32::MAX - 5), None) };
@@ -19,7 +19,7 @@ fn what_was_not_sent_may_not_be_acknowledged_however_much_was() {
 }
 
 #[test]
-fn what_is_acknowledged_already_is_not_again() {
+fn acknowledged_bytes_are_not_acknowledged_again() {
     for sent in [100, 1 << 32, 5 << 30] {
         let map =
             SequenceMap { sent, acknowledged: sent - 50, ..SequenceMap::opened(Opening::new(77), None) };

@@ -43,7 +43,7 @@ const EXCEPTIONS: &[(&str, &str, usize, &str)] = &[
         "tcp4.pcap",
         "10.0.0.1:1025",
         0,
-        "bytes of a SYN that nobody answered: no receiver is known to have taken them",
+        "bytes of a SYN without an answer: no receiver is known to have taken them",
     ),
     (
         "tfo-5c1fa7f9ae91.pcap",

@@ -222,7 +222,7 @@ fn a_hole_is_filled_before_what_gets_longer() {
 ///
 /// Other connections continue.
 #[test]
-fn readers_that_acknowledge_nothing_stop_nobody_else() {
+fn readers_that_acknowledge_nothing_stop_no_other_connection() {
     let mut middle = Middle::new(PacketizeConfig::default(), b"a", b"b");
     for number in 1..6 {
         middle.shake_hands(number);
@@ -245,7 +245,7 @@ fn readers_that_acknowledge_nothing_stop_nobody_else() {
 
 /// The sender has sent all its bytes, and was told of no window since.
 #[test]
-fn the_rest_of_a_replacement_is_sent_to_whoever_takes_less_of_it() {
+fn the_rest_of_a_replacement_reaches_a_receiver_that_takes_less() {
     let put: Vec<u8> = (0..3_000).map(|at| (at % 251) as u8).collect();
     let mut middle = Middle::new(PacketizeConfig::default(), b"a", &put);
     middle.shake_hands(1);

@@ -112,7 +112,7 @@ fn said() -> (Path, [u32; 2], [u32; 2]) {
 /// RFC 5961, section 3.2: an attacker who does not know the numbers needs as many attempts as without the
 /// rewriter.
 #[test]
-fn what_lies_ahead_lies_as_far_ahead_behind_it() {
+fn segments_ahead_stay_as_far_ahead_behind_the_rewriter() {
     let mut random = Random::new(1);
     let (mut path, next, goes_on) = said();
     let memory = path.0.memory();
@@ -147,7 +147,7 @@ fn what_lies_ahead_lies_as_far_ahead_behind_it() {
 
 /// A segment behind the next byte stays behind it, and never moves to the next byte.
 #[test]
-fn what_lies_behind_stays_behind() {
+fn segments_behind_the_next_byte_stay_behind() {
     let mut random = Random::new(2);
     let (mut path, next, goes_on) = said();
     let memory = path.0.memory();
@@ -214,7 +214,7 @@ fn bytes_beyond_all_windows_are_not_kept() {
 
 /// Segments in the server's name before its answer: stale, or forged.
 #[test]
-fn what_comes_before_the_answer_hinders_no_rewriting() {
+fn segments_before_the_answer_do_not_hinder_rewriting() {
     let forgeries: [(u32, u32, u8, &[u8]); 8] = [
         (9_000, FIRST[0], ACK, b"forged"),
         (500, FIRST[0], ACK, b"forged"),
@@ -275,7 +275,7 @@ const MULTIPATH: [&[u8]; 3] =
 
 /// RFC 8684: each end would map its bytes to the whole connection, by its own numbers and checksums.
 #[test]
-fn nobody_agrees_on_several_paths() {
+fn multipath_offers_are_removed() {
     for offer in MULTIPATH {
         let options = [&[2, 4, 5, 180, 1, 1, 1, 1], offer, &[4, 2, 1, 1]].concat();
         let mut path = Path::new(MidstreamPolicy::Pass);

@@ -123,7 +123,7 @@ fn a_stream_goes_on_whole_behind_a_window_of_0() {
 ///
 /// Segments come in any order and with losses. The sender probes when the window is 0.
 #[test]
-fn whatever_windows_a_receiver_has_its_stream_is_whole() {
+fn a_stream_is_whole_for_any_receive_windows() {
     const ROOM: usize = 24;
     let (mut closed, mut refused) = (0, 0);
     for seed in 1..1_500 {

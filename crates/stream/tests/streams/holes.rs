@@ -91,7 +91,7 @@ impl Client {
 }
 
 #[test]
-fn what_fills_a_hole_goes_on_though_others_wait_for_theirs() {
+fn segments_that_fill_a_hole_go_on_while_other_holes_wait() {
     const SEGMENTS: usize = 28;
     let mut middle = middle();
     let mut clients: Vec<Client> =
@@ -123,7 +123,7 @@ fn what_fills_a_hole_goes_on_though_others_wait_for_theirs() {
 }
 
 #[test]
-fn what_fills_a_hole_goes_on_though_others_acknowledge_nothing() {
+fn segments_that_fill_a_hole_go_on_without_other_acknowledgments() {
     let mut middle = middle();
     let mut client = Client::new(&mut middle, 1, 29);
     for at in 1..29 {
@@ -147,7 +147,7 @@ fn what_fills_a_hole_goes_on_though_others_acknowledge_nothing() {
 ///
 /// The same is true where each segment comes before the one that was sent before it.
 #[test]
-fn who_reorders_gets_no_more_than_is_left_for_others() {
+fn a_sender_that_reorders_gets_no_more_than_its_share() {
     const MANY: usize = 7;
     let mut middle = middle();
     let mut many: Vec<(Client, usize)> =

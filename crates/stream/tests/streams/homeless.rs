@@ -83,7 +83,7 @@ fn without_a_place_what_was_changed_is_cut_and_the_rest_passes() {
 }
 
 #[test]
-fn where_strangers_are_refused_each_that_finds_no_place_is_reset() {
+fn connections_without_a_place_are_reset_under_the_refuse_policy() {
     let config = PacketizeConfig { midstream: MidstreamPolicy::Refuse, ..CONFIG };
     let (mut here, mut there) = (cats(config), cats(PacketizeConfig { flows: 1, ..config }));
     there.open(9);
@@ -206,7 +206,7 @@ fn without_memory_for_what_is_held_its_connection_ends_or_passes() {
 ///
 /// The longest held are cut first, wherever they came from.
 #[test]
-fn what_is_held_is_shown_or_cut_when_it_would_have_been() {
+fn held_bytes_are_shown_or_cut_at_the_same_time_after_a_move() {
     let config = InlineWindowConfig {
         memory: 64,
         longest: 1_000,
@@ -334,7 +334,7 @@ fn a_gates_function_learns_that_a_connection_moved_before_anything_else() {
     let full = (0, Side::Client, 0, Why::Full, b"12345678".to_vec());
     assert_eq!(told.take(), [full]);
     moves(&mut here, &mut there);
-    assert_eq!(told.take(), [], "while it moves nobody is called");
+    assert_eq!(told.take(), [], "while it moves no function is called");
     there.says(1, 111, b"defgh");
     assert_eq!(told.take(), [(1, Side::Client, 8, Why::Full, b"abcdefgh".to_vec())]);
     here.open(2);

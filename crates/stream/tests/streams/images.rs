@@ -13,7 +13,7 @@ use super::homeless::{RESET, cats};
 use super::inline_windows::{Way, through};
 
 /// Connections with everything: waiting and unacknowledged bytes, replacements, held bytes, ends.
-fn image(gate: bool) -> Vec<u8> {
+fn image(inline: bool) -> Vec<u8> {
     fn speak<R: Rewriter>(mut way: Way<R>) -> Vec<u8> {
         (1..=4).for_each(|number| way.open(number));
         way.says(1, 100, b"cat or cat, not");
@@ -27,7 +27,7 @@ fn image(gate: bool) -> Vec<u8> {
         way.push(flow(5), [99, 0], flags::SYN, b"");
         way.packetizer.take_where(|_| true)
     }
-    if gate { speak(door()) } else { speak(cats(CONFIG)) }
+    if inline { speak(door()) } else { speak(cats(CONFIG)) }
 }
 
 fn door() -> Way<impl Rewriter> {
@@ -104,13 +104,13 @@ proptest! {
 
     #[test]
     fn no_image_breaks_anything(
-        gate: bool,
+        inline: bool,
         changes in prop::collection::vec((any::<prop::sample::Index>(), byte()), 0..6),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
         sums: bool,
         seed: u64,
     ) {
-        let good = image(gate);
+        let good = image(inline);
         let mut bytes = good.clone();
         if let Some(cut) = cut {
             bytes.truncate(cut.index(good.len()));
@@ -120,7 +120,7 @@ proptest! {
             bytes[at.index(len)] = byte;
         }
         let bytes = if sums { summed(bytes) } else { bytes };
-        let taken = if gate { survives(door(), &bytes, seed) } else { survives(cats(CONFIG), &bytes, seed) };
+        let taken = if inline { survives(door(), &bytes, seed) } else { survives(cats(CONFIG), &bytes, seed) };
         if bytes == good {
             prop_assert_eq!(taken, Ok(()));
         } else if !sums && !bytes.is_empty() {

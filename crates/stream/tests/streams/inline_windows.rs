@@ -53,7 +53,7 @@ fn censored(seed: u64, trouble: usize) -> u64 {
     let config = config(size, slide, timeout);
     let seen = Rc::new(RefCell::new(Seen::default()));
     let saw = seen.clone();
-    let gate = InlineWindow::new(config, move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+    let inline = InlineWindow::new(config, move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
         saw.borrow_mut().see(window, size);
         let mut at = 0;
         while let Some(next) = window.bytes[at..].windows(find.len()).position(|bytes| bytes == find) {
@@ -64,9 +64,9 @@ fn censored(seed: u64, trouble: usize) -> u64 {
         // Another occurrence may begin here.
         if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
     });
-    let gate = gate.expect("these bounds are possible");
+    let inline = inline.expect("these bounds are possible");
     let (mut packetizer, sent) =
-        conversation(random, trouble, config.packets, gate, |data| replaced(data, find, put));
+        conversation(random, trouble, config.packets, inline, |data| replaced(data, find, put));
     packetizer.finish();
     for (side, sent) in [Side::Client, Side::Server].into_iter().zip(sent) {
         assert_eq!(seen.borrow().0.get(&side).cloned().unwrap_or_default(), sent, "{side:?}");
@@ -80,18 +80,18 @@ fn censored(seed: u64, trouble: usize) -> u64 {
 /// The sender was told that held bytes arrived. When output is lost, the sender has a window of 0 and nothing
 /// to send again. It can only probe.
 #[test]
-fn who_can_but_ask_gets_the_rest_sent() {
+fn a_sender_that_can_only_probe_gets_the_rest_sent() {
     for seed in 50..240 {
         let config = config(88, 70, 10);
-        let gate = InlineWindow::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
+        let inline = InlineWindow::new(config, |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
             for (at, _) in window.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'a') {
                 assert!(replacing.replace(at..at + 1, b"<longer than that>"));
             }
             if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
         });
-        let gate = gate.expect("these bounds are possible");
+        let inline = inline.expect("these bounds are possible");
         let expected = |data: &[u8]| replaced(data, b"a", b"<longer than that>");
-        conversation(Random::new(seed), 12, config.packets, gate, expected);
+        conversation(Random::new(seed), 12, config.packets, inline, expected);
     }
 }
 
@@ -113,7 +113,7 @@ fn loss_and_reordering_change_nothing_of_it() {
 
 /// Whichever bytes are held and for how long, both ends get the other's bytes at last: none waits for ever.
 #[test]
-fn what_is_held_at_random_goes_on_unchanged() {
+fn bytes_held_at_random_go_on_unchanged() {
     for seed in 1..600 {
         let mut random = Random::new(seed);
         let size = 1 + random.below(200);
@@ -121,13 +121,13 @@ fn what_is_held_at_random_goes_on_unchanged() {
         let config = InlineWindowConfig { memory: size * (2 + random.below(3)), ..config };
         let (mut chance, seen) = (Random::new(seed), Rc::new(RefCell::new(Seen::default())));
         let saw = seen.clone();
-        let gate = InlineWindow::new(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+        let inline = InlineWindow::new(config, move |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
             saw.borrow_mut().see(window, size);
             if chance.below(3) == 0 { Fate::Pass } else { Fate::Hold }
         });
-        let gate = gate.expect("these bounds are possible");
+        let inline = inline.expect("these bounds are possible");
         let trouble = [0, 3, 10][seed as usize % 3];
-        let (_, sent) = conversation(random, trouble, config.packets, gate, <[u8]>::to_vec);
+        let (_, sent) = conversation(random, trouble, config.packets, inline, <[u8]>::to_vec);
         for (side, sent) in [Side::Client, Side::Server].into_iter().zip(sent) {
             assert_eq!(seen.borrow().0.get(&side).cloned().unwrap_or_default(), sent, "{side:?}");
         }
@@ -147,8 +147,8 @@ pub(crate) fn through<F>(config: InlineWindowConfig, f: F) -> Way<InlineWindow<F
 where
     F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
 {
-    let gate = InlineWindow::new(config, f).expect("these bounds are possible");
-    Way { packetizer: Packetizer::new(config.packets, gate).expect("so little memory is there"), now: 0 }
+    let inline = InlineWindow::new(config, f).expect("these bounds are possible");
+    Way { packetizer: Packetizer::new(config.packets, inline).expect("so little memory is there"), now: 0 }
 }
 
 impl<R: Rewriter> Way<R> {
@@ -283,7 +283,7 @@ fn an_end_is_told_once_and_at_last_to_everybody() {
 
 /// Memory for two windows, and three directions that need some.
 #[test]
-fn what_cannot_be_held_is_refused_or_shown_at_once() {
+fn bytes_that_cannot_be_held_are_refused_or_shown_at_once() {
     for overflow in [OverflowPolicy::Refuse, OverflowPolicy::Show] {
         let shown = Rc::new(RefCell::new(Vec::new()));
         let shows = shown.clone();
@@ -364,7 +364,7 @@ fn one_who_says_nothing_more_takes_no_memory_for_ever() {
 }
 
 #[test]
-fn strangers_pass_or_are_refused() {
+fn midstream_connections_pass_or_are_refused() {
     for midstream in [MidstreamPolicy::Pass, MidstreamPolicy::Refuse] {
         let packets = PacketizeConfig { midstream, flows: 2, ..CONFIG };
         let config = InlineWindowConfig { longer: 1, packets, ..InlineWindowConfig::new(8, 8, 0) };
@@ -426,7 +426,7 @@ fn a_sender_whose_first_bytes_are_held_is_told_of_the_window_of_the_handshake() 
 ///
 /// No end would send any more if the four held bytes took its window.
 #[test]
-fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
+fn held_bytes_do_not_shrink_a_smaller_window() {
     let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(64, 64, 0) };
     let mut way = through(
         config,
@@ -456,7 +456,7 @@ fn what_is_held_takes_nothing_of_a_window_that_is_smaller() {
 
 /// A sender of small writes waits for the acknowledgment of each (RFC 896) before it sends the next.
 #[test]
-fn who_sends_again_what_is_held_is_told_to_go_on() {
+fn a_sender_that_repeats_held_bytes_is_told_to_go_on() {
     let config = InlineWindowConfig { longer: 1, packets: CONFIG, ..InlineWindowConfig::new(8, 8, 0) };
     let mut way = through(
         config,
@@ -483,7 +483,7 @@ fn who_sends_again_what_is_held_is_told_to_go_on() {
 }
 
 #[test]
-fn gates_that_cannot_be_are_refused() {
+fn impossible_windows_are_refused() {
     let refused = |config: InlineWindowConfig| {
         InlineWindow::new(config, |_: &Window<'_>, _: &mut Replacing<'_, '_>| Fate::Pass)
             .err()

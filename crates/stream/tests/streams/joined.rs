@@ -73,7 +73,7 @@ fn inputs(data: &[u8], find: &[u8], put: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn what_arrived_of_replacements_that_count_as_one_is_acknowledged() {
+fn arrived_bytes_of_joined_replacements_are_acknowledged() {
     let mut furthest = 0;
     for seed in 1..300 {
         let mut random = Random::new(seed);

@@ -41,7 +41,7 @@ fn strings(random: &mut Random) -> (&'static [u8], &'static [u8]) {
 }
 
 #[test]
-fn what_is_replaced_goes_on_where_its_connection_moves_to() {
+fn replacements_go_on_where_their_connection_moves() {
     let mut moves = 0;
     for seed in 1..600 {
         let mut random = Random::new(seed);
@@ -69,7 +69,7 @@ fn replacements_that_count_as_one_move() {
 
 /// Some windows are held until they are full, others until they are due or their sender repeats them.
 #[test]
-fn what_is_held_goes_on_where_its_connection_moves_to() {
+fn held_bytes_go_on_where_their_connection_moves() {
     let mut moves = 0;
     for seed in 1..400 {
         let mut random = Random::new(seed);
@@ -84,7 +84,7 @@ fn what_is_held_goes_on_where_its_connection_moves_to() {
             packets,
             ..InlineWindowConfig::new(size, slide, timeout)
         };
-        let gate = || {
+        let inline = || {
             let censor = move |window: &Window<'_>, replacing: &mut Replacing<'_, '_>| {
                 let mut at = 0;
                 while let Some(next) = window.bytes[at..].windows(find.len()).position(|bytes| bytes == find)
@@ -97,7 +97,7 @@ fn what_is_held_goes_on_where_its_connection_moves_to() {
             InlineWindow::new(config, censor).expect("these bounds are possible")
         };
         let trouble = [1, 5, 12][seed as usize % 3];
-        let (times, here) = moved((seed, random), trouble, packets, gate, |data| replaced(data, find, put));
+        let (times, here) = moved((seed, random), trouble, packets, inline, |data| replaced(data, find, put));
         assert_eq!(here.rewriter().holding(), 0);
         moves += times;
     }

@@ -36,7 +36,7 @@ fn goes_on(heard: &mut Heard, client_at: u32, server_at: u32, what: &str) {
 /// RFC 9293, section 3.10.7.3: an answer acknowledges the opening, and so do all other segments of the
 /// server.
 #[test]
-fn what_answers_nothing_is_no_answer() {
+fn a_segment_that_acknowledges_no_opening_is_no_answer() {
     let forged: [Segment<'_>; 5] = [
         answer(9_000, 77),
         answer(9_000, 999),
@@ -122,7 +122,7 @@ fn of_two_openings_that_counts_which_the_ends_go_on_from() {
 
 /// RFC 5961, section 4.
 #[test]
-fn what_both_ends_agreed_on_is_opened_by_nothing_else() {
+fn an_agreed_connection_is_not_opened_by_forged_segments() {
     let mut heard = heard();
     heard.told(client(), syn(1_000));
     heard.told(server(), answer(500, 1_000));
@@ -165,7 +165,7 @@ fn one_direction_that_ended_may_begin_again() {
 
 /// A segment that the server never got, or the rest of a connection whose end was not seen.
 #[test]
-fn what_was_taken_up_in_its_middle_gives_way_to_what_both_ends_open() {
+fn a_midstream_connection_gives_way_to_one_that_both_ends_open() {
     for opened in [500, 80, 3 << 30] {
         let mut heard = heard();
         assert_eq!(heard.told(client(), segment(77, b"stray")), "stray");
@@ -214,7 +214,7 @@ fn a_reset_behind_what_waits_ends_it_for_whatever_opens_next() {
 }
 
 #[test]
-fn a_reset_from_whoever_said_nothing_comes_where_the_other_expects_it() {
+fn a_reset_from_a_silent_end_comes_where_the_other_expects_it() {
     let mut heard = heard();
     assert_eq!(heard.told(client(), says(1_000, 500, b"abc")), "abc");
     for forged in [rst(0), rst(501), rst(499)] {
@@ -238,7 +238,7 @@ fn an_end_that_was_acknowledged_is_told() {
 ///
 /// Else a quarter of all numbers that an attacker may guess would count.
 #[test]
-fn what_an_old_segment_acknowledges_does_not_count() {
+fn acknowledgments_of_old_segments_do_not_count() {
     let mut heard = heard();
     heard.told(client(), says(1_000, 500, b"ask"));
     heard.told(server(), says(500, 1_003, b"one "));
@@ -274,7 +274,7 @@ fn a_stream_that_begins_at_a_keep_alive_and_whose_end_came_first_is_whole() {
 
 /// Only the bytes that wait for the acknowledgment are dropped.
 #[test]
-fn what_came_out_of_order_behind_an_opening_s_bytes_stays() {
+fn bytes_out_of_order_behind_the_bytes_of_an_opening_stay() {
     for overlap in [Overlap::Linux, Overlap::First, Overlap::Last] {
         let opening = Segment { bytes: b"decoy", ..syn(100) };
         for told in ["remore more", "retry"] {
@@ -405,7 +405,7 @@ fn a_reset_of_one_opening_leaves_the_other() {
 
 /// An attacker knows addresses and ports, and sends before the ends agree or while one of them is silent.
 #[test]
-fn a_forged_opening_hides_nobody() {
+fn a_forged_opening_hides_no_connection() {
     for forged in [9_000, 3_000_000_000] {
         // Each end begins with its own number.
         let mut both = heard();
@@ -444,7 +444,7 @@ fn a_forged_opening_hides_nobody() {
 
 /// Its windows count too.
 #[test]
-fn what_counts_after_all_has_offered_what_it_did() {
+fn an_opening_that_counts_later_keeps_its_offers() {
     let mut heard = heard();
     let offers = |window, shift, segment| super::rules::takes(window, Some(shift), segment);
     heard.told(client(), offers(100, 3, syn(1_000)));
@@ -487,7 +487,7 @@ fn an_end_from_ahead_outlives_a_forged_opening() {
 
 /// The client knows the segment only as one for another connection.
 #[test]
-fn a_stray_segment_of_the_server_hides_it_not() {
+fn a_stray_segment_of_the_server_does_not_hide_the_connection() {
     for stray in [says(9_000, 77, b"x"), fin(9_000, b""), segment(3 << 30, b"x")] {
         let mut heard = heard();
         heard.told(server(), stray);
@@ -530,7 +530,7 @@ fn an_old_segment_leaves_the_bytes_of_an_opening() {
 
 /// Between a server's answer and its client's acknowledgment, from a host that knows neither number.
 #[test]
-fn a_forged_opening_with_bytes_behind_it_hides_nobody() {
+fn a_forged_opening_with_bytes_behind_it_hides_no_connection() {
     for forged in [400, 9_000] {
         let mut heard = heard();
         heard.told(client(), syn(1_000));

@@ -84,7 +84,7 @@ fn a_reset_comes_no_nearer_to_where_it_counts() {
 
 /// A reset cannot refer to any byte there, and the next byte is the first.
 #[test]
-fn what_lies_before_the_first_byte_stays_before_it() {
+fn segments_before_the_first_byte_stay_before_it() {
     for before in [1, 2, 1_000, 60_000] {
         for flag in [RST | ACK, RST, ACK] {
             for says in [false, true] {
@@ -122,7 +122,7 @@ fn a_reset_counts_where_its_receiver_takes_it() {
 
 /// Else bytes that the receiver misses would be forgotten.
 #[test]
-fn an_acknowledgment_counts_of_whoever_knows_the_numbers() {
+fn an_acknowledgment_counts_only_with_right_numbers() {
     for ahead in FAR {
         let mut middle = Middle::new();
         middle.server([3, 0], ACK, b"a cat");
@@ -137,7 +137,7 @@ fn an_acknowledgment_counts_of_whoever_knows_the_numbers() {
 ///
 /// Only the other end can react to these.
 #[test]
-fn what_was_agreed_is_not_opened_anew() {
+fn an_agreed_connection_is_not_opened_again() {
     for said in [false, true] {
         for (from, flag) in [(flow(1), flags::SYN), (flow(1).reversed(), flags::SYN | ACK)] {
             let mut middle = if said { Middle::new() } else { Middle::agreed(b"elephant") };
@@ -150,7 +150,7 @@ fn what_was_agreed_is_not_opened_anew() {
 
 /// No other segment brings the rest of the output to it.
 #[test]
-fn whoever_has_no_more_to_say_is_sent_what_it_is_owed() {
+fn an_end_that_finished_is_sent_the_rest_of_the_output() {
     let mut middle = Middle::agreed(&[b'x'; 2_000]);
     middle.client([0, 0], ACK | flags::FIN, b"");
     let out = middle.server([0, 1], ACK | flags::FIN, &b"cat".repeat(10));

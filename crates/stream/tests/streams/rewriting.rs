@@ -120,7 +120,7 @@ fn an_end_without_room_for_what_is_held_back_counts_as_lost() {
     let mut end = |middle: &mut Middle<Replace>, number: u32, got: &mut Vec<u8>| {
         let (passage, out) = middle.server(number, [2_000, 0], flags::FIN | ACK, b"");
         for (_, _, bytes) in &out {
-            assert!(bytes.iter().all(|byte| *byte == b'a'), "{number}: a byte that nobody sent");
+            assert!(bytes.iter().all(|byte| *byte == b'a'), "{number}: a byte that was not sent");
             got.extend(bytes);
         }
         assert_eq!(out.is_empty(), passage == Passage::NoRoom);
@@ -198,7 +198,7 @@ fn finished_and_reset_connections_give_their_places_back() {
             assert_eq!(middle.short(number, reset), b"elephant", "{number}");
         }
         assert_eq!(middle.packetizer.counters().unchanged, 0);
-        assert_eq!(middle.connections(), 8, "they stay for late segments while nobody needs their place");
+        assert_eq!(middle.connections(), 8, "they stay for late segments while their place is not needed");
         middle.now += 61 * SECOND;
         middle.packetizer.expire(middle.now, 100);
         assert_eq!((middle.connections(), middle.packetizer.memory()), (0, 0));
@@ -265,7 +265,7 @@ fn a_keep_alive_of_a_stream_of_which_nothing_was_left_stays_one() {
 
 /// RFC 7413: a receiver that does not see the bytes does not acknowledge them, and they come again.
 #[test]
-fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
+fn bytes_of_a_syn_are_rewritten_when_they_come_again() {
     let mut middle = Middle::new(8, 64, cats());
     for _ in 0..2 {
         let (_, out) = middle.pass(flow(1), [FIRST[0] - 1, 0], flags::SYN, b"cat");
@@ -279,7 +279,7 @@ fn what_a_syn_carries_is_rewritten_when_it_comes_again() {
 ///
 /// Nothing is lost: the rest goes out with the next packets, even if these bring nothing new.
 #[test]
-fn what_a_packet_cannot_send_goes_with_the_next() {
+fn output_that_a_packet_cannot_send_goes_with_the_next() {
     let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
     middle.shake_hands(1);
     let mut got = Vec::new();
@@ -314,7 +314,7 @@ fn what_a_packet_cannot_send_goes_with_the_next() {
 
 /// Else each loss would cost as many packets as came behind it.
 #[test]
-fn what_waited_for_a_packet_goes_on_with_it() {
+fn segments_that_waited_for_a_packet_go_on_with_it() {
     let mut middle = Middle::new(4, 256, cats());
     middle.shake_hands(1);
     for at in (500..20_000).step_by(500).rev() {
@@ -370,7 +370,7 @@ fn duplicate_acknowledgments_stay_such_whatever_comes_between() {
 ///
 /// If no more packets come from it, the rest goes out when its receiver sends a segment.
 #[test]
-fn what_is_left_goes_when_its_receiver_says_something() {
+fn the_rest_goes_when_its_receiver_sends_a_segment() {
     let mut middle = Middle::new(4, 4_096, Replace::new(b"a", &[b'x'; 128], None).expect("both are short"));
     middle.shake_hands(1);
     let (_, out) = middle.server(1, [0, 0], flags::FIN | ACK, &[b'a'; 500]);
@@ -430,7 +430,7 @@ fn the_beginning_of_a_string_is_acknowledged_where_more_is_to_follow() {
 
 /// Its sender was told that it arrived, and repeats it only when its timer expires.
 #[test]
-fn what_waited_here_and_was_lost_on_its_way_on_is_sent_again() {
+fn bytes_that_waited_and_were_lost_behind_are_sent_again() {
     let mut middle = Middle::new(4, 256, cats());
     for (flow, numbers, flag) in [
         (flow(1), [FIRST[0] - 1, 0], flags::SYN),

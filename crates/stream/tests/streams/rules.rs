@@ -108,7 +108,7 @@ fn a_gap_is_told_when_it_is_for_good_and_not_before() {
 }
 
 #[test]
-fn what_an_implausible_segment_acknowledges_does_not_count() {
+fn acknowledgments_of_out_of_window_segments_do_not_count() {
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(flow(1), segment(0, b"one "));
     heard.told(flow(1), segment(8, b"three"));
@@ -144,7 +144,7 @@ fn resets_count_only_where_they_can_be_meant() {
     // It is opened again, with any number.
     assert_eq!(heard.told(flow(1), syn(1_000)), "");
     assert_eq!(heard.told(flow(1), segment(1_000, b"again")), "again");
-    assert_eq!(heard.told(flow(3), rst(0)), "", "of a connection that nobody knows");
+    assert_eq!(heard.told(flow(3), rst(0)), "", "of an unknown connection");
     assert_eq!(heard.streams.len(), 1, "it is none that is followed");
     // A refusal answers a SYN, and acknowledges it.
     heard.told(flow(4), syn(9));
@@ -245,7 +245,7 @@ pub(crate) fn takes(window: u32, shift: Option<u8>, segment: Segment<'_>) -> Seg
 
 /// Else an end or bytes that no receiver would take could hide the following bytes from an observer.
 #[test]
-fn what_lies_behind_the_receivers_window_does_not_count() {
+fn segments_behind_the_receivers_window_do_not_count() {
     let (client, server) = (flow(1), flow(1).reversed());
     let ignored = (Arrival::Ignored, String::new());
     // Both offers, the window field, and the number of bytes.
@@ -318,7 +318,7 @@ fn half_an_end_leaves_the_other_half_as_it_was() {
 
 /// Segments that do not count do not keep a connection from becoming idle.
 #[test]
-fn what_does_not_count_keeps_no_connection() {
+fn segments_that_do_not_count_do_not_keep_a_connection() {
     let mut heard = Heard::new(StreamConfig { idle: 1_000, ..StreamConfig::default() });
     heard.told(flow(1), segment(5, b"a"));
     heard.now = 900;
@@ -421,7 +421,7 @@ fn a_stream_is_taken_up_at_a_keep_alive() {
 
 /// Neither the first segments nor the other direction of the open connection are seen.
 #[test]
-fn an_edge_that_nobody_answers_for_is_none() {
+fn a_window_without_later_acknowledgments_does_not_count() {
     let (client, server) = (flow(1), flow(1).reversed());
     let mut heard = Heard::new(StreamConfig::default());
     heard.told(client, takes(65_535, None, syn(1_000)));

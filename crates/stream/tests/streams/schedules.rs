@@ -219,7 +219,7 @@ fn any_bytes_are_connections_that_are_rewritten() {
 
 /// A case that fuzzing found.
 #[test]
-fn who_is_the_client_does_not_change_once_something_was_told() {
+fn the_client_stays_the_same_after_the_first_delivery() {
     let hex = "b2b2b2b2b2b2b2d8b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2a2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2aab2b2b2b2b2b2b2880232da32dad2dada20da302edada8dda95959595620100b2b2b24e4db20000b2b2b2b2b2b2b2b2b2b2b2b2b24e4db20000000000000095dae3fac2c2c2c2c2c2c2d1d15c0100025050503a505050505050505050505050505050500000";
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
     super::exercise::connections(&(0..hex.len()).step_by(2).map(byte).collect::<Vec<_>>());

@@ -211,11 +211,11 @@ fn an_urgent_byte_hides_no_string_that_is_replaced() {
 fn a_window_in_the_packets_path_shows_what_goes_on() {
     let config =
         InlineWindowConfig { packets: PacketizeConfig::default(), ..InlineWindowConfig::new(16, 16, 0) };
-    let gate = InlineWindow::new(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
+    let inline = InlineWindow::new(config, |window: &Window<'_>, _: &mut Replacing<'_, '_>| {
         assert!(!window.bytes.contains(&b'X'), "{window:?}");
         if window.bytes.contains(&b';') { Fate::Pass } else { Fate::Hold }
     });
-    let mut path = Path::new(gate.expect("there is memory"));
+    let mut path = Path::new(inline.expect("there is memory"));
     assert_eq!(path.push(Side::Client, [100, 500], URG, b"hoXst", 3), out(100, 500, ""));
     assert_eq!(path.push(Side::Client, [105, 500], ACK, b";", 0), out(100, 500, "host;"));
     assert_eq!(path.push(Side::Server, [500, 105], ACK, b"", 0), out(500, 106, ""));

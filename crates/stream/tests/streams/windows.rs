@@ -269,7 +269,7 @@ fn leaving(bytes: &[u8], waits: &[u8]) -> (Windows<Tcp, impl FnMut(&Window<'_>)>
 }
 
 #[test]
-fn what_moves_away_is_no_gap_and_what_finds_no_place_is_counted() {
+fn moved_streams_are_no_gap_and_refused_ones_are_counted() {
     let (windows, moved) = leaving(b"abc", b"later");
     let counters = windows.streams().counters();
     assert_eq!((counters.gaps, counters.gap_bytes, counters.bytes), (0, 0, 3));

@@ -29,7 +29,7 @@ use crate::table::{Asked, Missed, Table};
 /// assert_eq!(bytes.add(7, 40, 999), Some(100));
 /// bytes.add_within(8, 1_500, 5_000, 999); // has a timeout of its own
 /// assert_eq!((bytes.get(&7), bytes.get(&9)), (Some(100), None));
-/// // Nobody added to it for 1,000 ns, so that it begins anew.
+/// // Nothing was added to it for 1,000 ns, so that it starts again.
 /// assert_eq!(bytes.add(7, 1, 1_999), Some(1));
 /// let mut largest = (0, 0);
 /// bytes.get_bulk(&[7, 8, 9], |at, counted| largest = largest.max((counted.unwrap_or(0), at)));

@@ -101,7 +101,7 @@ mod tests {
 
         /// Keys below 1,000 stay; all others come, go and change between the steps.
         #[test]
-        fn what_stays_is_in_it_once_and_whole_whatever_happens_between_steps(
+        fn staying_flows_are_exported_once_and_whole_despite_changes(
             changes in prop::collection::vec((0u64..4_000, any::<bool>()), 0..400),
             each in 1usize..40,
         ) {

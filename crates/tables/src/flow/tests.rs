@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_hash_names_is_there(hash in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], hashed in 1u64..1 << 28) {
+    fn every_hash_names_groups_and_a_tag_that_exist(hash in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], hashed in 1u64..1 << 28) {
         let Home { groups, tag } = Home::of(hash, hashed * WIDTH as u64);
         prop_assert!(groups.iter().all(|group| u64::from(*group) < hashed), "{:?}", groups);
         prop_assert_ne!(tag, FREE);

@@ -1,4 +1,4 @@
-//! Islands: cells of the first stride with one value but for one run of addresses, in four bytes.
+//! Compressed leaves: cells of the first stride with one value but for one run of addresses, in four bytes.
 //!
 //! The run shares its first bits. A compressed leaf answers without a look at a group.
 
@@ -99,7 +99,7 @@ mod tests {
 
     /// All compressed leaves there can be, and whatever has more runs or other bounds has none.
     #[test]
-    fn islands_are_found_and_answer() {
+    fn compressed_leaves_are_found_and_answer() {
         for len in 0..=REST {
             let size = 1 << (REST - len);
             for from in (0..1 << REST).step_by(size) {

@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_prefix_or_does_not_fit_is_refused_and_changes_nothing() {
+fn bad_prefixes_are_refused_and_change_nothing() {
     let mut lpm: Lpm<Ipv6Addr, u32> = Lpm::new(LpmConfig { prefixes: 3, groups: 4 }).unwrap();
     let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
     assert_eq!(lpm.insert(address("::"), 129, 1), Err(LpmError::Length { len: 129, bits: 128 }));
@@ -178,7 +178,7 @@ fn tables_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
+fn a_ticket_holds_for_one_address_until_its_table_changes() {
     type Table6 = Lpm<Ipv6Addr, u32>;
     let config = LpmConfig { prefixes: 9, groups: 30 };
     let (mut one, mut other) = (Table6::new(config).unwrap(), Table6::new(config).unwrap());
@@ -361,7 +361,7 @@ fn one_prefix_may_be_too_much_for_bytes() {
 }
 
 #[test]
-fn values_that_nobody_has_any_more_give_their_numbers_back() {
+fn unused_values_give_their_numbers_back() {
     let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 300, groups: 0 }).unwrap();
     let prefix = |number: u32| Ipv4Addr::from_bits(number << 16);
     for round in 0..9 {
@@ -449,7 +449,7 @@ fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
 ///
 /// With more than that, or values beyond a byte, the groups decide.
 #[test]
-fn one_prefix_within_a_cell_is_an_island() {
+fn one_prefix_within_a_cell_is_a_compressed_leaf() {
     let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 400, groups: 400 }).unwrap();
     let address = |text: &str| text.parse::<Ipv4Addr>().unwrap();
     let asked = |lpm: &Lpm<Ipv4Addr, u32>| {
@@ -497,7 +497,7 @@ fn one_prefix_within_a_cell_is_an_island() {
 ///
 /// Values have numbers that bytes hold, compressed leaves hold, and neither does.
 #[test]
-fn islands_agree_with_the_definition() {
+fn compressed_leaves_agree_with_the_definition() {
     const BLOCK: u32 = 0xc000_0000;
     let lengths = prop::sample::select(vec![0u8, 8, 20, 20, 21, 24, 25, 26, 26, 27, 28, 31, 32, 32]);
     let change = (0u32..1 << 12, lengths, 0u32..4, any::<bool>());

@@ -198,7 +198,7 @@ fn hashes_reach_every_slot_alike() {
 }
 
 #[test]
-fn what_cannot_be_a_table_is_refused() {
+fn impossible_tables_are_refused() {
     let make = |size, backends: &[(&str, u32)]| {
         let backends: Vec<_> = backends
             .iter()

@@ -384,7 +384,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
     fn make_ready(&mut self) {
         assert!(
             self.recover(),
-            "no memory to make the state anew after a panic: ask `recover` before a change"
+            "no memory to make the state again after a panic: ask `recover` before a change"
         );
         self.reclaim();
     }

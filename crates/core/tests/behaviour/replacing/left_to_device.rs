@@ -205,7 +205,7 @@ fn a_checksum_around_one_that_is_not_complete_can_not_follow() {
 }
 
 #[test]
-fn a_checksum_of_somebody_else_is_no_business_of_ours() {
+fn a_device_checksum_at_an_unknown_place_is_refused() {
     let pool = harness::pool();
     let frame = Shape { payload: vec![5; 90], ..Shape::default() }.build();
     for (part, checksum_start, checksum_offset) in [(1, 20, 16), (1, 60, 16), (2, 34, 6), (0, 20, 16)] {

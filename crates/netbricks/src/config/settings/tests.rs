@@ -78,7 +78,7 @@ fn unknown_keys_are_found_in_whatever_table_they_are() {
 }
 
 #[test]
-fn what_a_table_inside_lacks_is_said_of_that_table() {
+fn a_key_missing_in_an_inner_table_is_reported_for_that_table() {
     for (text, place, at) in [
         ("rules = [{ limits = { rate = 1 } }]", "rules", "{ limits = { rate = 1 } }"),
         ("[[rules]]\nport = 1\n[rules.limits]\nburst = 3", "rules.limits", "[rules.limits]"),

@@ -100,7 +100,7 @@ impl TransmitQueue for Refilled {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         let count = batch.len();
         let sent = self.sent.fetch_add(count, Ordering::Relaxed);
-        assert!(sent < 100_000, "whoever sends is kept for ever");
+        assert!(sent < 100_000, "the sender is kept for ever");
         cx.transmitting().sent(count as u64, batch.bytes());
         batch.clear();
         let mut more = Batch::new();
@@ -116,7 +116,7 @@ impl TransmitQueue for Refilled {
 ///
 /// It sends its own packets and a bounded number of theirs, and then returns.
 #[test]
-fn nobody_is_kept_as_the_sender_of_others() {
+fn no_worker_is_kept_as_the_sender_of_others() {
     let pool = pool();
     let (other, sent) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
     let queue =
@@ -144,7 +144,7 @@ fn nobody_is_kept_as_the_sender_of_others() {
 
 /// When older packets exceed the budget, a worker puts its own packets behind them.
 #[test]
-fn what_is_over_the_budget_stays_in_order() {
+fn packets_over_the_budget_stay_in_order() {
     let pool = pool();
     let (wire, mut own) = narrow(usize::MAX, BATCH);
     let mut cx = DetachedContext::new(pool.clone());
@@ -158,7 +158,7 @@ fn what_is_over_the_budget_stays_in_order() {
     own.transmit(&mut last, &mut cx);
     assert!(last.is_empty());
     assert_eq!(wire.sent().len(), BUDGET);
-    assert!(own.due().is_some_and(|due| due <= SOON), "somebody comes back soon");
+    assert!(own.due().is_some_and(|due| due <= SOON), "a worker comes back soon");
     own.flush(&mut cx);
     let sent = wire.sent();
     assert_eq!(sent.len(), 2 * 800 + 3);
@@ -171,7 +171,7 @@ fn what_is_over_the_budget_stays_in_order() {
 ///
 /// The order in which the workers shut down does not matter.
 #[test]
-fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
+fn packets_before_a_full_queue_are_counted_at_the_end() {
     for (first, room) in [(0, 0), (1, 0), (0, 100), (1, 100)] {
         let (pool, directory) = (pool(), Directory::new("full"));
         let cx = context(&pool, &directory);
@@ -208,7 +208,7 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
 ///
 /// The queue's counter counts each one.
 #[test]
-fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
+fn packets_lost_by_several_workers_at_one_queue_count_once_each() {
     let (pool, directory) = (pool(), Directory::new("lost"));
     let cx = context(&pool, &directory);
     let (wire, shared) = narrow(0, BATCH);
@@ -232,7 +232,7 @@ fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
 
 /// Packets that a full queue left go out when it has room, even if no worker sends any more.
 #[test]
-fn what_a_full_queue_left_goes_out_without_new_traffic() {
+fn packets_left_by_a_full_queue_go_out_without_new_traffic() {
     let pool = pool();
     let (wire, shared) = narrow(0, BATCH);
     let (mut from, far) = crate::memory::Memory::new("in", 1, 1_024, &pool);
@@ -292,7 +292,7 @@ fn a_slow_queue_is_not_a_full_one() {
 
 /// A flow that moved from one worker to another keeps its order, whichever worker came to the queue first.
 #[test]
-fn what_waits_goes_by_age_and_not_by_worker() {
+fn waiting_packets_go_by_age_and_not_by_worker() {
     let pool = pool();
     let (wire, mut first) = narrow(usize::MAX, BATCH);
     let mut cx = DetachedContext::new(pool.clone());
@@ -311,7 +311,7 @@ fn what_waits_goes_by_age_and_not_by_worker() {
 
 /// A driver that panics in its flush loses none of the packets that wait.
 #[test]
-fn what_waits_outlives_a_panic_in_a_flush() {
+fn waiting_packets_survive_a_panic_in_a_flush() {
     struct Shaky(Narrow, bool);
     impl TransmitQueue for Shaky {
         fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {

@@ -57,7 +57,7 @@ fn two_graphs_share_a_transmit_queue() {
 /// Neither graph knows which of its packets the other let out, but the sums of both are exact once both are
 /// taken down, in either order.
 #[test]
-fn what_a_shared_line_keeps_is_counted_once() {
+fn packets_in_a_shared_line_are_counted_once() {
     for first in [0, 1] {
         let (pool, directory) = (pool(), Directory::new("shared-line"));
         let cx = crate::OpenContext { queues: 2, ..context(&pool, &directory) };
@@ -125,7 +125,7 @@ impl TransmitQueue for Slow {
 ///
 /// All of them go out when the call returns, without another call.
 #[test]
-fn nobody_waits_for_a_call_that_another_makes() {
+fn no_worker_waits_for_a_call_of_another() {
     const PACKETS: usize = 2 * WAITING;
     let (pool, directory) = (pool(), Directory::new("slow"));
     let cx = context(&pool, &directory);

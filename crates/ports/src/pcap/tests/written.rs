@@ -7,7 +7,7 @@ use super::*;
 /// They come from draft-ietf-opsawg-pcap, sections 4 and 5, and draft-ietf-opsawg-pcapng, sections 4.1 to
 /// 4.3. The test covers precision, the interface's name, directions, and the cut at the snap length.
 #[test]
-fn what_is_written_is_what_the_drafts_say() {
+fn written_files_match_the_drafts() {
     const TIME: u64 = 1_700_000_000_123_456_789;
     let directory = Directory::new("bytes");
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();

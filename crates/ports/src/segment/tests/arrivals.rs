@@ -113,7 +113,7 @@ fn without_large_buffers_segments_are_cut_as_they_arrive() {
 }
 
 #[test]
-fn what_is_no_segment_or_does_not_fit_is_refused() {
+fn packets_that_are_no_segments_or_do_not_fit_are_refused() {
     let pool = deep();
     let plain = sent(false, 1_400, 100_000);
     let (frame, offload) = long(Long::V4, &plain);

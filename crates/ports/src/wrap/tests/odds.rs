@@ -49,7 +49,7 @@ fn corruption_flips_exactly_one_bit_anywhere_in_a_frame() {
 }
 
 #[test]
-fn what_happens_to_a_fifth_happens_to_a_fifth() {
+fn a_chance_of_a_fifth_affects_a_fifth_of_the_packets() {
     let (straight, _) = written("", PACKETS);
     let known: BTreeSet<&Vec<u8>> = straight.iter().collect();
     assert_eq!((straight.len(), known.len()), (PACKETS as usize, PACKETS as usize));

@@ -89,7 +89,7 @@ fn insert(lpm: &mut Table6, map: &mut Oracle, key: (Ipv6Addr, u8), value: u32, l
 
 /// This holds however far the clock has gone, and though expired routes were not collected.
 #[test]
-fn who_is_over_leaves_before_who_lives_long() {
+fn expired_routes_leave_before_long_lived_ones() {
     const NOW: u64 = 1_000_000_000_000_000;
     const SECOND: u64 = 1_000_000_000;
     let mut lpm = Table6::new(LpmConfig { prefixes: 100, groups: 2_000 }).unwrap();
