@@ -154,7 +154,7 @@ impl GraphReport {
         let mut unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
         if !totals.is_conserved() {
             unbalanced.push(format!(
-                "`{name}` as a whole: {} received + {} created + {} taken over, but {} sent + {} handed over + {} dropped + {} consumed + {} held",
+                "`{name}` as a whole: {} received + {} created + {} handed in, but {} sent + {} handed off + {} dropped + {} consumed + {} held",
                 totals.received.packets,
                 totals.created.packets,
                 totals.handoff_in.packets,
@@ -198,7 +198,7 @@ fn imbalance(node: &NodeReport) -> Option<String> {
     let counters = &node.counters;
     (!counters.is_conserved()).then(|| {
         format!(
-            "`{}` of `{}`: {} received + {} created + {} arrived + {} taken over, but {} left + {} sent + {} handed over + {} dropped + {} consumed + {} held",
+            "`{}` of `{}`: {} received + {} created + {} arrived + {} handed in, but {} left + {} sent + {} handed off + {} dropped + {} consumed + {} held",
             node.node,
             node.graph,
             counters.received.packets,
