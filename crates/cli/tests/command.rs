@@ -300,7 +300,7 @@ fn a_functions_ways_out_handlers_and_state_are_listed() {
         assert!(maglev.contains(line), "{line}: {maglev}");
     }
     let group = json(&netbricks(here, &["functions", "group-by", "--json"]));
-    assert_eq!(group["parts"]["ways_out"][6]["number"], 6, "{group}");
+    assert_eq!(group["parts"]["ways_out"][6]["name"], "6", "{group}");
 }
 
 #[test]

@@ -384,7 +384,12 @@ mod tests {
             warnings: vec!["eth0 has no huge frames".into()],
             ..PortSummary::default()
         };
-        let summary = Summary { ports: vec![port], conserved: true, ..Summary::default() };
+        let summary = Summary {
+            ports: vec![port],
+            dropped: [("too-big", 1_201)].into(),
+            conserved: true,
+            ..Summary::default()
+        };
         assert_eq!(
             summary.notes_text().as_deref(),
             Some(
