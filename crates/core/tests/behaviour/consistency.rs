@@ -331,7 +331,7 @@ fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
     // No worker writes now, so that the other may.
     assert_eq!(second.call("add", "").unwrap(), "Some(3)");
     assert_eq!(first.call("read", "").unwrap(), "[3, 86]");
-    assert!(first.call("inside", "").unwrap_err().to_string().contains("change it after the read"));
+    assert!(first.call("inside", "").unwrap_err().to_string().contains("make it after the read"));
 }
 
 /// A function that sorts packets, with a count of them that one worker at a time may write: thirteen panics.

@@ -312,7 +312,7 @@ fn a_request_that_never_ends_goes_nowhere() {
 
 #[test]
 fn other_traffic_passes_and_midstream_connections_do_not() {
-    let port = HttpInspectConfig { ports: vec![1], ..blocking(&["bad.example"]) };
+    let port = HttpInspectConfig { ports: vec![4_242], ..blocking(&["bad.example"]) };
     for (name, frame) in kinds::every().into_iter().filter(|(name, _)| *name != "runt") {
         let out = run_configured(http_block, port.clone(), [frame.clone()]).out;
         assert!(out == [frame], "{name} does not pass unchanged");
