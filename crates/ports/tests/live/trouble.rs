@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use netbricks_buffer::{Batch, Pool};
+use netbricks_buffer::{Batch, Pages, Pool};
 use netbricks_core::{DetachedContext, DropReason};
 use netbricks_ports::{Counters, Link, ReceiveQueue};
 
@@ -324,13 +324,20 @@ fn a_pool_that_a_device_cannot_divide_is_refused() {
         .inside("box", move || {
             enter(&name);
             let pool = Pool::builder().frames(1024).build().unwrap();
+            if pool.pages() == Pages::Huge {
+                return None;
+            }
             let error = open("lan", "driver = \"af_xdp\"\ndevice = \"b0\"", &pool, 1).err().unwrap();
             assert_eq!(pool.available(), pool.capacity());
-            error.to_string()
+            Some(error.to_string())
         })
         .join()
         .unwrap();
-    assert!(error.contains("build it with `aligned(true)`"), "{error}");
+    let Some(error) = error else {
+        eprintln!("skipped: on huge pages a device takes frames at any distance");
+        return;
+    };
+    assert!(error.contains("build it with `for_device(true)`"), "{error}");
 }
 
 #[test]
