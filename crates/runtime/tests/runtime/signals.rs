@@ -97,7 +97,14 @@ fn after_a_run() {
 }
 
 fn start(role: &str) -> (Child, BufReader<impl Read>) {
-    begin(Command::new(std::env::current_exe().unwrap()), role)
+    begin(hearing(), role)
+}
+
+/// The child, with no signal ignored: a process that runs tests in the background may ignore SIGHUP and SIGINT.
+fn hearing() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,TERM,USR1").arg(std::env::current_exe().unwrap());
+    command
 }
 
 fn begin(mut command: Command, role: &str) -> (Child, BufReader<impl Read>) {
@@ -127,10 +134,7 @@ fn signal(child: &Child, signal: Signal) {
 #[test]
 fn the_first_signal_drains_and_reports() {
     for (sent, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")] {
-        // The process that runs the tests may ignore SIGHUP.
-        let mut hearing = Command::new("env");
-        hearing.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
-        let (mut child, mut lines) = begin(hearing, "drain");
+        let (mut child, mut lines) = start("drain");
         signal(&child, sent);
         let again = if name == "SIGHUP" { "SIGTERM" } else { "once more" };
         assert_eq!(line(&mut lines), format!("{name}: draining and stopping; {again} to leave at once"));
@@ -243,9 +247,7 @@ fn after_the_last_run_signals_end_the_process_again() {
 /// A shell that ends sends one SIGHUP, and its terminal another.
 #[test]
 fn a_second_hangup_is_no_hurry() {
-    let mut hearing = Command::new("env");
-    hearing.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
-    let (mut child, mut lines) = begin(hearing, "stuck");
+    let (mut child, mut lines) = start("stuck");
     signal(&child, Signal::HUP);
     assert!(line(&mut lines).starts_with("SIGHUP: draining"));
     signal(&child, Signal::HUP);
