@@ -28,8 +28,10 @@ pub fn dscp_marker(input: Input, config: &Config, worker: &Worker) -> impl Funct
     let Config { dscp, protocol } = *config;
     let marked = worker.counter("marked");
     input
-        .parse::<Link>().or(Verdict::PASS)
-        .parse::<Ip>().or(Verdict::PASS)
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .transform(move |packet| {
             if protocol.is_none_or(|wanted| wanted == packet.header().protocol()) {
                 packet.header_mut().set_dscp(dscp);
