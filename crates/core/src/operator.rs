@@ -150,7 +150,7 @@ pub trait Operator: Sized + 'static {
     /// `malformed`.
     ///
     /// `.or(policy)` behind it gives a packet with another header another way. `Verdict::PASS` lets it leave
-    /// the function unchanged, an [`Edge`] sends it there, and another [`DropReason`] drops it.
+    /// the function unchanged, an [`Edge`] sends it there, and another [`DropReason`](crate::DropReason) drops it.
     fn parse<H>(self) -> Parse<Self, H>
     where
         H: Header + Follows<<Self::Out as Stack>::Top>,
@@ -173,7 +173,7 @@ pub trait Operator: Sized + 'static {
     }
     /// Keeps packets for which the closure returns `true`; the rest leave as the policy says.
     ///
-    /// The policy is a [`DropReason`], an [`Edge`], or `Verdict::PASS` to leave this function unchanged.
+    /// The policy is a [`DropReason`](crate::DropReason), an [`Edge`], or `Verdict::PASS` to leave this function unchanged.
     /// `.on_reject(f)` behind it shows `f` each packet that leaves; `f` may answer it.
     fn filter<F>(self, policy: impl Into<OnMismatch>, f: F) -> Filter<Self, F>
     where
@@ -339,8 +339,8 @@ pub trait Operator: Sized + 'static {
     ///
     /// A packet that cannot be changed this way is dropped unchanged, for the [error's
     /// reason](crate::operators::ResizeError::reason). A fragment is dropped as
-    /// [`Fragment`](DropReason::Fragment). Bytes under an authentication header give
-    /// [`Denied`](DropReason::Denied), and a lack of room gives [`TooBig`](DropReason::TooBig). `.or(policy)`
+    /// [`Fragment`](crate::DropReason::Fragment). Bytes under an authentication header give
+    /// [`Denied`](crate::DropReason::Denied), and a lack of room gives [`TooBig`](crate::DropReason::TooBig). `.or(policy)`
     /// behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
     ///
     /// ```

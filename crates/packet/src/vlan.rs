@@ -24,7 +24,7 @@ crate::header! {
         dei, set_dei: bool = 3, 1, No, Flag, plain;
         /// VLAN identifier, 0 to 4095; 0 is "priority only".
         vid, set_vid: u16 = 4, 12, No, Dec, plain;
-        /// The EtherType or length after the tag, as in [`Ethernet`].
+        /// The EtherType or length after the tag, as in [`Ethernet`](crate::Ethernet).
         ethertype, set_ethertype: u16 = 16, 16, No, EtherType, kept;
     }
 }

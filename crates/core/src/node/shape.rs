@@ -13,7 +13,7 @@ pub enum Role {
     #[default]
     Function,
     /// It gives packets to the outside. The graph counts packets that it reports through
-    /// [`Context::sent`](crate::Context::sent) as sent.
+    /// [`Context::transmitting`](crate::Context::transmitting) as sent.
     Transmit,
 }
 
