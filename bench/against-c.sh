@@ -9,8 +9,8 @@
 # until ROUNDS (5) are steady or four times as many were run. Then those that are steady count, or all where fewer
 # than three are.
 #
-# C's packets are in mbufs of 2 KiB, whatever their length; ours are, as where we copy packets in,
-# in frames of 512 bytes. BENCH_OPTIONS="--device-frames" puts them into frames of 2 KiB, as where a device fills them.
+# C's packets are in mbufs of 2 KiB, whatever their length. Ours are in frames of 2 KiB too, as where a device fills
+# them. BENCH_OPTIONS="--short-frames" puts short ones into frames of 512 bytes, as where we copy packets in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 baseline=${1:?usage: bench/against-c.sh DIRECTORY-WITH-nfbench.c [ROUNDS] [CORE]}

@@ -55,7 +55,7 @@ fn f$number(input: Input) -> impl Function {
     input
         .parse::<Link>()
         .parse::<Ip>()
-        .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
         .transform(|packet| {
             packet.header_mut().decrement_ttl();
             if let Some(last) = packet.payload_mut().last_mut() {

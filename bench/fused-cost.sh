@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Counts the instructions that each of 8 and each of 64 functions fused into one node costs a packet (the TTL function at
-# bursts of 32, counters on), and prints one JSON object. One of 64 must cost no more than one of 8: what surrounds them is
+# bursts of 32, counters on), and prints one JSON object. One of 64 may cost 6 % more than one of 8: what surrounds them is
 # shared by more, but long rows are divided into loops over the batch, and each loop costs.
 #
 # As bench/counter-cost.sh: runs under callgrind, differences of differences, the same number in every run.
@@ -14,7 +14,7 @@ fi
 
 few=8
 many=64
-allowed=1.0
+allowed=1.06
 short=500
 long=2500
 burst=32

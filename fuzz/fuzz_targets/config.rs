@@ -1,4 +1,4 @@
-//! A chain file: whatever it says, it is read to a plan or refused with places, and nothing is opened.
+//! A chain file: any text becomes a plan or is refused with places, and nothing is opened.
 #![no_main]
 
 use std::path::Path;

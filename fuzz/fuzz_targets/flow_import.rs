@@ -1,4 +1,4 @@
-//! Exported flows, as they come or under a right checksum, taken in by a table that has some.
+//! Exported flows, as they come or under a right checksum, imported by a table that has flows already.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

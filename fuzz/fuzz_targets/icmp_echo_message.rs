@@ -1,4 +1,5 @@
-//! The function `icmp-echo` over ICMPv6 messages whose checksum is right: neighbour discovery, echoes and all else.
+//! The function `icmp-echo` over ICMPv6 messages with a right checksum: neighbour discovery, echoes and all
+//! others.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

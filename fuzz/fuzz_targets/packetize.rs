@@ -1,4 +1,5 @@
-//! Segments of connections that are rewritten: memory within its bounds, and what goes out again is what went out.
+//! Segments of connections that are rewritten: memory stays within its bounds, and retransmissions repeat the
+//! same bytes.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! The `icmpv4` parser, and what its view iterates.
+//! The `icmpv4` parser, and the iterators of its view.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| netbricks_fuzz::header("icmpv4", bytes));

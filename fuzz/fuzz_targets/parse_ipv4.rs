@@ -1,4 +1,4 @@
-//! The `ipv4` parser, and what its view iterates.
+//! The `ipv4` parser, and the iterators of its view.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| netbricks_fuzz::header("ipv4", bytes));

@@ -1,4 +1,4 @@
-//! The `link` parser, and what its view iterates.
+//! The `link` parser, and the iterators of its view.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| netbricks_fuzz::header("link", bytes));

@@ -1,4 +1,4 @@
-//! The `tcp` parser, and what its view iterates.
+//! The `tcp` parser, and the iterators of its view.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| netbricks_fuzz::header("tcp", bytes));

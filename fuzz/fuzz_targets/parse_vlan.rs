@@ -1,4 +1,4 @@
-//! The `vlan` parser, and what its view iterates.
+//! The `vlan` parser, and the iterators of its view.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| netbricks_fuzz::header("vlan", bytes));

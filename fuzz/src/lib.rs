@@ -8,13 +8,13 @@ mod echo;
 mod exercise;
 #[path = "../../crates/tables/tests/import/exercise.rs"]
 mod import;
-#[path = "../../crates/core/tests/streams/model.rs"]
+#[path = "../../crates/stream/tests/streams/model.rs"]
 mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
 mod oracles;
-#[path = "../../crates/core/tests/streams/rewritten.rs"]
+#[path = "../../crates/stream/tests/streams/rewritten.rs"]
 mod rewritten;
-#[path = "../../crates/core/tests/streams/exercise.rs"]
+#[path = "../../crates/stream/tests/streams/exercise.rs"]
 mod streams;
 
 pub use capture::capture;

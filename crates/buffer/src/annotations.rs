@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::meta::{Details, FAR, Lines, Meta, NEAR, Offload, Second};
+use crate::meta::{CUT, Details, FAR, Lines, Meta, NEAR, Offload, Second};
 
 /// A packet's bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
 pub struct Annotations<'b> {
@@ -41,7 +41,7 @@ impl Annotations<'_> {
     }
     #[inline(always)]
     fn line_mut(&mut self) -> &mut Meta {
-        // SAFETY: the packet is lent to us for changing, so that its line is there and nobody else's.
+        // SAFETY: the packet is lent to us for changing, so that its line exists and is only ours.
         unsafe { self.handle().as_mut() }
     }
     #[inline(always)]
@@ -83,6 +83,15 @@ impl Annotations<'_> {
     #[inline]
     pub fn received_at(&self) -> u64 {
         self.line().fresh.received_at
+    }
+    /// Bytes that were on the wire behind the packet's last, and are not here.
+    #[inline]
+    pub fn missing(&self) -> usize {
+        if self.line().fresh.flags & CUT == 0 { 0 } else { self.second().missing as usize }
+    }
+    /// Whether a length of 0 in the packet's IP header stands for the frame's.
+    pub fn is_length_unstated(&self) -> bool {
+        self.line().fresh.is_length_unstated()
     }
     /// Work that the packet's sender left to the device: it is known in the same place.
     #[inline]

@@ -26,6 +26,10 @@ pub struct Batch {
     bytes: u64,
     /// Whether the packets' first bytes were asked for since they came. A hint.
     warm: bool,
+    /// Whether bytes may be missing at the end of some packet.
+    ///
+    /// The sum of bytes counts missing bytes; the spans do not.
+    cut: bool,
 }
 
 /// Packets and their byte ranges, in separate arrays.
@@ -65,7 +69,7 @@ unsafe impl Send for Batch {}
 impl Default for Batch {
     fn default() -> Self {
         let slots = Slots { places: [None; BATCH], spans: [Span::NONE; BATCH] };
-        Self { len: 0, slots: Box::new(slots), bytes: 0, warm: false }
+        Self { len: 0, slots: Box::new(slots), bytes: 0, warm: false, cut: false }
     }
 }
 
@@ -95,10 +99,16 @@ impl Batch {
     pub fn is_full(&self) -> bool {
         self.len == BATCH
     }
-    /// Bytes of all its packets, kept with every change.
+    /// Bytes that all its packets had on the wire, kept with every change.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether bytes may be [missing](Packet::missing) of some of its packets.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Adds a packet.
@@ -111,7 +121,9 @@ impl Batch {
         let (Some(place), Some(span)) = (places.get_mut(self.len), spans.get_mut(self.len)) else {
             return Err(packet);
         };
-        self.bytes = self.bytes.wrapping_add(packet.len() as u64);
+        let missing = packet.missing();
+        self.cut |= missing > 0;
+        self.bytes = self.bytes.wrapping_add((packet.len() + missing) as u64);
         *span = Span::of(packet.line());
         *place = Some(packet.into_line());
         self.len += 1;
@@ -127,7 +139,7 @@ impl Batch {
         self.len = slot;
         // SAFETY: the batch owned the packet, and has just given it up.
         let packet = unsafe { Packet::adopt(line) };
-        self.bytes = self.bytes.wrapping_sub(packet.len() as u64);
+        self.bytes = self.bytes.wrapping_sub(packet.wire_len() as u64);
         Some(packet)
     }
 
@@ -144,8 +156,34 @@ impl Batch {
     }
 
     /// The packet in a slot, for changing. `None` where there is none.
-    #[inline(always)]
+    ///
+    /// Where the loan's end is forgotten ([`std::mem::forget`]), the batch has lost the packets from this slot on, and their
+    /// bytes. To change all packets [`each_packet`](Self::each_packet) is faster.
+    #[inline]
     pub fn packet(&mut self, slot: usize) -> Option<PacketMut<'_>> {
+        if slot >= self.len {
+            return None;
+        }
+        let bytes = self.bytes_of(slot);
+        let mut lent = self.lend(slot)?;
+        *lent.bytes = lent.bytes.wrapping_sub(bytes);
+        lent.owed = lent.owed.wrapping_add(bytes);
+        Some(lent)
+    }
+
+    /// Runs `f` over the packets in order, each with its slot.
+    #[inline(always)]
+    pub fn each_packet(&mut self, mut f: impl FnMut(usize, &mut Packet)) {
+        for slot in 0..self.len {
+            if let Some(mut packet) = self.lend(slot) {
+                f(slot, &mut packet);
+            }
+        }
+    }
+
+    /// As [`packet`](Self::packet), of a loan that ends for certain.
+    #[inline(always)]
+    fn lend(&mut self, slot: usize) -> Option<PacketMut<'_>> {
         if slot >= self.len {
             return None;
         }
@@ -153,16 +191,17 @@ impl Batch {
         let place = std::ptr::from_mut(&mut places[slot]).cast::<Packet>();
         // SAFETY: as in `get`, and the batch is borrowed for changing.
         let packet = unsafe { &mut *place };
-        let before = packet.len() as u64;
+        let owed = 0u64.wrapping_sub(packet.wire_len() as u64);
         // Until the loan ends the batch counts no packet from here on: what is lent may be exchanged for another, and if
         // the end is forgotten those packets leak, where a span would be wrong otherwise.
         let len = std::mem::replace(&mut self.len, slot);
         Some(PacketMut {
             packet,
-            before,
+            owed,
             span: &mut spans[slot],
             count: (&mut self.len, len),
             bytes: &mut self.bytes,
+            cut: &mut self.cut,
         })
     }
 
@@ -174,7 +213,17 @@ impl Batch {
     /// Bytes of the packets from slot `first` on, added up.
     #[inline(always)]
     fn bytes_of(&self, first: usize) -> u64 {
-        self.slots.spans[first..self.len].iter().map(|span| u64::from(span.len)).sum()
+        let here: u64 = self.slots.spans[first..self.len].iter().map(|span| u64::from(span.len)).sum();
+        if self.cut {
+            cold_path();
+            return here + self.missing_of(first);
+        }
+        here
+    }
+    /// Bytes that are missing of the packets from slot `first` on.
+    #[cold]
+    fn missing_of(&self, first: usize) -> u64 {
+        self.iter().skip(first).map(|packet| packet.missing() as u64).sum()
     }
 
     /// Takes the packets from slot `kept` on, in order. Those that the iterator does not give out are freed.
@@ -214,6 +263,7 @@ impl Batch {
         let count = (self.len - kept).min(BATCH - to.len);
         let end = to.len + count;
         to.slots.copy_from(to.len, &self.slots, kept, count);
+        to.cut |= self.cut;
         let first = std::mem::replace(&mut to.len, end);
         to.warm = false;
         let moved = to.bytes_of(first);
@@ -232,7 +282,7 @@ impl Batch {
         for place in self.slots.places[..count].iter().flatten() {
             // SAFETY: the batch owned the packet, and counts it no longer.
             let packet = unsafe { Packet::adopt(*place) };
-            self.bytes = self.bytes.wrapping_sub(packet.len() as u64);
+            self.bytes = self.bytes.wrapping_sub(packet.wire_len() as u64);
             f(packet);
         }
         self.slots.close_up(count..len, 0);
@@ -252,6 +302,7 @@ impl Batch {
             std::mem::swap(&mut self.slots, &mut other.slots);
             self.len = std::mem::take(&mut other.len);
             self.bytes = std::mem::take(&mut other.bytes);
+            self.cut = std::mem::take(&mut other.cut);
             self.warm = false;
             return self.len;
         }
@@ -266,6 +317,7 @@ impl Batch {
         let count = count.min(self.len).min(BATCH - to.len);
         let end = to.len + count;
         to.slots.copy_from(to.len, &self.slots, 0, count);
+        to.cut |= self.cut;
         self.slots.close_up(count..self.len, 0);
         self.len -= count;
         let first = std::mem::replace(&mut to.len, end);
@@ -280,6 +332,7 @@ impl Batch {
     #[inline]
     pub fn clear(&mut self) {
         self.bytes = 0;
+        self.cut = false;
         let len = std::mem::take(&mut self.len);
         // SAFETY: the batch owned these packets, and has just given them up.
         unsafe { depot::free(&self.slots.places[..len]) };
@@ -361,9 +414,9 @@ impl Batch {
             return 0;
         }
         let mut slot = 0;
-        // Where the loop over those that stay ends: behind the last while none has left, behind each once one has, since what
-        // follows it has to move up. So the usual packet costs one comparison, and what the others take is in nobody's
-        // registers.
+        // The end of the loop over packets that stay. It is behind the last packet while none has left, and
+        // behind each packet once one has, since later packets must move up. So the usual packet costs one
+        // comparison, and the values for other packets take no registers.
         let mut stop = len;
         loop {
             let verdict = loop {
@@ -478,7 +531,7 @@ impl Parting<'_> {
         let place = unsafe { place.read() };
         // SAFETY: the place of a packet that has neither left nor moved holds it.
         let mut line = unsafe { place.unwrap_unchecked() };
-        // SAFETY: the batch owns the packet, and nobody has it on loan.
+        // SAFETY: the batch owns the packet, and no other code has it on loan.
         let meta = unsafe { line.as_mut() };
         meta.fresh.verdict = verdict;
         meta.fresh.slot = slot as u8;
@@ -571,11 +624,13 @@ impl std::fmt::Debug for Batch {
 /// A packet of a batch, lent for changing; the batch's bytes follow when it ends.
 pub struct PacketMut<'b> {
     packet: &'b mut Packet,
-    before: u64,
+    /// The bytes that the batch must add when the loan ends, without those of the packet itself.
+    owed: u64,
     span: &'b mut Span,
-    /// Where the batch counts its packets, and how many it has.
+    /// The place where the batch counts its packets, and their number.
     count: (&'b mut usize, usize),
     bytes: &'b mut u64,
+    cut: &'b mut bool,
 }
 
 impl Deref for PacketMut<'_> {
@@ -594,8 +649,9 @@ impl DerefMut for PacketMut<'_> {
 impl Drop for PacketMut<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let after = self.packet.len() as u64;
-        *self.bytes = (*self.bytes).wrapping_add(after).wrapping_sub(self.before);
+        let after = self.packet.wire_len() as u64;
+        *self.cut |= after != self.packet.len() as u64;
+        *self.bytes = (*self.bytes).wrapping_add(self.owed).wrapping_add(after);
         *self.span = Span::of(self.packet.line());
         *self.count.0 = self.count.1;
     }
@@ -603,7 +659,7 @@ impl Drop for PacketMut<'_> {
 
 /// Packets on their way out of a batch.
 pub struct Drain {
-    /// Those from `next` to `end` are written, and owned.
+    /// The places from `next` to `end` are written, and owned.
     places: [MaybeUninit<Place>; BATCH],
     next: usize,
     end: usize,

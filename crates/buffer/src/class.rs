@@ -135,7 +135,7 @@ impl Class {
             return taken;
         };
         let mut len = stack.len.load(Ordering::Relaxed) as usize;
-        // SAFETY: as in `take`; reclaiming leaves slots alone that somebody has.
+        // SAFETY: as in `take`; reclaiming leaves alone slots that are taken.
         let frames = unsafe { &mut *stack.frames.get() };
         while taken < out.len() {
             if len == 0 {
@@ -253,7 +253,8 @@ impl Class {
             let frames = unsafe { &*stack.frames.get() };
             self.deposit(&frames[..len]);
             stack.len.store(0, Ordering::Relaxed);
-            // Counted like any other: whoever searches frames of another size meanwhile passes this slot by, and comes back.
+            // Counted like any other: a thread that searches frames of another size meanwhile skips this
+            // slot, and comes back.
             worker::release(index);
             any |= len > 0;
         }

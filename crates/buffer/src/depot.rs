@@ -25,7 +25,7 @@ struct Tally {
 /// A pool's memory and free frames.
 ///
 /// There is no count of packets. Each worker counts the frames that it takes and gives back, and [`Shared::out`] reads
-/// all `given` before all `taken`. So its answer is at least the number of packets that were out in between. An answer
+/// all `given` before all `handoff_in`. So its answer is at least the number of packets that were out in between. An answer
 /// of 0 proves that there are none, and with no handle left there never will be again.
 pub(crate) struct Shared {
     pub(crate) memory: SharedMapping,
@@ -74,7 +74,7 @@ impl Shared {
             tallies: (0..worker::SLOTS).map(|_| Tally::default()).collect(),
             others: Tally::default(),
         })));
-        // SAFETY: it was leaked above and nobody else has it yet.
+        // SAFETY: it was leaked above and no other code has it yet.
         let shared = unsafe { pool.as_ref() };
         for class in [&shared.small, &shared.large, &shared.short] {
             class.fill(|index, offset| shared.write_line(pool, index, offset, class.shape));
@@ -86,7 +86,7 @@ impl Shared {
     fn write_line(&self, pool: NonNull<Self>, index: u32, offset: usize, shape: Shape) -> NonNull<Meta> {
         // SAFETY: the mapping was made for the frames of all classes, one class behind the other.
         let frame = unsafe { self.memory.mapping.base().add(offset) };
-        // With the gap behind a frame, which nobody ever has.
+        // With the gap behind a frame, which no packet ever has.
         poison::freed(frame, shape.stride);
         let line = self.line(index);
         let meta = Meta {
@@ -98,7 +98,7 @@ impl Shared {
             len: 0,
             fresh: Fresh::NEW,
         };
-        // SAFETY: the table has a line for each index, aligned, and nobody else has the pool yet.
+        // SAFETY: the table has a line for each index, aligned, and no other code has the pool yet.
         unsafe { line.write(meta) };
         line
     }
@@ -119,8 +119,8 @@ impl Shared {
     ///
     /// Exact when no other thread allocates or frees, else at least the number at one moment.
     pub(crate) fn out(&self) -> usize {
-        // The order matters. Who sees a packet's `given` (acquire) sees whatever happened before it, and so the `taken`
-        // of that packet and of every copy that was made of it.
+        // The order matters. A thread that sees a packet's `given` (acquire) sees all that happened before
+        // it, and so the `handoff_in` of that packet and of every copy of it.
         let given = self.sum(|tally| &tally.given);
         let taken = self.sum(|tally| &tally.taken);
         taken.wrapping_sub(given) as usize

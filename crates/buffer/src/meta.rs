@@ -62,11 +62,15 @@ pub(crate) const VLAN: u8 = 2;
 pub(crate) const VLAN_AD: u8 = 4;
 /// The work left to a device has sizes or places, in the second line.
 pub(crate) const DETAILED: u8 = 8;
+/// Bytes are missing behind the last one, in the second line.
+pub(crate) const CUT: u8 = 16;
+/// A length of 0 in its IP header stands for the frame's.
+pub(crate) const UNSTATED: u8 = 32;
 
 /// Bytes of annotations in the first metadata line, so that they need no second line from memory.
 pub(crate) const NEAR: usize = 8;
 /// Bytes of annotations that lie in the line behind that.
-pub(crate) const FAR: usize = 56;
+pub(crate) const FAR: usize = 52;
 
 /// Metadata of `LINES` frames of a pool.
 ///
@@ -89,7 +93,11 @@ const LINES: usize = 2048;
 pub(crate) struct Second {
     /// Zero but for packets that are `annotated`.
     pub(crate) far: [u8; FAR],
-    /// Of an earlier packet but for those that have a `DETAILED` or `VLAN` flag.
+    /// Bytes that were on the wire behind the last one.
+    ///
+    /// The number belongs to an earlier packet unless the packet has the `CUT` flag.
+    pub(crate) missing: u32,
+    /// The details, which belong to an earlier packet unless the packet has a `DETAILED` or `VLAN` flag.
     pub(crate) details: Details,
 }
 
@@ -214,6 +222,11 @@ impl Fresh {
         let detailed = (gso_size, checksum_start, checksum_offset) != (0, 0, 0);
         self.flags = self.flags & !DETAILED | if detailed { DETAILED } else { 0 };
         detailed
+    }
+    /// Whether a length of 0 stands for the frame's.
+    #[inline]
+    pub(crate) fn is_length_unstated(&self) -> bool {
+        self.flags & UNSTATED != 0 || self.work >> GSO_SHIFT != 0
     }
     #[inline(always)]
     pub(crate) fn needs_device(&self) -> bool {

@@ -1,7 +1,8 @@
 //! An owned packet: the one handle to a frame and its metadata.
 //!
 //! It is not `Clone`; sending it consumes it; dropping it returns the frame to its pool. This is the packet isolation
-//! of the NetBricks paper, section 3.2.
+//! of the NetBricks paper, section 3.2. It protects from mistakes, not from malice: open compiler bugs
+//! (rust-lang/rust 84591, 57893) give hostile safe code the memory of others.
 
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -11,7 +12,9 @@ use std::ptr::NonNull;
 use crate::HEADROOM;
 use crate::annotations::Annotations;
 use crate::depot::{self, Shared};
-use crate::meta::{DETAILED, FAR, Fresh, Lines, Meta, NEAR, Offload, Second, TRACED, VLAN, VLAN_AD, VlanTag};
+use crate::meta::{
+    CUT, DETAILED, FAR, Fresh, Lines, Meta, NEAR, Offload, Second, TRACED, UNSTATED, VLAN, VLAN_AD, VlanTag,
+};
 use crate::poison;
 
 /// A packet. Its bytes lie in one piece.
@@ -75,7 +78,7 @@ impl Packet {
     /// The frame was free or came back from a device, so that nothing else uses its line.
     #[inline(always)]
     pub(crate) unsafe fn claim(mut meta: NonNull<Meta>) -> Self {
-        // SAFETY: nobody else has the line.
+        // SAFETY: no other code has the line.
         let line = unsafe { meta.as_mut() };
         line.start = HEADROOM as u32;
         line.len = 0;
@@ -125,6 +128,42 @@ impl Packet {
     #[expect(clippy::len_without_is_empty, reason = "a packet of no bytes is no collection without items")]
     pub fn len(&self) -> usize {
         self.line().len as usize
+    }
+    /// Bytes that it had on the wire: more than [`len`](Packet::len) where a capture holds only its beginning.
+    #[inline(always)]
+    pub fn wire_len(&self) -> usize {
+        self.len() + self.missing()
+    }
+    /// Bytes that were on the wire behind its last, and are not here: a capture did not keep them.
+    #[inline(always)]
+    pub fn missing(&self) -> usize {
+        if self.line().fresh.flags & CUT == 0 {
+            return 0;
+        }
+        cold_path();
+        self.second().missing as usize
+    }
+    /// Sets how many bytes were on the wire behind its last.
+    pub fn set_missing(&mut self, missing: u32) {
+        let flags = &mut self.line_mut().fresh.flags;
+        if missing == 0 {
+            *flags &= !CUT;
+        } else {
+            *flags |= CUT;
+            self.annotations_mut().second_mut().missing = missing;
+        }
+    }
+    /// Whether a length of 0 in its IP header stands for the frame's length.
+    ///
+    /// This is so for segments that a device is to cut, and for frames captured before a device did.
+    #[inline]
+    pub fn is_length_unstated(&self) -> bool {
+        self.line().fresh.is_length_unstated()
+    }
+    /// Sets whether a length of 0 in its IP header stands for the frame's length.
+    pub fn set_length_unstated(&mut self, unstated: bool) {
+        let flags = &mut self.line_mut().fresh.flags;
+        *flags = if unstated { *flags | UNSTATED } else { *flags & !UNSTATED };
     }
     /// Bytes before its first that `push_front` can take.
     #[inline(always)]
@@ -190,7 +229,8 @@ impl Packet {
     /// this copy.
     ///
     /// # Errors
-    /// [`NoRoom`] when no frame is that large, or none of that size is free; nothing is changed then.
+    /// [`NoRoom`] when no frame is that large, or none that is is free, or bytes are [missing](Packet::missing) behind the
+    /// last; nothing is changed then.
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
         let before = self.len();
         self.open(|bytes| bytes.extend(count).map(|_| ()))?;
@@ -214,6 +254,9 @@ impl Packet {
     /// It makes no call, around which the bounds would be written and read back.
     #[inline(always)]
     pub(crate) fn append(&mut self, more: &[u8]) -> bool {
+        if self.line().fresh.flags & CUT != 0 {
+            return false;
+        }
         let write = |room: &mut [u8]| match room.get_mut(..more.len()) {
             Some(place) => {
                 copy_short(place, more);
@@ -225,7 +268,7 @@ impl Packet {
         let copied = unsafe { self.fill(write) };
         copied == more.len()
     }
-    /// Cuts the packet to `len` bytes; no effect when it has fewer.
+    /// Cuts the packet to `len` bytes; no effect when it had fewer on the wire.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.open(|bytes| bytes.truncate(len));
@@ -274,6 +317,9 @@ impl Packet {
     #[cold]
     #[inline(never)]
     fn outgrow(&mut self, more: usize) -> Result<(), NoRoom> {
+        if self.line().fresh.flags & CUT != 0 {
+            return Err(NoRoom { needed: more, available: 0 });
+        }
         let none = NoRoom { needed: more, available: self.tailroom() };
         *self = self.copy_with_room(more).ok_or(none)?;
         Ok(())
@@ -285,14 +331,17 @@ impl Packet {
         // SAFETY: a pool lives as long as one of its frames is out.
         let shared = unsafe { line.pool.as_ref() };
         let mut copy = shared.frame_for(self.len().checked_add(more)?, Some(line.start as usize))?;
+        copy.extend_from(self.data()).ok()?;
         copy.line_mut().fresh = line.fresh;
         copy.line_mut().fresh.annotated = false;
-        copy.extend_from(self.data()).ok()?;
         if line.fresh.annotated {
             *copy.annotations_mut().far_mut() = *self.far_annotations();
         }
         if line.fresh.flags & (DETAILED | VLAN) != 0 {
             copy.annotations_mut().second_mut().details = self.second().details;
+        }
+        if line.fresh.flags & CUT != 0 {
+            copy.annotations_mut().second_mut().missing = self.second().missing;
         }
         shared.count_copy();
         Some(copy)
@@ -469,7 +518,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Of no packet.
+    /// The span of no packet.
     pub(crate) const NONE: Self = Self { first: NonNull::dangling(), start: 0, len: 0 };
 
     #[inline(always)]
@@ -525,10 +574,10 @@ impl Bytes<'_> {
     /// Moves the bounds, here and where they are kept: `start + len` is at most the capacity.
     #[inline]
     fn rebound(&mut self, start: usize, len: usize) {
-        // SAFETY: the packet is lent to us, so that its line is there and nobody else's.
+        // SAFETY: the packet is lent to us, so that its line exists and is only ours.
         let line = unsafe { self.line().as_mut() };
         line.start = start as u32;
-        // What the line says, not what these bytes know: a panic may have kept an earlier change from them.
+        // The length in the line and not in these bytes: a panic may have kept an earlier change from them.
         let before = std::mem::replace(&mut line.len, len as u32);
         let span = Span::of(line);
         // SAFETY: the span is lent to us.
@@ -539,10 +588,42 @@ impl Bytes<'_> {
         self.now = span;
     }
 
-    /// Lends a copy of the bounds with the same bytes, and takes over its changes.
+    /// Whether bytes are missing behind the last.
+    #[inline]
+    fn is_cut(&self) -> bool {
+        // SAFETY: the packet is lent to us, so that its line exists, and no other code writes its flags
+        // meanwhile.
+        unsafe { self.line().as_ref() }.fresh.flags & CUT != 0
+    }
+    /// Bytes that were on the wire behind the last; see [`Packet::missing`].
+    pub fn missing(&self) -> usize {
+        // SAFETY: the packet is lent to us, no other code changes it while we are borrowed, and this only
+        // reads.
+        unsafe { Annotations::of(self.place) }.missing()
+    }
+    /// Whether a length of 0 in the IP header stands for the frame's; see [`Packet::is_length_unstated`].
+    pub fn is_length_unstated(&self) -> bool {
+        // SAFETY: the packet is lent to us, so that its line exists, and no other code writes its flags
+        // meanwhile.
+        unsafe { self.line().as_ref() }.fresh.is_length_unstated()
+    }
+    /// Reduces the number of missing bytes, so that the packet has at most `len` bytes on the wire.
+    #[cold]
+    fn forget_missing(&mut self, len: usize) {
+        let missing = self.missing();
+        let left = missing.min(len.saturating_sub(self.len()));
+        // SAFETY: the place is lent to us, and a packet is no more than its handle.
+        unsafe { self.place.cast::<Packet>().as_mut() }.set_missing(left as u32);
+        // SAFETY: the sum is lent to us.
+        let total = unsafe { self.total.as_mut() };
+        *total = total.wrapping_sub((missing - left) as u64);
+    }
+
+    /// Lends a copy of the bounds with the same bytes to `f`, and takes over its changes.
     ///
-    /// For a call that is not inlined: only the copy must then be in memory, and the original stays in registers. After
-    /// a panic in `f` the original shows no bytes until it is resized, though the packet still has them.
+    /// This is for a call that is not inlined: only the copy must then be in memory, and the original stays
+    /// in registers. After a panic in `f` the original shows no bytes, though the packet has them until code
+    /// resizes the original.
     #[inline(always)]
     pub fn apart<R>(&mut self, f: impl FnOnce(&mut Bytes<'_>) -> R) -> R {
         let Self { place, span, total, lent, .. } = *self;
@@ -570,7 +651,7 @@ impl Bytes<'_> {
     /// Bytes of the whole frame.
     #[inline(always)]
     fn capacity(&self) -> usize {
-        // SAFETY: the packet is lent to us, so that its line is there; nobody writes its capacity.
+        // SAFETY: the packet is lent to us, so that its line exists; no code writes its capacity.
         unsafe { self.line().as_ref() }.capacity as usize
     }
 
@@ -605,7 +686,8 @@ impl Bytes<'_> {
     }
     /// Work that the sender left to the device.
     pub fn offload(&self) -> Offload {
-        // SAFETY: the packet is lent to us, while we are borrowed nobody changes it, and this only reads.
+        // SAFETY: the packet is lent to us, no other code changes it while we are borrowed, and this only
+        // reads.
         unsafe { Annotations::of(self.place) }.offload()
     }
     /// Sets the work that is left to the device. Code that moves headers sets their new places.
@@ -651,6 +733,10 @@ impl Bytes<'_> {
     /// [`NoRoom`] when no frame is that large, or none of that size is free; nothing is changed then.
     #[inline]
     pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        if self.is_cut() {
+            cold_path();
+            return Err(NoRoom { needed: count, available: 0 });
+        }
         if count > self.tailroom() {
             cold_path();
             self.outgrow(count)?;
@@ -661,9 +747,13 @@ impl Bytes<'_> {
         new.fill(0);
         Ok(new)
     }
-    /// Cuts to `len` bytes; no effect when there are fewer.
+    /// Cuts to `len` bytes; no effect when there were fewer on the wire.
     #[inline(always)]
     pub fn truncate(&mut self, len: usize) {
+        if self.is_cut() {
+            cold_path();
+            self.forget_missing(len);
+        }
         if len < self.len() {
             self.rebound(self.headroom(), len);
         }

@@ -68,7 +68,8 @@ unsafe impl Send for Orphan {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A packet may outlive its pool. Then the memory stays, until somebody looks again after the packet's end.
+        // A packet may outlive its pool. Then the memory stays until a later call looks again after the
+        // packet's end.
         let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
         orphans.push(Orphan(self.0));
         bury(&mut orphans);
@@ -83,8 +84,9 @@ fn bury(orphans: &mut Vec<Orphan>) {
         let alive = shared.out() > 0;
         if !alive {
             crate::poison::claimed(shared.memory.mapping.base(), shared.memory.mapping.len());
-            // SAFETY: it was leaked when the pool was made; there is no handle left, and as `out` is a proof that there
-            // is no packet either, whoever freed the last one has already touched the pool for the last time.
+            // SAFETY: it was leaked when the pool was made, and there is no handle left. `out` proves that
+            // there is no packet either. So the thread that freed the last one has already touched the pool
+            // for the last time.
             drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
         }
         alive
@@ -99,7 +101,7 @@ const LINE: usize = 64;
 pub struct PoolBuilder {
     frames: usize,
     frame_size: usize,
-    aligned: bool,
+    for_device: bool,
     large_frames: usize,
     large_size: usize,
     short_frames: usize,
@@ -118,12 +120,13 @@ impl PoolBuilder {
         self.frame_size = bytes;
         self
     }
-    /// Lays frames exactly their size apart, for devices that divide memory by a power of two (AF_XDP's UMEM).
+    /// Lays frames so that a device can write into them (AF_XDP's UMEM).
     ///
-    /// Otherwise there is a cache line between them. At distances of a power of two, the headers of all packets would
-    /// share a few sets of each cache, and the rest of the cache would go unused.
-    pub fn aligned(mut self, aligned: bool) -> Self {
-        self.aligned = aligned;
+    /// There is a cache line between frames. At distances of a power of two, the headers of all packets would share a
+    /// few sets of each cache, and the rest of the cache would go unused. But on small pages a device divides memory by
+    /// a power of two: there a pool for a device has its frames exactly their size apart.
+    pub fn for_device(mut self, for_device: bool) -> Self {
+        self.for_device = for_device;
         self
     }
     /// Sets how many large frames there are, and their bytes with headroom (default none).
@@ -176,8 +179,8 @@ impl PoolBuilder {
         )?;
         shape(self.short_frames <= 1 << 24, "at most 16,777,216 short frames", self.short_frames)?;
         shape(
-            !self.aligned || self.short_frames == 0,
-            "no short frames where frames are aligned, which a device does not take",
+            !self.for_device || self.short_frames == 0,
+            "no short frames in a pool for a device, which takes any frame for any packet",
             self.short_frames,
         )?;
         shape(
@@ -197,7 +200,7 @@ impl PoolBuilder {
         self.check()?;
         bury(&mut ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
         let Self { frames, frame_size: size, .. } = self;
-        let small = Shape { frames, size, stride: if self.aligned { size } else { size + LINE } };
+        let mut small = Shape { frames, size, stride: size + LINE };
         let large = match self.large_frames {
             0 => Shape::default(),
             frames => {
@@ -214,6 +217,10 @@ impl PoolBuilder {
         let bytes = shapes.iter().map(|shape| shape.bytes()).sum();
         let no_memory = |source| PoolError::Memory { frames: all, bytes, source };
         let memory = SharedMapping::new(bytes).map_err(no_memory)?;
+        if self.for_device && memory.pages != Pages::Huge {
+            small.stride = size;
+        }
+        let shapes = [small, large, short];
         let metas = Mapping::private(Lines::bytes(all)).map_err(no_memory)?;
         Ok(Pool(Arc::new(Handle(Shared::leak((memory, metas), shapes, self.workers)))))
     }
@@ -225,7 +232,7 @@ impl Pool {
         PoolBuilder {
             frames: 4096,
             frame_size: 2048,
-            aligned: false,
+            for_device: false,
             large_frames: 0,
             large_size: 69_632,
             short_frames: 0,

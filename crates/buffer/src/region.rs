@@ -103,7 +103,7 @@ impl SharedMapping {
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let len = len.max(1).next_multiple_of(HUGE);
         if physical_memory().is_some_and(|all| len > all) {
-            // The kernel would promise it, and kill somebody when it is touched.
+            // The kernel would promise the memory, and kill a process when it is touched.
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         Self::on(len, libc::MFD_HUGETLB, Pages::Huge)
@@ -121,13 +121,13 @@ impl SharedMapping {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else has it.
+        // SAFETY: the descriptor is new and no other code has it.
         let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
         // SAFETY: the descriptor is open; truncating a file of our own has no other effect.
         if unsafe { libc::ftruncate(file.as_raw_fd(), len as libc::off_t) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Whoever is given the file (a sandbox) must not be able to take the pages away under us.
+        // A process that is given the file (a sandbox) must not be able to remove its pages.
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: the descriptor is open, and sealing touches no memory.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
@@ -149,8 +149,10 @@ pub struct Region {
     pub len: usize,
     /// Bytes of a frame, headroom included: a power of two.
     pub frame_size: usize,
-    /// Bytes from one frame to the next: the frame's size where the pool is [`aligned`](crate::PoolBuilder::aligned),
-    /// else a cache line more.
+    /// Bytes from one frame to the next.
+    ///
+    /// That is the frame's size on small pages in a pool [`for_device`](crate::PoolBuilder::for_device), else a cache
+    /// line more.
     pub stride: usize,
     /// How many there are.
     pub frames: usize,

@@ -91,7 +91,7 @@ mod tests {
     use crate::Pool;
 
     #[test]
-    fn what_is_in_a_ring_is_freed_with_it() {
+    fn packets_in_a_ring_are_freed_with_it() {
         let pool = Pool::builder().frames(64).build().unwrap();
         let (mut producer, mut consumer) = Ring::new(20);
         let mut batch = Batch::new();

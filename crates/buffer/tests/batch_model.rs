@@ -215,7 +215,7 @@ impl<F: FnMut(usize, &mut Bytes<'_>) -> u16> Visit for PuttingOff<F> {
         verdict == u16::MAX
     }
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        assert_eq!(self.0 >> (slot % 64) & 1, 1, "nobody else's");
+        assert_eq!(self.0 >> (slot % 64) & 1, 1, "no other packet's");
         self.1(slot, bytes)
     }
 }
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_keeps_its_order_too() {
+fn leaving_packets_keep_their_order() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let mut batch = Batch::new();
     for byte in 0..8 {
@@ -271,7 +271,7 @@ fn a_batch_of_several_pools_and_sizes_frees_each_packet_to_its_own() {
         };
         let mut packet = packet.unwrap();
         packet.annotations_mut().near_mut()[slot % 8] = 1;
-        packet.annotations_mut().far_mut()[slot % 56] = 1;
+        packet.annotations_mut().far_mut()[slot % 52] = 1;
         batch.push(packet).unwrap();
     }
     assert!(first.available() < 320 && second.available() < 300);
@@ -282,7 +282,7 @@ fn a_batch_of_several_pools_and_sizes_frees_each_packet_to_its_own() {
         assert_eq!(all.len(), 300);
         assert!(
             all.iter()
-                .all(|packet| (packet.near_annotations(), packet.far_annotations()) == (&[0; 8], &[0; 56]))
+                .all(|packet| (packet.near_annotations(), packet.far_annotations()) == (&[0; 8], &[0; 52]))
         );
     }
 }
@@ -300,17 +300,42 @@ fn a_packet_that_was_exchanged_in_its_slot_is_the_one_that_loops_see() {
     batch.each(|_, bytes| seen.push(bytes.data().to_vec()));
     assert_eq!(seen, [vec![0; 4], vec![1; 4], vec![9; 30], vec![3; 4]]);
     assert_eq!((batch.len(), batch.bytes(), pool.available()), (4, 42, 60));
-    // A loan that never ends costs the packets from there on, and shows nobody else's bytes.
+    // A loan that never ends costs the packets from there on, and shows no other packet's bytes.
     std::mem::forget(batch.packet(1).unwrap());
     let mut seen = Vec::new();
     batch.each(|_, bytes| seen.push(bytes.data().to_vec()));
     assert_eq!(seen, [vec![0; 4]]);
+    assert_eq!((batch.len(), batch.bytes()), (1, 4), "nor counts their bytes");
+    std::mem::forget(batch.packet(0).unwrap());
+    assert_eq!((batch.len(), batch.bytes()), (0, 0));
     drop(batch);
-    assert_eq!(pool.available(), 61);
+    assert_eq!(pool.available(), 60);
 }
 
 #[test]
-fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
+fn packets_changed_in_a_loop_over_the_batch_are_counted_as_they_are_afterwards() {
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let mut batch = Batch::new();
+    for byte in 0..4 {
+        batch.push(pool.packet(&[byte; 4]).unwrap()).unwrap();
+    }
+    batch.each_packet(|slot, packet| packet.truncate(slot));
+    assert_eq!((batch.len(), batch.bytes()), (4, 6));
+    let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        batch.each_packet(|slot, packet| {
+            packet.truncate(1);
+            assert!(slot < 2, "in the middle");
+        });
+    }));
+    assert!(stopped.is_err());
+    assert_eq!((batch.len(), batch.bytes()), (4, 5), "0 + 1 + 1 + 3");
+    let mut seen = Vec::new();
+    batch.each(|_, bytes| seen.push(bytes.len()));
+    assert_eq!(seen, [0, 1, 1, 3]);
+}
+
+#[test]
+fn each_item_beside_goes_with_its_packet() {
     let pool = Pool::builder().frames(8).build().unwrap();
     let mut batch = Batch::new();
     for byte in 0..3 {
@@ -323,7 +348,7 @@ fn what_lies_beside_goes_with_its_packet_as_far_as_there_is_some() {
             [(0, 0, "a"), (1, 1, "b"), (2, 2, "c")].into_iter().take(beside.len()).collect();
         assert_eq!(seen, expected);
     }
-    // From a slot on, and until somebody says no.
+    // From a slot on, and until a closure answers `false`.
     let mut seen = Vec::new();
     let mut look = |from, until| {
         seen.clear();

@@ -62,7 +62,7 @@ fn pieces_wrap_around_the_end() {
 
 /// Either end may go first while items are inside; loom reports an `Arc` that is still alive at the end.
 #[test]
-fn what_is_left_inside_is_dropped() {
+fn items_left_inside_are_dropped() {
     loom::model(|| {
         let (mut sender, mut receiver) = queue::<Arc<usize>>(2);
         let sending = thread::spawn(move || {

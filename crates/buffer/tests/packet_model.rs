@@ -206,7 +206,7 @@ fn detailed(number: u16) -> Offload {
 }
 
 fn assert_new(packet: &Packet) {
-    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 56]));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 52]));
     assert_eq!((packet.received_at(), packet.flow_hash(), packet.owner(), packet.verdict()), (0, 0, 0, 0));
     assert_eq!((packet.ingress(), packet.queue(), packet.traced()), (0, 0, false));
     assert_eq!((packet.vlan(), packet.offload()), (None, Offload::default()));
@@ -274,7 +274,7 @@ proptest! {
 
 /// In a batch of which others leave, stay and are lent one by one.
 #[test]
-fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
+fn a_packet_that_outgrows_its_frame_keeps_its_contents_and_frees_the_frame() {
     let pool = soiled(4, 4);
     let mut batch = netbricks_buffer::Batch::new();
     for mark in 0..4u8 {
@@ -328,7 +328,7 @@ fn what_outgrows_its_frame_takes_everything_along_and_gives_the_frame_back() {
 
 /// The frame that it had is another packet's by then.
 #[test]
-fn who_catches_a_panic_after_the_packet_moved_sees_nothing_of_the_old_frame() {
+fn a_caught_panic_after_a_move_shows_nothing_of_the_old_frame() {
     let pool = soiled(2, 1);
     let mut batch = netbricks_buffer::Batch::new();
     batch.push(pool.packet(&[1; 100]).unwrap()).unwrap();
@@ -387,7 +387,7 @@ fn no_way_of_making_a_packet_shows_a_secret() {
 }
 
 #[test]
-fn what_is_left_to_a_device_and_the_tag_apart_are_what_was_said_last() {
+fn offload_and_vlan_tag_are_those_set_last() {
     let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
     // The places of an earlier packet are not those of this one.
@@ -415,11 +415,11 @@ fn a_copy_takes_metadata_and_annotations_along_and_leaves_none_behind() {
     let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
     packet.annotations_mut().near_mut()[7] = 8;
-    packet.annotations_mut().far_mut()[55] = 9;
+    packet.annotations_mut().far_mut()[51] = 9;
     packet.set_owner(4);
     packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 77 }));
     let copy = packet.try_copy().unwrap();
-    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[55]), (8, 9));
+    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[51]), (8, 9));
     assert_eq!((copy.owner(), copy.data()), (4, &b"first"[..]));
     assert_eq!(copy.vlan(), packet.vlan());
     assert!(packet.try_copy().is_none(), "the pool has two frames");

@@ -194,10 +194,11 @@ fn short_frames_of_workers_that_are_gone_are_found() {
 
 #[test]
 fn frames_do_not_overlap() {
-    for (aligned, stride) in [(false, 1024 + 64), (true, 1024)] {
+    for for_device in [false, true] {
         let pool =
-            Pool::builder().frames(6).frame_size(1024).aligned(aligned).large(3, 4096).build().unwrap();
+            Pool::builder().frames(6).frame_size(1024).for_device(for_device).large(3, 4096).build().unwrap();
         let region = pool.region();
+        let stride = if for_device && pool.pages() != Pages::Huge { 1024 } else { 1024 + 64 };
         assert_eq!((region.frame_size, region.stride, region.len), (1024, stride, 6 * stride));
         fill_and_look(&pool, 0);
     }
@@ -241,12 +242,12 @@ fn every_packet_has_metadata_of_its_own() {
         for (number, packet) in (0..).zip(&mut packets) {
             packet.set_flow_hash(number);
             packet.annotations_mut().near_mut()[..4].copy_from_slice(&number.to_be_bytes());
-            packet.annotations_mut().far_mut()[52..].copy_from_slice(&number.to_be_bytes());
+            packet.annotations_mut().far_mut()[48..].copy_from_slice(&number.to_be_bytes());
         }
         for (number, packet) in (0u32..).zip(&packets) {
             assert_eq!(packet.flow_hash(), number);
             assert_eq!(packet.near_annotations()[..4], number.to_be_bytes());
-            assert_eq!(packet.far_annotations()[52..], number.to_be_bytes());
+            assert_eq!(packet.far_annotations()[48..], number.to_be_bytes());
         }
         drop(packets);
         assert_eq!(pool.available(), frames);
@@ -272,7 +273,7 @@ fn bad_numbers_are_refused_with_what_was_expected() {
         let error = build(new().short(1, size));
         assert!(error.contains("short frames of a multiple of 64 bytes"), "{error}");
     }
-    assert!(build(new().aligned(true).short(1, 512)).contains("where frames are aligned"));
+    assert!(build(new().for_device(true).short(1, 512)).contains("in a pool for a device"));
     let error = new().frames(1 << 24).frame_size(65_536).large(1 << 20, 1 << 20).build().unwrap_err();
     let bytes = (1 << 24) * (65_536 + 64) + (1 << 40);
     assert!(
@@ -349,7 +350,7 @@ fn raw_frames_come_back_as_the_device_left_them() {
     // SAFETY: the frame was given away just above, and no device has it.
     let packet = unsafe { pool.from_raw(raw, HEADROOM + 2, 5) }.unwrap();
     assert_eq!((packet.data(), packet.owner()), (&b"23456"[..], 0));
-    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 56]));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 52]));
     let raw = packet.into_raw();
     // SAFETY: as above.
     assert!(unsafe { pool.from_raw(raw, 2000, 49) }.is_none(), "past the frame's end");

@@ -1,11 +1,12 @@
-//! Packets that are lost as they arrive, before any function sees them: counted, and recorded as all drops are.
+//! Packets that are lost as they arrive, before any function sees them: they are counted and recorded like
+//! all drops.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a generator through this line into nothing, and answers the report.
+/// Runs a generator through an impaired line into nothing; returns the report.
 fn run(name: &str, line: &str) -> Value {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&directory);
@@ -25,7 +26,7 @@ fn run(name: &str, line: &str) -> Value {
 }
 
 #[test]
-fn what_a_line_or_a_checksum_keeps_out_is_recorded_with_its_headers() {
+fn packets_dropped_by_line_or_checksum_are_recorded_with_headers() {
     let lines = [
         ("lost", "loss = \"10 %\"", "impaired"),
         ("wrong", "corrupt = \"50 %\"\nchecksum = \"drop\"", "bad-checksum"),
@@ -35,7 +36,8 @@ fn what_a_line_or_a_checksum_keeps_out_is_recorded_with_its_headers() {
         let lan = &report["nodes"][0];
         assert!(lan["dropped"][reason].as_u64().is_some_and(|dropped| dropped > 1_000), "{lan}");
         let recorded = lan["recorded"].as_array().expect("a list");
-        // One a millisecond of the generator's own clock, which makes a packet a microsecond.
+        // At most one is recorded a millisecond of the generator's own clock, which makes a packet a
+        // microsecond.
         assert!((10..=21).contains(&recorded.len()), "{lan}");
         for packet in recorded {
             assert_eq!(packet["reason"], reason);

@@ -77,7 +77,7 @@ fn check_tells_programs_the_same_places() {
 }
 
 #[test]
-fn what_is_never_used_is_a_warning() {
+fn unused_settings_are_warnings() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let output = netbricks(&directory, &["check", "unused.toml", "--color", "never"]);
     assert_eq!(output.status.code(), Some(0));
@@ -137,7 +137,7 @@ fn a_missing_capture_is_a_failure_and_leaves_nothing() {
     assert_eq!(entries(&directory), ["f.toml"]);
 }
 
-/// By whatever name: else who is closed last replaces what the other wrote. A device takes both.
+/// Under every name: else the port that is closed last would replace the other's file. A device takes both.
 #[test]
 fn a_link_to_a_file_that_another_port_writes_is_that_file() {
     let directory = scratch("links");
@@ -200,7 +200,7 @@ fn a_missing_interface_is_named_with_its_place() {
     assert!(said.contains("no network interface `no-such-if0`") && said.contains("f.toml:3:10"), "{said}");
 }
 
-/// A file may be checked on another machine than it runs on.
+/// A file may be checked on one machine and run on another.
 #[test]
 fn check_warns_of_what_this_machine_lacks_where_run_fails() {
     let directory = scratch("other-machine");
@@ -214,7 +214,8 @@ fn check_warns_of_what_this_machine_lacks_where_run_fails() {
     let output = netbricks(&directory, &["check", "f.toml", "--color", "never"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(text(&output.stdout).ends_with("good\n"));
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("good\n  512 packet buffers of 68 KiB"), "{stdout}");
     for (what, place) in [
         ("port `lan`: there is no network interface `no-such-if0`", "f.toml:3:10"),
         ("port `wan`: there is no network interface `lp`", "f.toml:6:10"),
@@ -241,14 +242,14 @@ fn check_warns_of_what_this_machine_lacks_where_run_fails() {
         assert!(diagnostic["places"][0]["column"].as_u64() >= Some(10), "{told}");
     }
 
-    // A run opens nothing before it knows where its workers are.
+    // A run opens nothing before it knows the cores of its workers.
     let output = netbricks(&directory, &["run", "f.toml", "--color", "never"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!((said.matches("error: ").count(), said.matches("f.toml:17:").count()), (2, 2), "{said}");
     assert_eq!(entries(&directory), ["f.toml"]);
 
-    // More workers than cores are the command line's fault.
+    // More workers than cores are an error of the command line.
     let output = netbricks(&directory, &["run", "f.toml", "--workers", "3", "--color", "never"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -273,7 +274,7 @@ fn no_permission_names_the_capability() {
         "[port.lan]\ndriver = \"af_packet\"\ndevice = \"lo\"\n[port.wan]\ndriver = \"null\"\n\
          [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n",
     );
-    // Without capabilities even root may not; elsewhere nobody has them anyway.
+    // Without capabilities, even root may not open the port; other users have no capabilities.
     let output = Command::new("setpriv")
         .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_netbricks"), "run", "f.toml"])
         .args(["--duration", "1s", "--color", "never"])
@@ -303,10 +304,12 @@ fn wrong_flags_are_usage() {
         let output = netbricks(&bad(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     }
-    // What begins with a dash is a value where one is expected, and the fault is in that.
+    // A word that begins with a dash is a value where one is expected, and the error is about the value.
     let said = |arguments: &[&str]| text(&netbricks(&bad(), arguments).stderr);
     assert!(said(&["run", "f.toml", "--duration", "-5s"]).contains("invalid value '-5s'"));
     assert!(said(&["run", "f.toml", "--workers", "-1"]).contains("invalid value '-1'"));
+    let renamed = said(&["generate", "out.pcap", "--packets", "9", "--hold", "64"]);
+    assert!(renamed.contains("`limit`"), "{renamed}");
     assert!(text(&netbricks(&bad(), &["functions", "tll"]).stderr).contains("did you mean `ttl`?"));
     assert!(text(&netbricks(&bad(), &["ports", "af_paket"]).stderr).contains("did you mean `af_packet`?"));
 }

@@ -1,4 +1,4 @@
-//! `netbricks bench`: what can be measured, what a figure says, and what it refuses. How fast anything is, is not asked.
+//! `netbricks bench`: its list, its figures, and its errors. These tests check no speed.
 
 use std::process::{Command, Output};
 
@@ -64,10 +64,10 @@ fn the_list_names_every_benchmark_that_is_promised() {
 
 #[test]
 fn a_figure_is_one_json_object_a_line() {
-    // Whoever puts packets into the frames, the figure has one form.
+    // A figure has the same form whether our code or a device fills the frames.
     for (arguments, names) in [
         (&["harness", "alloc"][..], &["harness", "alloc"][..]),
-        (&["harness", "--device-frames"], &["harness"]),
+        (&["harness", "--short-frames"], &["harness"]),
     ] {
         let output = bench(&[arguments, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -80,7 +80,7 @@ fn a_figure_is_one_json_object_a_line() {
             let number = |key: &str| figure[key].as_f64().unwrap_or_else(|| panic!("no `{key}` in {figure}"));
             let (median, min, max) = (number("ns_per_packet"), number("min"), number("max"));
             assert!(0.0 < min && min <= median && median <= max, "{figure}");
-            // One worker: a packet each so many ns is that many million a second.
+            // With one worker, 1,000 divided by the ns a packet is the rate in millions of packets a second.
             assert!((number("mpps") * median / 1e3 - 1.0).abs() < 1e-6, "{figure}");
             assert!(figure["packets"].as_u64().is_some_and(|packets| packets > 0), "{figure}");
             assert_eq!(figure["burst"], 32, "{figure}");
@@ -90,7 +90,7 @@ fn a_figure_is_one_json_object_a_line() {
 
 /// Two workers exchange packets through rings of 8, and wait for each other.
 ///
-/// A run fails where a packet is lost or overtakes another of its flow.
+/// A run fails if a packet is lost or overtakes another of its flow.
 #[test]
 fn a_hundred_million_packets_keep_their_order_between_two_workers() {
     // Each worker gives half of what it receives to the other.
@@ -101,7 +101,7 @@ fn a_hundred_million_packets_keep_their_order_between_two_workers() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_what_to_write() {
+fn bad_benchmark_arguments_are_refused_with_a_suggestion() {
     let said = |arguments: &[&str]| {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
@@ -112,7 +112,7 @@ fn what_cannot_be_measured_is_refused_with_what_to_write() {
     assert!(few.contains("`--rounds` must be at least 7, found 6"), "{few}");
     let few = said(&["harness", "--packets", "499999"]);
     assert!(few.contains("`--packets` must be at least 500000, found 499999"), "{few}");
-    // Nothing is measured where one of the names is wrong.
+    // Nothing is measured if one of the names is wrong.
     let unknown = said(&["harness", "monitor-64"]);
     assert!(unknown.contains("no benchmark `monitor-64`; did you mean `monitor-64k`?"), "{unknown}");
     let strange = said(&["throughput"]);

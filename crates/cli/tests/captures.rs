@@ -1,8 +1,9 @@
 //! Every real and every broken capture at hand, through a chain of every function.
 //!
-//! - The same bytes come out at batch sizes 1, 32 and 256, and on two workers, but for the order between flows.
+//! - The same bytes come out at batch sizes 1, 32 and 256, and on two workers, except for the order between
+//!   flows.
 //! - Every packet is accounted for.
-//! - Functions change only what they are there to change.
+//! - Functions change only the bytes that they are meant to change.
 //! - Wireshark finds nothing malformed that was not malformed before.
 
 mod wireshark;
@@ -12,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use netbricks_core::packet::FlowKey;
+use netbricks_core::packet::stack::LengthSlack;
 use netbricks_testkit::{BURSTS, captures};
 use serde_json::Value;
 
-/// All functions; answers of each go to a file of its own.
+/// All functions; the answers of each go to a file of its own.
 const EVERYTHING: &str = r#"
 [port.answers]
 driver = "pcap"
@@ -29,7 +31,7 @@ v4 = "192.168.0.1"
 v6 = "2001:db8:0:12::2"
 [function.hops]
 use = "ttl"
-other = "pass"
+non_ip = "pass"
 answer_v4 = "10.255.255.254"
 answer_v6 = "2001:db8::fe"
 answer_rate = 1_000_000
@@ -76,7 +78,7 @@ to = "expired"
 /// Seconds after which the first of these functions forgets a flow.
 const IDLE: u64 = 60;
 
-/// Nothing but what the ports do: frames of every link type as Ethernet.
+/// Only the ports' work: frames of every link type as Ethernet.
 const NOTHING: &str = "[[chain]]\nfrom = \"lan\"\nthrough = [\"wire\"]\nto = \"wan\"\n";
 
 /// The result of a run.
@@ -84,16 +86,18 @@ struct Outcome {
     code: Option<i32>,
     said: String,
     report: Value,
-    /// The captures that it wrote: `wan`, `answers`, `expired`, as far as they are there.
+    /// The captures that it wrote: `wan`, `answers`, `expired`, if they exist.
     files: Vec<Option<Vec<u8>>>,
     /// Their frames.
     frames: Vec<Vec<Vec<u8>>>,
+    /// The same frames, each with the bytes that it had on the wire.
+    records: Vec<Vec<(Vec<u8>, usize)>>,
 }
 
 fn run(directory: &Path, capture: &Path, chains: &str, burst: usize, workers: usize) -> Outcome {
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory).expect("the target directory can be written");
-    // A literal string: a path may have any character but quotes in it.
+    // A literal string: a path may have any character except quotes.
     let configuration = format!(
         "[port.lan]\ndriver = \"pcap\"\nread = '{}'\n[port.wan]\ndriver = \"pcap\"\nwrite = \"wan.pcap\"\n\
          [runtime]\nframes = 2048\nlarge_frames = 64\n{chains}",
@@ -112,6 +116,7 @@ fn run(directory: &Path, capture: &Path, chains: &str, burst: usize, workers: us
         said: String::from_utf8_lossy(&output.stderr).into_owned(),
         report: serde_json::from_slice(&output.stdout).unwrap_or_default(),
         frames: files.iter().map(|path| captures::frames(path)).collect(),
+        records: files.iter().map(|path| captures::records(path)).collect(),
         files: files.iter().map(|path| std::fs::read(path).ok()).collect(),
     }
 }
@@ -134,13 +139,15 @@ fn check(name: &str, outcome: &Outcome) {
         number(report, "sent") + number(report, "consumed") + number(report, "dropped"),
         "{name}: {report}"
     );
-    // Nothing was lost for want of room.
+    // No packet was lost because there was no room.
     for reason in ["pool-exhausted", "queue-full", "transmit-full", "unconnected"] {
         assert!(report["dropped"].get(reason).is_none(), "{name}: {report}");
     }
 }
 
-/// Whether `out` is what `came` becomes: addresses swapped, one hop less and its checksum, everything else as it was.
+/// Whether `out` is the expected result for `came`.
+///
+/// The addresses are swapped, one hop is gone and the checksum fits, and everything else is as before.
 fn is_successor(came: &[u8], out: &[u8]) -> bool {
     if came.len() != out.len() {
         return false;
@@ -154,7 +161,7 @@ fn is_successor(came: &[u8], out: &[u8]) -> bool {
     let changed: Vec<usize> = (12..came.len()).filter(|at| came[*at] != out[*at]).collect();
     match changed[..] {
         [] => true,
-        // The hop limit of IPv6, or a time to live whose decrement left one byte of the checksum as it was.
+        // The hop limit of IPv6, or a TTL whose decrement left one byte of the checksum as it was.
         [hops] => out[hops] + 1 == came[hops],
         [hops, check] => out[hops] + 1 == came[hops] && (2..=3).contains(&(check - hops)),
         [hops, check, next] => out[hops] + 1 == came[hops] && check == hops + 2 && next == check + 1,
@@ -162,7 +169,7 @@ fn is_successor(came: &[u8], out: &[u8]) -> bool {
     }
 }
 
-/// For each frame that left, the number of the frame that came; `None` when one has no origin.
+/// For each frame that left, the number of the frame that came; `None` if a frame has no origin.
 fn origins(came: &[Vec<u8>], left: &[Vec<u8>]) -> Option<Vec<usize>> {
     let mut next = 0;
     left.iter()
@@ -175,10 +182,13 @@ fn origins(came: &[Vec<u8>], left: &[Vec<u8>]) -> Option<Vec<usize>> {
 }
 
 /// The frames of each flow in their order, errors with the flow that they are about.
-fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<String, Vec<&[u8]>> {
+fn by_flow(records: &[(Vec<u8>, usize)]) -> BTreeMap<String, Vec<&[u8]>> {
     let mut flows: BTreeMap<String, Vec<&[u8]>> = BTreeMap::new();
-    for frame in frames {
-        let mut ends = match FlowKey::related_from_frame(frame) {
+    for (frame, wire) in records {
+        // As a capture port sees it: a cut frame has its flow all the same, and so has a segment without a
+        // length.
+        let slack = LengthSlack { missing: wire.saturating_sub(frame.len()), unstated: *wire > 60 };
+        let mut ends = match FlowKey::related_from_frame_with(frame, slack) {
             Some(flow) => [flow, flow.reversed()].map(|flow| flow.to_string()),
             None => [0..6, 6..12].map(|at| format!("{:02x?}", frame.get(at))),
         };
@@ -188,7 +198,7 @@ fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<String, Vec<&[u8]>> {
     flows
 }
 
-/// How many seconds lie between the first packet and the last of a capture as `pcap` writes it.
+/// The seconds between the first packet and the last of a capture in the format that `pcap` writes.
 fn seconds(capture: &[u8]) -> u64 {
     let word = |at: usize| Some(u32::from_le_bytes(*capture.get(at..)?.first_chunk()?));
     let (mut at, mut times) = (24, Vec::new());
@@ -199,13 +209,13 @@ fn seconds(capture: &[u8]) -> u64 {
     times.iter().max().zip(times.first()).map_or(0, |(last, first)| last.saturating_sub(*first))
 }
 
-/// Two workers give the same packets as one, but for the order between flows.
+/// Two workers give the same packets as one, except for the order between flows.
 fn same_by_flow(name: &str, one: &Outcome, two: &Outcome, seconds: u64) {
     assert_eq!((one.code, &two.report["workers"]), (two.code, &Value::from(2)), "{name}: {}", two.said);
     for key in ["received", "created", "sent", "consumed", "dropped", "failures"] {
         assert_eq!(one.report[key], two.report[key], "{name} on two workers: {key}");
     }
-    for (file, (one, two)) in one.frames.iter().zip(&two.frames).enumerate() {
+    for (file, (one, two)) in one.records.iter().zip(&two.records).enumerate() {
         let (one, two) = (by_flow(one), by_flow(two));
         for (flow, frames) in &one {
             assert!(two.get(flow) == Some(frames), "{name}, file {file}: {flow} differs on two workers");
@@ -225,13 +235,13 @@ fn same_by_flow(name: &str, one: &Outcome, two: &Outcome, seconds: u64) {
         rows.sort();
         rows
     };
-    // Each worker reports what it remembers at the time of its own last packet.
+    // Each worker reports the flows that it remembers at the time of its own last packet.
     if seconds < IDLE {
         assert_eq!(rows(&one.report), rows(&two.report), "{name} on two workers");
     }
 }
 
-/// Captures with frames that all batch sizes agree about.
+/// A capture whose frames come out alike at all batch sizes.
 struct Passed {
     name: String,
     came: Vec<Vec<u8>>,
@@ -255,7 +265,7 @@ fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
         }
     }
     if one.report.is_null() {
-        // No capture, or of a link that is none of ours: one plain error, and nothing left behind.
+        // No capture, or of a link type that is not supported: one plain error, and no file is left behind.
         assert_eq!(one.code, Some(1), "{name}: {}", one.said);
         assert_eq!(one.said.matches("error: ").count(), 1, "{name}: {}", one.said);
         assert!(one.said.contains(&name), "{}", one.said);
@@ -267,7 +277,7 @@ fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
     outcomes.iter().for_each(|outcome| check(&name, outcome));
     assert_eq!(number(&reference.report, "received"), number(&one.report, "received"), "{name}");
     if one.code != Some(0) {
-        // Cut off or broken further on: it says where.
+        // Cut off or broken later on: the failure names the place.
         assert_eq!(one.code, Some(1), "{name}: {}", one.said);
         let failures = one.report["failures"].to_string();
         assert!(failures.contains(&name) && failures.contains("record"), "{name}: {failures}");
@@ -300,7 +310,8 @@ fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
 
 /// Whether the capture was read to its end, and every frame could be shown as Ethernet.
 fn one_is_whole(report: &Value) -> bool {
-    report["failures"] == Value::Array(Vec::new()) && report["dropped"].get("malformed").is_none()
+    report["failures"] == Value::Array(Vec::new())
+        && ["malformed", "not-ethernet"].iter().all(|reason| report["dropped"].get(reason).is_none())
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -355,7 +366,7 @@ fn every_capture_passes_every_function() {
     ] {
         let opinions = wireshark::opinions(&directory.join(format!("all-{name}.pcap")), frames(part));
         for (opinion, frame) in opinions.iter().zip(frames(part)) {
-            // What an error quotes may be anything.
+            // An error may quote any packet.
             if opinion.malformed && !(opinion.quotes && opinion.sound) {
                 wrong.push(format!("{name}: {}: {frame:02x?}", opinion.protocols));
             }

@@ -1,4 +1,4 @@
-//! Replays of different lengths on several workers: flows are forgotten as one worker alone would forget them.
+//! Replays of different lengths on several workers: flows are forgotten as on a single worker.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use netbricks_core::packet::build::ethernet;
 use serde_json::Value;
 
 const FLOWS: u16 = 64;
-/// When the captures begin, in seconds.
+/// The time at which the captures begin, in seconds.
 const BEGIN: u32 = 1_700_000_000;
 
 /// A packet of a flow.
@@ -32,7 +32,8 @@ fn capture(file: &Path, packets: impl IntoIterator<Item = (u32, Vec<u8>)>) {
 
 /// One capture goes through a shuffle and lasts a minute; the other does not and lasts a second.
 ///
-/// Of each flow only the packets at the end are remembered, because before them it was silent for too long.
+/// Of each flow, only the packets at the end are remembered, because the flow was silent for too long before
+/// them.
 #[test]
 fn flows_are_forgotten_on_a_worker_whose_own_capture_has_ended() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clocks");

@@ -56,7 +56,7 @@ fn with_file(name: &str) -> PathBuf {
     directory
 }
 
-/// A line that keeps more packets than there are buffers for.
+/// A line that holds more packets than there are buffers.
 #[test]
 fn a_run_says_how_often_no_buffer_was_free() {
     let directory = with_file("no_buffer");
@@ -64,7 +64,7 @@ fn a_run_says_how_often_no_buffer_was_free() {
          [port.wan]\ndriver = \"null\"\n[[chain]]\nfrom = \"lan\"\nto = \"wan\"\n[runtime]\nframes = 64\n";
     std::fs::write(directory.join("small.toml"), file).expect("the directory can be written");
     let report = json(&netbricks(&directory, &["run", "small.toml", "--json"]));
-    // As many short ones.
+    // As many short buffers.
     assert_eq!(report["pool"]["frames"].as_u64(), Some(128), "{report}");
     assert!(report["pool"]["exhausted"].as_u64() > Some(0) && report["conserved"] == true, "{report}");
     let text = netbricks(&directory, &["run", "small.toml"]);
@@ -95,10 +95,10 @@ fn a_run_accounts_for_every_packet() {
     let nodes = report["nodes"].as_array().expect("a list");
     let names: Vec<_> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
     assert_eq!(names, ["lan", "ttl", "flows", "wan.send"]);
-    // Frames of 60 bytes, whatever became of them.
+    // All frames have 60 bytes, whatever their fate.
     for node in nodes {
         assert_eq!(node["owner"], 0, "the operator's");
-        for key in ["in", "out", "received", "sent", "created", "handed", "taken"] {
+        for key in ["in", "out", "received", "sent", "created", "handoff_out", "handoff_in"] {
             assert_eq!(
                 node["bytes"][key].as_u64(),
                 node[key].as_u64().map(|packets| 60 * packets),
@@ -108,7 +108,7 @@ fn a_run_accounts_for_every_packet() {
     }
     assert_eq!(nodes[0]["bytes"]["dropped"]["impaired"].as_u64(), Some(60 * dropped));
 
-    // The same seed does the same again, whatever the batch.
+    // The same seed gives the same result, at every batch size.
     let first = std::fs::read(directory.join("out.pcapng")).expect("it was written");
     let again = json(&netbricks(&directory, &["run", "edge.toml", "--json", "--seed", "7", "--burst", "1"]));
     assert_eq!(again["dropped"], report["dropped"]);
@@ -118,9 +118,9 @@ fn a_run_accounts_for_every_packet() {
     assert_eq!(replayed["ok"], true);
 }
 
-/// Senders to a live port must not know the key of hash tables; a replay repeats.
+/// Senders to a live port must not know the key of hash tables; a replay repeats exactly.
 #[test]
-fn the_seed_is_drawn_anew_but_for_replays() {
+fn live_runs_draw_a_new_seed_and_replays_do_not() {
     let directory = with_file("seed");
     let seed = |clock: &str, arguments: &[&str]| {
         let file = format!(
@@ -167,7 +167,8 @@ fn the_last_drops_are_shown_with_their_headers() {
     let dropped = wan["dropped"]["too-big"].as_u64().expect("a number");
     assert_eq!(wan["bytes"]["dropped"]["too-big"].as_u64(), Some(600 * dropped));
     let recorded = wan["recorded"].as_array().expect("a list");
-    // On its own clock the generator makes a packet a microsecond: 20 ms, of which each has one.
+    // On its own clock the generator makes a packet a microsecond: in 20 ms, one packet a millisecond is
+    // recorded.
     assert_eq!(recorded.len(), 20, "{wan}");
     for packet in recorded {
         assert_eq!((&packet["reason"], &packet["worker"]), (&"too-big".into(), &0.into()), "{packet}");
@@ -277,6 +278,55 @@ fn functions_are_listed_by_name() {
     }
 }
 
+/// The parts by which a chain file and the control side name a function's node.
+#[test]
+fn a_functions_ways_out_handlers_and_state_are_listed() {
+    let here = Path::new(".");
+    let listed = json(&netbricks(here, &["functions", "--json"]));
+    for function in listed.as_array().expect("a list") {
+        let name = function["name"].as_str().expect("a name");
+        let shown = json(&netbricks(here, &["functions", name, "--json"]));
+        assert_eq!(shown["parts"]["ways_out"][0]["name"], "out", "{name}: {shown}");
+        let text = text(&netbricks(here, &["functions", name]).stdout);
+        for part in ["ways_out", "handlers", "state"] {
+            for item in shown["parts"][part].as_array().expect("a list") {
+                let item = item["name"].as_str().expect("a name");
+                assert!(text.lines().any(|line| line.split("  ").next() == Some(item)), "{item}: {text}");
+            }
+        }
+    }
+    let maglev = text(&netbricks(here, &["functions", "maglev"]).stdout);
+    for line in ["drain ", "connections.occupancy ", "connections  by flow; moves", "backends     shared"] {
+        assert!(maglev.contains(line), "{line}: {maglev}");
+    }
+    let group = json(&netbricks(here, &["functions", "group-by", "--json"]));
+    assert_eq!(group["parts"]["ways_out"][6]["name"], "6", "{group}");
+}
+
+#[test]
+fn reasons_are_listed_with_class_and_sentence() {
+    let here = Path::new(".");
+    let listed = json(&netbricks(here, &["reasons", "--json"]));
+    let shown = text(&netbricks(here, &["reasons"]).stdout);
+    let listed = listed.as_array().expect("a list");
+    assert_eq!(listed.len(), netbricks_core::DropReason::COUNT);
+    for reason in listed {
+        let part = |part: &str| reason[part].as_str().unwrap_or_else(|| panic!("{part}: {reason}"));
+        let line = shown.lines().find(|line| line.starts_with(&format!("{} ", part("name"))));
+        let line = line.unwrap_or_else(|| panic!("{reason}: {shown}"));
+        assert!(line.contains(part("class")) && line.ends_with(part("sentence")), "{line}");
+    }
+    let one = text(&netbricks(here, &["reasons", "too-big"]).stdout);
+    assert!(one.starts_with("too-big (policy): The packet is larger"), "{one}");
+    let wrong = netbricks(here, &["reasons", "ttl-expire"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("did you mean `ttl-expired`?"), "{}", text(&wrong.stderr));
+    for (old, now) in [("absorbed", "local-delivery"), ("rewritten", "replaced")] {
+        let said = text(&netbricks(here, &["reasons", old]).stderr);
+        assert!(said.contains(&format!("it is called `{now}` now")), "{said}");
+    }
+}
+
 /// Lists for programs have each key's kind, summary and default, or that it has none.
 #[test]
 fn lists_say_all_of_each_key() {
@@ -287,13 +337,13 @@ fn lists_say_all_of_each_key() {
         for item in listed.as_array().expect("a list") {
             let name = item["name"].as_str().expect("a name");
             let shown = text(&netbricks(here, &[command, name]).stdout);
-            // Lines are cut between words, and columns filled up.
+            // Lines are broken between words, and columns are padded.
             let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
             let common = item["common_keys"].as_array();
             assert_eq!(common.is_some(), command == "ports", "{item}");
             for key in item["keys"].as_array().into_iter().chain(common).flatten() {
                 let part = |part: &str| key[part].as_str().unwrap_or_else(|| panic!("{part}: {key}"));
-                // Who must be given has no default; who need not may have none either.
+                // A required key has no default; an optional key may have none either.
                 let default = match (key["required"].as_bool(), key["default"].as_str()) {
                     (Some(true), None) => "Must be given.".to_owned(),
                     (Some(false), default) => format!("Default: {}", default.unwrap_or("none")),
@@ -318,7 +368,7 @@ fn graphs_are_drawn() {
     assert!(dot.starts_with("digraph \"edge\" {") && dot.contains("\"ttl\" -> \"flows\""), "{dot}");
     let described = json(&netbricks(&directory, &["graph", "edge.toml", "--format", "json"]));
     assert_eq!(described["name"], "edge");
-    // SVG where Graphviz is; elsewhere a hint how to get it.
+    // SVG if Graphviz is installed; else a hint how to install it.
     let svg = netbricks(&directory, &["graph", "edge.toml", "--format", "svg"]);
     match svg.status.code() {
         Some(0) => assert!(text(&svg.stdout).contains("<svg")),
@@ -329,12 +379,12 @@ fn graphs_are_drawn() {
     }
 }
 
-/// A drawing is no JSON object: which of the two is meant, is asked and not guessed.
+/// A drawing is no JSON object, so a request for both is refused.
 #[test]
 fn a_drawing_is_not_asked_for_as_json() {
     let directory = with_file("graph-json");
     for format in ["dot", "svg"] {
-        // Before anything else: the file need not be there.
+        // This is checked before anything else: the file need not exist.
         for file in ["edge.toml", "none.toml"] {
             let refused = netbricks(&directory, &["graph", file, "--format", format, "--json"]);
             let said = text(&refused.stderr);
@@ -349,7 +399,7 @@ fn a_drawing_is_not_asked_for_as_json() {
     }
 }
 
-/// The list for programs has what the list for people has.
+/// The list for programs has the same benchmarks as the list for people.
 #[test]
 fn benchmarks_are_listed_for_programs() {
     let here = Path::new(".");
@@ -394,7 +444,7 @@ fn ctrl_c_drains_and_reports() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("the binary was built for this test");
-    // Until it runs, which the file in the making shows.
+    // Wait until it runs: then its unfinished capture is there.
     while std::fs::read_dir(&directory).expect("it is there").count() < 2 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -410,8 +460,9 @@ fn ctrl_c_drains_and_reports() {
 #[test]
 fn a_run_ends_when_its_duration_has_passed() {
     let directory = scratch("duration");
-    // Of real time, since what is tested is the option. Far more packets than come in that time: were it not kept, the test would fail and not hang. Half of them are
-    // lost, so that one burst is enough for some of each kind.
+    // In real time, since the option is tested. There are far more packets than come in that time: without
+    // the option, the test would fail and not hang. Half of them are lost, so that one burst has some of each
+    // kind.
     std::fs::write(
         directory.join("f.toml"),
         "[port.lan]\ndriver = \"generator\"\npackets = 1_000_000_000\nloss = \"50 %\"\n[port.wan]\ndriver = \"null\"\n\
@@ -447,7 +498,7 @@ fn generate_speaks_of_flags() {
     assert!(wrong.contains("frame-sizes"), "{wrong}");
     let wrong = said(&["generate", "t.txt", "--packets", "10"]);
     assert!(wrong.contains("`t.txt`") && wrong.contains(".pcapng"), "{wrong}");
-    // A file has no queues, whatever the value.
+    // A capture file has no queues, so no value is right.
     for (flag, value) in [("--steer", "[{ queue = 0 }]"), ("--workers", "2"), ("--workers", "[0, 1]")] {
         let wrong = said(&["generate", "t.pcap", "--packets", "10", flag, value]);
         assert!(wrong.contains(&format!("`{flag}` is about receive queues")), "{wrong}");
@@ -456,12 +507,12 @@ fn generate_speaks_of_flags() {
     assert_eq!(std::fs::read_dir(&directory).expect("it is there").count(), 0, "no half-made file");
 }
 
-/// A fault of the machine is a failure, at the file that the command line names.
+/// A fault of the machine is a failure, reported for the file that the command line names.
 #[test]
 fn generate_speaks_of_the_file_that_it_cannot_write() {
     let directory = scratch("generate-nowhere");
     std::fs::create_dir(directory.join("taken.pcap")).expect("the directory can be written");
-    // The first is seen before anything is opened, the others where the file is.
+    // The first fault is found before anything is opened, the others when the file is opened.
     for (file, problem) in [
         ("nowhere/t.pcap", "there is no directory"),
         ("taken.pcap", "it is a directory"),
@@ -472,7 +523,7 @@ fn generate_speaks_of_the_file_that_it_cannot_write() {
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
             assert!(said.starts_with(&format!("error: `{file}`: ")) && said.contains(problem), "{said}");
-            assert_eq!(said.lines().count(), 1, "no place in a file that nobody has written: {said}");
+            assert_eq!(said.lines().count(), 1, "no place in a file that was not written: {said}");
             assert!(!said.contains("port `"), "{said}");
             assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
         }
@@ -498,7 +549,7 @@ fn every_command_shows_examples() {
 }
 
 #[test]
-fn nothing_is_coloured_or_moves_where_nobody_watches() {
+fn output_has_no_colours_or_progress_without_a_terminal() {
     let directory = with_file("plain");
     for arguments in [&["run", "edge.toml"][..], &["run", "none.toml"], &["check", "edge.toml"]] {
         let output = netbricks(&directory, arguments);

@@ -1,7 +1,7 @@
 //! A million mutated packets through a graph of every function, at batch sizes of 1, 32 and 256.
 //!
-//! The same packets come out, nothing panics or leaks, and every packet is accounted for. Wireshark finds nothing
-//! malformed that was not malformed before.
+//! The same packets come out, nothing panics or leaks, and every packet is accounted for. Wireshark finds
+//! nothing malformed that was not malformed before.
 
 mod wireshark;
 
@@ -12,66 +12,53 @@ use std::path::Path;
 use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
-use netbricks_core::{Blueprint, Context, Drop, Edge, Graph, GraphBuilder, Node, Output, Poll, Role, Worker};
+use netbricks_core::{Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, Node, Poll, Shape, Worker};
 use netbricks_testkit::mutate::{Random, mutate};
 use netbricks_testkit::{BURSTS, kinds};
-use toml::Spanned;
-use toml::de::DeTable;
 
 const MUTATIONS: usize = 1_000_000;
 const SHOWN_TO_WIRESHARK: usize = 20_000;
-/// Packets in a round, all of one time: each batch size divides it.
+/// Packets in a round, all of one time; each batch size divides this number.
 const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
-/// Every function with its settings, in the order in which packets pass.
-const CHAIN: [(&str, &str); 13] = [
-    ("icmp-echo", "v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\""),
-    ("wire", ""),
-    (
-        "ttl",
-        "other = \"pass\"\nanswer_v4 = \"10.0.0.254\"\nanswer_v6 = \"2001:db8::fe\"\nanswer_rate = 1_000_000",
-    ),
-    ("macswap", ""),
-    // Small, so that it fills, and soon forgets.
-    ("monitor", "capacity = 1024\nidle = \"1 s\""),
-    ("busy", "cycles = 0"),
-    ("mss", "size = 1000\nadd = true"),
-    // More ports than HTTP has, so that mutated segments are followed too.
-    ("http-inspect", "ports = [80, 53, 443]\nflows = 64\nmemory = 65_536\nidle = \"1 s\""),
-    (
-        "rewrite-stream",
-        "find = \"l\"\nreplace = \"longer\"\nfrom = \"both\"\nports = [80, 53, 443]\nflows = 64\nmemory = 1_048_576",
-    ),
-    // One worker owns all flows, and one group has them all: what they look at is what there is to get wrong.
-    ("shuffle", "key = \"flow\""),
-    ("group-by", "groups = 1\nkey = \"vlan\""),
-    ("lpm", "routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]"),
-    // Small, so that connections give way to new ones.
-    (
-        "maglev",
-        "backends = [\"a 02:00:00:00:01:01\", \"b 02:00:00:00:01:02 3\"]\ncapacity = 1024\nidle = \"1 s\"\nslots = 251",
-    ),
+/// Every function, in the order in which packets pass. Each has its first example of settings.
+const CHAIN: [&str; 13] = [
+    "icmp-echo",
+    "wire",
+    "ttl",
+    "macswap",
+    "monitor",
+    "busy",
+    "mss",
+    "http-inspect",
+    "rewrite-stream",
+    "shuffle",
+    "group-by",
+    "lpm",
+    "maglev",
 ];
+
+/// One group has all packets: its key is what there is to get wrong.
+const ONE_GROUP: &str = "groups = 1\nkey = \"vlan\"";
 
 /// The functions' blueprints, from the registry and settings as an operator writes them.
 fn blueprints() -> Vec<(&'static str, Blueprint)> {
     let registry = netbricks::standard();
     let known: Vec<&str> = registry.iter().map(|definition| definition.name).collect();
-    let mut here: Vec<&str> = CHAIN.iter().map(|(name, _)| *name).collect();
+    let mut here = CHAIN;
     here.sort_unstable();
-    assert_eq!(here, known, "every function is in the chain, with settings that let it do all it can");
-    CHAIN
-        .iter()
-        .map(|(name, settings)| {
-            let table: Spanned<DeTable<'_>> = DeTable::parse(settings).expect("the settings are TOML");
-            let definition = registry.get(name).expect("compared above");
-            (*name, definition.configure(table, Path::new("")).expect("the settings fit"))
-        })
-        .collect()
+    assert_eq!(here.as_slice(), known, "every function is in the chain");
+    let blueprint = |name| {
+        let definition = registry.get(name).expect("compared above");
+        let example = definition.examples.first().copied().unwrap_or_default();
+        let settings = if name == "group-by" { ONE_GROUP } else { example };
+        (name, definition.blueprint(settings).expect("the settings fit"))
+    };
+    CHAIN.into_iter().map(blueprint).collect()
 }
 
-/// Frames of one round, and how far a graph has taken them.
+/// Frames of one round, and the number of frames that a graph has taken.
 #[derive(Clone, Default)]
 struct Feed {
     frames: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -85,7 +72,7 @@ struct Source(Feed);
 
 impl Node for Source {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let frames = self.0.frames.borrow();
@@ -94,26 +81,20 @@ impl Node for Source {
             let Some(frame) = frames.get(at) else { break };
             self.0.next.set(at + 1);
             let mut packet = cx.pool().packet(frame).expect("the pool is larger than a round");
-            // What leaves can be found among what came.
+            // The number of the frame, so that a frame that leaves can be found among those that came.
             packet.set_received_at(self.0.first.get() + at as u64);
             assert!(batch.push(packet).is_ok(), "a batch takes a burst");
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
-/// Hashes all packets that leave, in order, and keeps frames where wanted.
+/// Hashes all packets that leave, in order, and keeps frames if asked to.
 ///
-/// Each frame has the number of the one that it came in as.
+/// Each frame has the number of the frame that it came in as.
 #[derive(Clone)]
 struct Sink(Rc<RefCell<Left>>);
 
@@ -121,7 +102,7 @@ struct Sink(Rc<RefCell<Left>>);
 struct Left {
     /// Whether the order counts.
     ///
-    /// Within a batch, newly made answers leave after those that packets were turned into.
+    /// Within a batch, newly made answers leave after answers that packets were turned into.
     ordered: bool,
     hash: u64,
     packets: u64,
@@ -130,7 +111,7 @@ struct Left {
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut left = self.0.borrow_mut();
         for packet in batch.drain() {
             let mut hash = DefaultHasher::new();
@@ -145,18 +126,15 @@ impl Node for Sink {
             }
         }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
 /// A graph of all functions at one batch size.
 ///
-/// Answers of each function have a sink of their own: between functions their order depends on the batch.
-struct Lane {
+/// The answers of each function have their own sink: between functions, their order depends on the batch.
+struct Replay {
     burst: usize,
     graph: Graph,
     pool: Pool,
@@ -164,7 +142,7 @@ struct Lane {
     sinks: Vec<(&'static str, Sink)>,
 }
 
-impl Lane {
+impl Replay {
     fn new(burst: usize, keep: bool) -> Self {
         let pool = Pool::builder().frames(2048).large(ROUND, 16_384).short(2048, 512).build();
         let pool = pool.expect("there is memory for a pool");
@@ -198,7 +176,7 @@ impl Lane {
         Self { burst, graph, pool, feed, sinks }
     }
 
-    /// Takes a round's frames through at one time.
+    /// Sends a round's frames through the graph at one time.
     fn round(&mut self, first: u64, frames: &mut Vec<Vec<u8>>, now: u64) {
         std::mem::swap(&mut *self.feed.frames.borrow_mut(), frames);
         self.feed.first.set(first);
@@ -228,14 +206,14 @@ impl Lane {
             .collect()
     }
 
-    /// The end: everything is accounted for, and all buffers are back.
+    /// Ends the run and checks that every packet is accounted for, and that all buffers are back.
     fn finish(mut self, packets: usize, now: u64) -> (String, Vec<(&'static str, Sink)>) {
         self.graph.drain(now);
         let totals = self.graph.totals();
         assert!(totals.is_conserved(), "batch size {}: {totals:?}", self.burst);
         assert_eq!(self.graph.unbalanced(), Vec::<String>::new(), "batch size {}", self.burst);
         assert_eq!(totals.received.packets, packets as u64);
-        assert_eq!(totals.drops.of(Drop::PoolExhausted).packets, 0, "{totals:?}");
+        assert_eq!(totals.drops.of(DropReason::PoolExhausted).packets, 0, "{totals:?}");
         let reports = self.graph.reports();
         let reports = format!("{:?} {reports:?}", totals.drops);
         drop(self.graph);
@@ -259,7 +237,7 @@ impl Mutations {
     fn new(seed: u64) -> Self {
         let to_us: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
         let from_us = to_us.iter().map(|frame| the_other_way(frame));
-        // Most is for others: what is for the host in the chain goes no further.
+        // Most packets are for others, because packets for the host in the chain go no further.
         let kinds =
             [to_us.clone(), from_us.clone().collect(), from_us.clone().collect(), from_us.collect()].concat();
         Self { kinds, random: Random::new(seed) }
@@ -270,7 +248,7 @@ impl Mutations {
         for frame in frames {
             frame.clear();
             frame.extend_from_slice(&self.kinds[self.random.below(self.kinds.len())]);
-            // One in eight is whole: functions then do all that they can.
+            // One frame in eight stays valid, so that functions do all of their work.
             if self.random.below(8) > 0 {
                 mutate(frame, &mut self.random);
             }
@@ -301,33 +279,33 @@ fn the_other_way(frame: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_million_mutations_come_out_the_same_at_every_batch_size() {
-    let mut lanes = BURSTS.map(|burst| Lane::new(burst, false));
+    let mut replays = BURSTS.map(|burst| Replay::new(burst, false));
     let mut mutations = Mutations::new(2);
     let mut frames = Vec::new();
     let (mut done, mut now) = (0, 0);
     while done < MUTATIONS {
         let count = ROUND.min(MUTATIONS - done);
         mutations.fill(&mut frames, count);
-        for lane in &mut lanes {
-            lane.round(done as u64 + 1, &mut frames, now);
+        for replay in &mut replays {
+            replay.round(done as u64 + 1, &mut frames, now);
         }
-        let [one, more @ ..] = &lanes;
+        let [one, more @ ..] = &replays;
         let expected = one.outcome();
-        for lane in more {
-            let found = lane.outcome();
-            assert_eq!(found, expected, "batch size {} in the round from packet {done} on", lane.burst);
+        for replay in more {
+            let found = replay.outcome();
+            assert_eq!(found, expected, "batch size {} in the round from packet {done} on", replay.burst);
         }
         done += count;
         now += MILLISECOND;
     }
-    let outcome = lanes[0].outcome();
+    let outcome = replays[0].outcome();
     for (name, packets, _) in &outcome {
         match leaves_packets(name) {
             true => assert!(*packets > 10_000, "`{name}` had its part in it: {outcome:?}"),
             false => assert_eq!(*packets, 0, "`{name}` has nothing to answer"),
         }
     }
-    let [one, more @ ..] = lanes.map(|lane| lane.finish(MUTATIONS, now).0);
+    let [one, more @ ..] = replays.map(|replay| replay.finish(MUTATIONS, now).0);
     for report in more {
         assert_eq!(report, one, "drops and reports");
     }
@@ -338,16 +316,16 @@ fn wireshark_finds_nothing_new_that_is_malformed() {
     if !wireshark::is_installed() {
         return;
     }
-    let mut lane = Lane::new(32, true);
+    let mut replay = Replay::new(32, true);
     let mut mutations = Mutations::new(7);
     let (mut came, mut frames, mut now) = (Vec::new(), Vec::new(), 0);
     while came.len() < SHOWN_TO_WIRESHARK {
         mutations.fill(&mut frames, ROUND.min(SHOWN_TO_WIRESHARK - came.len()));
-        lane.round(came.len() as u64 + 1, &mut frames, now);
+        replay.round(came.len() as u64 + 1, &mut frames, now);
         came.extend(frames.iter().cloned());
         now += MILLISECOND;
     }
-    let (_, sinks) = lane.finish(SHOWN_TO_WIRESHARK, now);
+    let (_, sinks) = replay.finish(SHOWN_TO_WIRESHARK, now);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let before = wireshark::opinions(&folder.join("mutations-in.pcap"), came.iter().map(Vec::as_slice));
     let mut wrong = Vec::new();
@@ -357,7 +335,7 @@ fn wireshark_finds_nothing_new_that_is_malformed() {
         let path = folder.join(format!("mutations-{name}.pcap"));
         let after = wireshark::opinions(&path, left.iter().map(|(_, frame)| frame.as_slice()));
         for ((number, frame), opinion) in left.iter().zip(after) {
-            // What a function made itself did not come in; numbers begin with 1.
+            // A packet made by a function has no number; other numbers begin with 1.
             let was = number.checked_sub(1).and_then(|at| before.get(at as usize));
             let allowed = was.is_some_and(|before| before.malformed) || opinion.quotes && opinion.sound;
             if opinion.malformed && !allowed {

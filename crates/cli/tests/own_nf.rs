@@ -1,4 +1,4 @@
-//! The vendor's crate in `examples/own-nf` is built as a vendor would build it, outside the workspace, tested, and run.
+//! Builds, tests and runs the crate in `examples/own-nf` as a vendor would, outside the workspace.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 #[test]
 fn a_vendors_function_runs_beside_ours() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/own-nf");
-    // A target directory of its own: cargo holds no lock that the outer build needs.
+    // A separate target directory, so that the inner cargo needs no lock that the outer one holds.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own-nf");
     let cargo = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO"))

@@ -1,4 +1,4 @@
-//! What operators cost in a graph of one node: ns for a burst of 32. `cargo bench -p netbricks-core`
+//! The cost of operators in a graph of one node: ns for a burst of 32. `cargo bench -p netbricks-core`
 //!
 //! The figures to quote are those of `netbricks bench`, which builds its graphs as `run` does.
 
@@ -6,7 +6,7 @@ use divan::Bencher;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ethernet, Ip, Ipv4, Link, Udp};
-use netbricks_core::{Context, Drop, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, DropReason, Function, Input, Node, Operator, Worker, compose};
 
 fn main() {
     divan::main();
@@ -23,7 +23,7 @@ fn over(bencher: Bencher, make: impl Fn(&Worker) -> Box<dyn Node>) {
         batch.push(packet).expect("the batch is not full");
     }
     let mut node = make(&Worker::new(0, 1, pool.clone()));
-    let mut cx = Context::new(pool);
+    let mut cx = DetachedContext::new(pool);
     bencher.bench_local(|| {
         node.process(0, &mut batch, &mut cx);
         assert_eq!(batch.len(), 32);
@@ -50,7 +50,11 @@ fn swap_addresses(bencher: Bencher) {
 fn parse_and_filter_by_version(bencher: Bencher) {
     over(bencher, |worker| {
         node(worker, |input| {
-            input.parse::<Ethernet>().parse::<Ipv4>().filter(Drop::Denied, |p| p.header().ttl() > 1).done()
+            input
+                .parse::<Ethernet>()
+                .parse::<Ipv4>()
+                .filter(DropReason::Denied, |p| p.header().ttl() > 1)
+                .done()
         })
     });
 }
@@ -59,7 +63,7 @@ fn parse_and_filter_by_version(bencher: Bencher) {
 fn parse_and_filter_by_family(bencher: Bencher) {
     over(bencher, |worker| {
         node(worker, |input| {
-            input.parse::<Link>().parse::<Ip>().filter(Drop::Denied, |p| p.header().ttl() > 1).done()
+            input.parse::<Link>().parse::<Ip>().filter(DropReason::Denied, |p| p.header().ttl() > 1).done()
         })
     });
 }
@@ -69,7 +73,7 @@ fn parse_to_ports(bencher: Bencher) {
     over(bencher, |worker| {
         node(worker, |input| {
             let chain = input.parse::<Link>().parse::<Ip>().parse::<Udp>();
-            chain.filter(Drop::Denied, |p| p.header().destination_port() == 2).done()
+            chain.filter(DropReason::Denied, |p| p.header().destination_port() == 2).done()
         })
     });
 }
@@ -83,8 +87,8 @@ fn branch(bencher: Bencher) {
                 .parse::<Ip>()
                 .branch(
                     |p| p.header().protocol() == 17,
-                    |udp| udp.filter(Drop::Denied, |p| p.header().ttl() > 1),
-                    |other| other.filter(Drop::Denied, |p| p.header().ttl() > 2),
+                    |udp| udp.filter(DropReason::Denied, |p| p.header().ttl() > 1),
+                    |other| other.filter(DropReason::Denied, |p| p.header().ttl() > 2),
                 )
                 .done()
         })

@@ -1,8 +1,9 @@
-//! What functions tell each other about a packet across the nodes of a graph: typed slots beside its metadata, found by name
-//! (Click's annotations).
+//! Annotations: data about a packet that nodes of a graph pass to later nodes (Click's annotations).
 //!
-//! Between the operators of one function, and of functions fused into one loop, metadata costs less and is checked when
-//! compiling: see [`Operator::map`](crate::Operator::map). An annotation is for a node that somebody else composes.
+//! Annotations are typed slots beside the packet's metadata, found by name. Between the operators of one
+//! function, and of functions fused into one loop, metadata costs less and is checked when compiling: see
+//! [`Operator::map`](crate::Operator::map). An annotation is for functions that other authors put into their
+//! own nodes.
 
 use std::any::{TypeId, type_name};
 use std::marker::PhantomData;
@@ -11,13 +12,13 @@ use std::ops::RangeInclusive;
 use netbricks_buffer::{Annotations, Packet};
 use netbricks_tables::Encode;
 
-use crate::registry::{BuildError, Worker};
+use crate::worker::{BuildError, Worker};
 
 const NEAR: usize = Annotations::NEAR;
 /// Bytes that all slots of a graph share: the near ones come first.
 const ALL: usize = NEAR + Annotations::FAR;
 
-/// A slot for a `T`: its bytes, and before them one that says whether it was written.
+/// A slot for a `T`: a byte that says whether it was written, and then the value's bytes.
 pub struct Annotation<T> {
     at: usize,
     of: PhantomData<fn() -> T>,
@@ -31,7 +32,7 @@ impl<T> Clone for Annotation<T> {
 impl<T> Copy for Annotation<T> {}
 
 impl<T: Encode> Annotation<T> {
-    /// What a packet says, for who has all of it and not just a view.
+    /// The annotation of a packet, for code that has the whole packet and not just a view.
     #[inline]
     pub fn of(self, packet: &Packet) -> Option<T> {
         self.decode(packet.near_annotations(), packet.far_annotations())
@@ -42,13 +43,15 @@ impl<T: Encode> Annotation<T> {
         self.decode(annotations.near(), annotations.far())
     }
 
-    /// Whether it lies whole among the near ones: said so that the one comparison is also the one of the bounds.
+    /// Whether the slot lies entirely among the near bytes.
+    ///
+    /// The condition is written so that one comparison also checks the bounds.
     #[inline(always)]
     fn is_near(self) -> bool {
         T::SIZE < NEAR && self.at < NEAR - T::SIZE
     }
 
-    /// Its place among the far ones, if it lies there; otherwise a place behind all of them.
+    /// The slot's place among the far bytes, if it lies there; otherwise a place behind all of them.
     #[inline(always)]
     fn far(self) -> RangeInclusive<usize> {
         let first = self.at.wrapping_sub(NEAR);
@@ -65,7 +68,8 @@ impl<T: Encode> Annotation<T> {
         (*written != 0).then(|| T::decode(value))?
     }
 
-    /// Its place on a packet, for writing. The second cache line is only touched for what lies there.
+    /// The slot's place on a packet, for writing. The second cache line is touched only for slots that lie
+    /// there.
     #[inline]
     fn place<'l>(self, annotations: &'l mut Annotations<'_>) -> Option<(&'l mut u8, &'l mut [u8])> {
         let slot = match self.is_near() {
@@ -75,7 +79,7 @@ impl<T: Encode> Annotation<T> {
         slot?.split_first_mut()
     }
 
-    /// Makes a packet say nothing.
+    /// Removes the annotation from a packet.
     #[inline]
     pub(crate) fn clear(self, annotations: &mut Annotations<'_>) {
         if let Some((written, _)) = self.place(annotations) {
@@ -83,7 +87,7 @@ impl<T: Encode> Annotation<T> {
         }
     }
 
-    /// Writes it on a packet.
+    /// Writes the annotation to a packet.
     #[inline]
     pub(crate) fn write(self, annotations: &mut Annotations<'_>, value: &T) {
         if let Some((written, bytes)) = self.place(annotations) {
@@ -116,15 +120,18 @@ struct Slot {
 }
 
 impl Worker {
-    /// The slot of this name, in every graph of this worker. All of them share 8 bytes in the cache line of a packet's other
-    /// metadata, which small ones get while there is room, and 56 in a line of their own, which costs more to reach; each takes
-    /// one byte beside its value, and lies in one piece. A name stays taken until the worker ends, also when the graph that used
-    /// it is replaced: packets on their way may still carry it. Where it cannot be (no room, or the name stands for another
-    /// type), the node's building fails with that error.
+    /// The slot of this name, in every graph of this worker.
+    ///
+    /// A packet has 60 bytes for all slots. 8 bytes are in the cache line of its other metadata, and small
+    /// slots get them while there is room. 52 bytes are in a line of their own, which costs more to reach.
+    /// Each slot takes one byte besides its value, and lies in one piece. A name stays taken until the worker
+    /// ends, even when the graph that used it is replaced: packets on their way may still carry the
+    /// annotation. Where there is no room, or the name has another type, the building of the node fails with
+    /// that error.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link};
-    /// use netbricks_core::{Drop, Function, Input, Operator, Worker};
+    /// use netbricks_core::{DropReason, Function, Input, Operator, Worker};
     ///
     /// fn classify(input: Input, worker: &Worker) -> impl Function {
     ///     let class = worker.annotation::<u8>("class");
@@ -135,7 +142,7 @@ impl Worker {
     /// }
     /// fn police(input: Input, worker: &Worker) -> impl Function {
     ///     let class = worker.annotation::<u8>("class");
-    ///     input.filter(Drop::RateLimited, move |packet| packet.annotation(class) != Some(8)).done()
+    ///     input.filter(DropReason::RateLimited, move |packet| packet.annotation(class) != Some(8)).done()
     /// }
     /// ```
     pub fn annotation<T: Encode + 'static>(&self, name: &str) -> Annotation<T> {
@@ -143,7 +150,7 @@ impl Worker {
             Ok(at) => Annotation { at, of: PhantomData },
             Err(error) => {
                 self.fail(error);
-                // Beyond all of them: read as never written, written to nowhere.
+                // A place behind all slots: it reads as never written, and writes do nothing.
                 Annotation { at: ALL, of: PhantomData }
             }
         }

@@ -1,25 +1,23 @@
-//! A function becomes a node: its type is erased, and the graph makes one dynamic call a batch.
+//! Functions become nodes: the function's type is erased, and the graph makes one dynamic call a batch.
 
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
-use crate::at::{At, Pass};
-use crate::consistency::Heritage;
 use crate::context::Context;
-use crate::events::Schedule;
-use crate::node::{CallError, Handler, ImportError, Node, Output, Poll, Section, StateImage};
+use crate::node::{Node, NodeState, Output, Poll, Shape};
 use crate::operator::{Function, Input, Start};
 use crate::operators::{Replaces, dispatched};
+use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Departure, Edge, Verdict};
-use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::state::Declarations;
+use crate::worker::{BuildError, Worker};
 
 /// Makes a node of a function, or of several fused: `compose(worker, |input| ttl(input).then(nat))`.
 ///
 /// # Errors
-/// What the function's declared state reports: a table that does not fit into memory, a name declared twice. A function fused behind
-/// one whose packets do not come to it ([`Operator::then`](crate::Operator::then)).
+/// An error of the function's declared state: a table that does not fit into memory, or a name declared
+/// twice. Or a function is fused behind one that sends it no packets
+/// ([`Operator::then`](crate::Operator::then)).
 pub fn compose<F: Function>(
     worker: &Worker,
     function: impl FnOnce(Input) -> F,
@@ -30,12 +28,12 @@ pub fn compose<F: Function>(
              leave the node at once; give it a node of its own",
         ));
     }
-    let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
-    Ok(Box::new(Fused { tower, declarations }))
+    let (chain, declarations) = worker.declaring(|| function(Start::new()))?;
+    Ok(Box::new(Fused { chain, declarations }))
 }
 
 struct Fused<A> {
-    tower: A,
+    chain: A,
     declarations: Declarations,
 }
 
@@ -47,85 +45,47 @@ impl<A: Function> Node for Fused<A> {
         }
         batch.warm();
         let _settling = self.declarations.settling();
-        let tower = &mut self.tower;
+        let chain = &mut self.chain;
         cx.mixed = false;
-        tower.prepare(batch, cx, &|_| Some(Root));
-        let kept = if A::PUTS_OFF && (!A::USUAL || cx.mixed) {
-            last_loop_of_mixed(tower, batch, cx)
+        cx.cut = batch.is_cut();
+        chain.prepare(batch, cx, &|_| Some(Root));
+        let kept = if A::MAY_DEFER && (!A::FAST_PATH || cx.mixed) {
+            last_loop_of_mixed(chain, batch, cx)
         } else {
-            batch.compact_with(LastLoop::<A, true> { tower, cx: &mut *cx })
+            batch.compact_with(LastLoop::<A, true> { chain, cx: &mut *cx })
         };
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
     }
 
-    fn outputs(&self) -> Vec<Output> {
-        let mut outputs = vec![
-            Output { edge: Edge::OUT, name: "out".into(), optional: false },
-            Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
-        ];
-        self.tower.edges(&mut |edge| {
+    fn shape(&self) -> Shape {
+        let mut outputs =
+            vec![Output::out(), Output { edge: Edge::REPLY, name: "reply".into(), optional: true }];
+        self.chain.edges(&mut |edge| {
             if !outputs.iter().any(|output| output.edge == edge) {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
             }
         });
-        outputs
+        Shape { outputs, has_end: self.declarations.has_ends(), ..Shape::default() }
     }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
         self.declarations.poll(cx)
     }
-    fn is_schedulable(&self) -> bool {
-        self.schedule().is_some()
-    }
-    fn schedule(&self) -> Option<Schedule> {
-        self.declarations.events.schedule()
-    }
-    fn has_an_end(&self) -> bool {
-        self.declarations.has_ends()
-    }
-    fn drain(&mut self, _: &mut Batch, _: &mut Context) {
-        self.declarations.end();
-    }
-    fn handlers(&self) -> Vec<Handler> {
-        self.declarations.handlers()
-    }
-    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        self.declarations.call(name, argument)
-    }
-    fn export(&self) -> Vec<StateImage> {
-        self.declarations.export()
-    }
-    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        self.declarations.import(name, bytes, now)
-    }
-    fn heritage(&self) -> Vec<(String, Heritage)> {
-        self.declarations.heritage()
-    }
-    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
-        self.declarations.inherit(name, heritage, now)
-    }
-    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        self.declarations.take_part(part, step)
-    }
-    fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.declarations.bound(by)
-    }
-    fn follows(&self, by: ShuffleKey) -> Vec<String> {
-        self.declarations.follows(by)
-    }
-    fn report(&self) -> Vec<Section> {
-        self.declarations.reports()
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(&mut self.declarations);
     }
 }
 
-/// A tower's last loop over the batch. No closure: a long tower's would not be inlined, and then the packet's bounds would
-/// be in memory, which every write to the packet might change.
+/// A chain's last loop over the batch.
 ///
-/// That for batches in which all are `ALIKE`, as nothing is [mixed](Context::mixed), sends whatever is rare to the second pass, so
-/// that it takes no registers here.
+/// It is not a closure: the closure of a long operator chain would not be inlined. Then the packet's bounds
+/// would be in memory, which every write to the packet might change.
+///
+/// The loop for batches with only `ALIKE` packets, in which nothing is [mixed](Context::mixed), sends every
+/// rare case to the second pass. So rare cases take no registers here.
 struct LastLoop<'a, A, const ALIKE: bool> {
-    tower: &'a mut A,
+    chain: &'a mut A,
     cx: &'a mut Context,
 }
 
@@ -133,54 +93,56 @@ impl<A: Function, const ALIKE: bool> Visit for LastLoop<'_, A, ALIKE> {
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let mut reshaped = false;
-        let at = At::new(slot, bytes, &mut *self.cx, &mut reshaped);
-        // What waited on memory was parsed in an earlier loop: there is no copy for usual frames.
+        let at = PacketCursor::new(slot, bytes, &mut *self.cx, &mut reshaped);
+        // Packets that waited on memory were parsed in an earlier loop: there is no copy for usual frames.
         decided(if A::WAITS && !A::RESTARTS {
-            let pass = match (A::PUTS_OFF, ALIKE) {
+            let pass = match (A::MAY_DEFER, ALIKE) {
                 (true, true) => Pass::Alike,
                 (true, false) => Pass::First,
                 (false, _) => Pass::Only,
             };
-            self.tower.apply::<{ shape::ANY }>(At { pass, ..at }, Root)
+            self.chain.apply::<{ shape::ANY }>(PacketCursor { pass, ..at }, Root)
         } else {
-            dispatched(&mut *self.tower, at, Root)
+            dispatched(&mut *self.chain, at, Root)
         })
     }
     #[inline(always)]
     fn is_unfinished(verdict: u16) -> bool {
-        A::PUTS_OFF && verdict == Verdict::AGAIN.bits()
+        A::MAY_DEFER && verdict == Verdict::AGAIN.bits()
     }
     #[inline(always)]
     fn finish(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
-        // Said where it is compiled: nobody else's tower has to be compiled again.
-        if A::PUTS_OFF { finish(self.tower, self.cx, slot, bytes) } else { 0 }
+        // Written so that chains that never defer do not compile the second pass.
+        if A::MAY_DEFER { finish(self.chain, self.cx, slot, bytes) } else { 0 }
     }
 }
 
-/// As the last loop of a batch whose frames are all alike, with what others take in it as well.
+/// The last loop of a mixed batch, which also has the code for unusual packets.
 #[inline(never)]
-fn last_loop_of_mixed<A: Function>(tower: &mut A, batch: &mut Batch, cx: &mut Context) -> usize {
-    batch.compact_with(LastLoop::<A, false> { tower, cx })
+fn last_loop_of_mixed<A: Function>(chain: &mut A, batch: &mut Batch, cx: &mut Context) -> usize {
+    batch.compact_with(LastLoop::<A, false> { chain, cx })
 }
 
-/// The second pass of a packet: another copy of the tower, which keeps calls out of the loop.
+/// The second pass of a packet, in another copy of the operator chain.
+///
+/// So the loop contains no calls.
 #[inline(never)]
-fn finish<A: Function>(tower: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
+fn finish<A: Function>(chain: &mut A, cx: &mut Context, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
     let mut reshaped = false;
-    let at = At { pass: Pass::Second, ..At::new(slot, bytes, cx, &mut reshaped) };
-    decided(tower.apply::<{ shape::ANY }>(at, Root))
+    let at = PacketCursor { pass: Pass::Second, ..PacketCursor::new(slot, bytes, cx, &mut reshaped) };
+    decided(chain.apply::<{ shape::ANY }>(at, Root))
 }
 
 #[inline(always)]
 fn decided<S>(decided: Result<S, Verdict>) -> u16 {
     match decided {
-        // `PASS` without a `done` behind it leaves the function at the function's end all the same.
+        // `PASS` without a `done` behind it leaves the function at its end too.
         Ok(_) | Err(Verdict::PASS) => 0,
         Err(verdict) => verdict.bits(),
     }
 }
 
-/// Only here do packets move or die, after every user function has returned.
+/// Drops packets and sends them away. This happens only here, after every user function has returned.
 #[inline(never)]
 pub(crate) fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
     for packet in batch.drain_from(kept) {
@@ -191,7 +153,7 @@ pub(crate) fn depart(batch: &mut Batch, cx: &mut Context, kept: usize) {
     }
 }
 
-/// A node with `inputs` ways in and one way out: separate branches of the graph meet, and leave as one.
+/// A node with several inputs and one way out, at which separate branches of the graph meet.
 pub fn merge(inputs: usize) -> Box<dyn Node> {
     Box::new(Merge(inputs.max(1)))
 }
@@ -200,10 +162,7 @@ struct Merge(usize);
 
 impl Node for Merge {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        self.0
-    }
-    fn kind(&self) -> &str {
-        "merge"
+    fn shape(&self) -> Shape {
+        Shape { inputs: self.0, kind: "merge".into(), ..Shape::default() }
     }
 }

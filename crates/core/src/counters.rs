@@ -2,7 +2,7 @@
 
 use std::ops::{AddAssign, Sub};
 
-use crate::reason::{Class, Drop};
+use crate::reason::{Class, DropReason};
 
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -37,31 +37,34 @@ impl Sub for Count {
     }
 }
 
-/// What left, by reason.
+/// Packets that were dropped or consumed, by reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drops([Count; Drop::COUNT]);
+pub struct Drops([Count; DropReason::COUNT]);
 
 impl Default for Drops {
     fn default() -> Self {
-        Self([Count::default(); Drop::COUNT])
+        Self([Count::default(); DropReason::COUNT])
     }
 }
 
 impl Drops {
-    /// Counts `packets` with `bytes` in all under a reason.
+    /// Counts `packets` packets of `bytes` bytes together under a reason.
     #[inline(always)]
-    pub fn add(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    pub fn add(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         self.0[reason as usize].add(packets, bytes);
     }
     /// The count of one reason.
-    pub fn of(&self, reason: Drop) -> Count {
+    pub fn of(&self, reason: DropReason) -> Count {
         self.0[reason as usize]
     }
     /// Reasons that occurred, with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Drop, Count)> + '_ {
-        Drop::ALL.iter().map(|reason| (*reason, self.of(*reason))).filter(|(_, count)| count.packets > 0)
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, Count)> + '_ {
+        DropReason::ALL
+            .iter()
+            .map(|reason| (*reason, self.of(*reason)))
+            .filter(|(_, count)| count.packets > 0)
     }
-    /// All that was dropped: every class but [`Class::Consumed`].
+    /// All that was dropped: every class except [`Class::Consumed`].
     pub fn dropped(&self) -> Count {
         self.sum(|class| class != Class::Consumed)
     }
@@ -88,20 +91,22 @@ impl Drops {
     }
 }
 
-/// What the node in hand dropped, until its graph takes it over: only the reasons that it had are looked at.
+/// Drops of the running node, until its graph takes them over.
+///
+/// Only reasons that occurred are read.
 #[derive(Default)]
 pub(crate) struct Dropping {
     drops: Drops,
-    /// A bit each.
+    /// A bit for each reason that occurred.
     reasons: u64,
 }
 
-const _: () = assert!(Drop::COUNT <= u64::BITS as usize, "a reason has a bit");
+const _: () = assert!(DropReason::COUNT <= u64::BITS as usize, "a reason has a bit");
 
 impl Dropping {
     /// As [`Drops::add`].
     #[inline(always)]
-    pub(crate) fn add(&mut self, reason: Drop, packets: u64, bytes: u64) {
+    pub(crate) fn add(&mut self, reason: DropReason, packets: u64, bytes: u64) {
         self.reasons |= 1 << reason as u8;
         self.drops.add(reason, packets, bytes);
     }
@@ -109,11 +114,11 @@ impl Dropping {
     pub(crate) fn total(&self) -> Count {
         self.drops.total()
     }
-    /// What there is, of which nothing stays.
+    /// Takes all counts, and leaves none.
     pub(crate) fn take(&mut self) -> Drops {
         std::mem::take(self).drops
     }
-    /// Moves all counts to a node's.
+    /// Moves all counts to those of a node.
     #[inline(always)]
     pub(crate) fn move_to(&mut self, drops: &mut Drops) {
         let mut left = std::mem::take(&mut self.reasons);
@@ -127,7 +132,7 @@ impl Dropping {
     }
 }
 
-/// What is counted at each node.
+/// The counters of a node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeCounters {
     /// Batches that arrived, and turns that yielded packets.
@@ -138,14 +143,14 @@ pub struct NodeCounters {
     pub received: Count,
     /// Packets that left on any edge.
     pub left: Count,
-    /// Packets that it made.
+    /// Packets that it created.
     pub created: Count,
     /// Packets that it gave to the outside.
     pub sent: Count,
-    /// Packets that it handed to other workers.
-    pub handed: Count,
+    /// Packets that it gave to other workers.
+    pub handoff_out: Count,
     /// Packets that it took over from other workers.
-    pub taken: Count,
+    pub handoff_in: Count,
     /// Packets that it dropped or consumed.
     pub drops: Drops,
     /// Packets that it keeps.
@@ -159,27 +164,29 @@ pub struct NodeCounters {
 }
 
 impl NodeCounters {
-    /// The conservation law at this node: received + created + arrived + taken = left + sent + handed + dropped + consumed
-    /// + held.
+    /// Whether the node's counters balance.
+    ///
+    /// That is received + created + arrived + handed in = left + sent + handed off + dropped + consumed +
+    /// held.
     pub fn is_conserved(&self) -> bool {
-        self.received.packets + self.created.packets + self.arrived.packets + self.taken.packets
+        self.received.packets + self.created.packets + self.arrived.packets + self.handoff_in.packets
             == self.left.packets
                 + self.sent.packets
-                + self.handed.packets
+                + self.handoff_out.packets
                 + self.drops.total().packets
                 + self.held
     }
-    /// What the node keeps, if nothing but what is counted came and went.
+    /// The number of packets that the node keeps, as it follows from all other counts.
     pub(crate) fn balance(&self) -> u64 {
-        let came = self.received + self.created + self.arrived + self.taken;
-        let went = self.left + self.sent + self.handed + self.drops.total();
+        let came = self.received + self.created + self.arrived + self.handoff_in;
+        let went = self.left + self.sent + self.handoff_out + self.drops.total();
         (came - went).packets
     }
     /// Cycles a packet, from the sampled batches; `None` before the first sample.
     pub fn cycles_a_packet(&self) -> Option<f64> {
         (self.sampled_packets > 0).then(|| self.sampled_cycles as f64 / self.sampled_packets as f64)
     }
-    /// Adds another worker's copy of the node.
+    /// Adds the counters of another worker's copy of the node.
     pub fn merge(&mut self, other: &Self) {
         self.batches += other.batches;
         self.arrived += other.arrived;
@@ -187,8 +194,8 @@ impl NodeCounters {
         self.left += other.left;
         self.created += other.created;
         self.sent += other.sent;
-        self.handed += other.handed;
-        self.taken += other.taken;
+        self.handoff_out += other.handoff_out;
+        self.handoff_in += other.handoff_in;
         self.drops.merge(&other.drops);
         self.held += other.held;
         self.sampled_cycles += other.sampled_cycles;

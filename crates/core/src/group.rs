@@ -1,5 +1,6 @@
-//! Groups: packets go separate ways through the graph by a key (the paper's group by, section 3.1), at once or by way of
-//! a queue for each group, which get their turns one after the other.
+//! Groups: packets take separate ways through the graph by a key (the paper's group by, section 3.1).
+//!
+//! They do so at once, or through a queue for each group; the queues then take turns.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -8,19 +9,19 @@ use netbricks_buffer::{BATCH, Batch, Packet};
 use netbricks_packet::stack::Root;
 
 use crate::context::Context;
-use crate::node::{CallError, Handler, Node, Output, Poll};
+use crate::node::{CallError, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape};
 use crate::operator::{Input, Operator};
-use crate::reason::{Drop, Edge};
-use crate::registry::{BuildError, Worker};
-use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, has_sorters_state};
+use crate::reason::{DropReason, Edge};
+use crate::shuffle::{Buckets, ShuffleKey, SortedBy, SortedByKey, Sorter, sorters_state};
 use crate::view::View;
+use crate::worker::{BuildError, Worker};
 
-/// How packets are grouped.
+/// The configuration of a grouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// How many groups; 1 to [`MOST`](Self::MOST).
+    /// The number of groups; 1 to [`MOST`](Self::MOST).
     pub groups: usize,
-    /// Packets that each group's queue holds; 0: there are none, and packets go on at once.
+    /// Packets that each group's queue holds; 0 means no queues, so that packets go on at once.
     pub queue: usize,
 }
 
@@ -31,16 +32,18 @@ impl GroupConfig {
     pub const LONGEST: usize = 1 << 20;
 }
 
-/// Makes nodes that group packets. Group 0 goes on ([`Edge::OUT`]), group `g` leaves by [`Groups::edge`], named by its
-/// number.
+/// Makes nodes that group packets.
 ///
-/// With queues, the node takes part in the round robin of its graph: a turn lets a burst go, of the group whose turn it is, and of
-/// the next ones where that has less. Each sends a burst before the next does (deficit round robin with that quantum). So groups
-/// that always have something get equal shares of their worker's turns, however unequal their traffic is, and what they leave
-/// goes to who has more; what a full queue has no room for is dropped as [`Drop::QueueFull`].
+/// Group 0 goes on ([`Edge::OUT`]), and group `g` leaves by [`Groups::edge`], which has its number as name.
 ///
-/// Where arrivals alone move the clock, none is dropped: a replay can wait, so nothing is polled that leads to a queue without room for
-/// a burst, and what was on its way is queued all the same.
+/// With queues, the node takes part in the round robin of its graph. A turn sends a burst of the group whose
+/// turn it is, and of the next groups where that has less. Each group sends a burst before the next does
+/// (deficit round robin with that quantum). So groups that always have packets get equal shares of their
+/// worker's turns, however unequal their traffic is. Groups with more packets get the turns that others
+/// leave. A packet for which a queue has no room is dropped as [`DropReason::QueueFull`].
+///
+/// Where only arrivals move the clock, none is dropped, since a replay can wait. No source is polled that
+/// leads to a queue without room for a burst, and packets that were on their way are queued all the same.
 ///
 /// ```
 /// use netbricks_core::buffer::Pool;
@@ -56,9 +59,9 @@ impl GroupConfig {
 ///     |input| input.parse::<Link>().parse::<Ip>(),
 ///     |packet| usize::from(packet.header().ttl()) / 100,
 /// )?;
-/// let names: Vec<_> = by_hops.outputs().into_iter().map(|output| output.name).collect();
+/// let names: Vec<_> = by_hops.shape().outputs.into_iter().map(|output| output.name).collect();
 /// assert_eq!(names, ["out", "1", "2", "reply"]);
-/// # assert_eq!(by_flow.outputs().len(), 3);
+/// # assert_eq!(by_flow.shape().outputs.len(), 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -82,28 +85,31 @@ impl Groups {
         Ok(Self(config))
     }
 
-    /// By which way out a group leaves.
+    /// The way out of a group.
     pub fn edge(group: usize) -> Edge {
         match group {
             0 => Edge::OUT,
-            // Answers have theirs between.
+            // The edge of answers lies between.
             group => Edge((group + 1).min(u8::MAX.into()) as u8),
         }
     }
 
-    /// A node that groups by a predefined key, by another hash of it than a shuffle: behind one, every worker has packets
-    /// of all groups.
+    /// A node that groups by a predefined key, with another hash of it than a shuffle.
+    ///
+    /// So every worker behind a shuffle has packets of all groups.
     pub fn node(&self, worker: &Worker, key: ShuffleKey) -> Box<dyn Node> {
-        // Any constant.
+        // The constant is arbitrary: it makes the seed differ from a shuffle's.
         let buckets = Buckets::new(key, worker.seed() ^ 0x6772_6f75_7073_2121);
         self.sorted(Box::new(SortedByKey(buckets)))
     }
 
-    /// A node that parses packets by `function` and asks `group` which group each belongs to; numbers beyond the last
-    /// wrap round. What the function lets pass unparsed is in group 0.
+    /// A node that parses packets by `function` and asks `group` for the group of each.
+    ///
+    /// Numbers beyond the last group wrap around. Packets that the function lets pass unparsed are in group
+    /// 0.
     ///
     /// # Errors
-    /// What the function's declared state reports.
+    /// Errors of the function's declared state.
     pub fn node_by<F, G>(
         &self,
         worker: &Worker,
@@ -147,20 +153,21 @@ impl Groups {
     }
 }
 
-/// Packets beyond a full queue that one takes at most from what is not polled meanwhile: what functions and events made of a few
-/// batches.
+/// Packets beyond a full queue that it takes from sources that are not polled meanwhile.
+///
+/// These are the packets that functions and events made from a few batches.
 const ON_THEIR_WAY: usize = 8 * BATCH;
 
 struct GroupNode {
     sorter: Box<dyn Sorter>,
     queues: Vec<VecDeque<Packet>>,
-    /// Packets that a queue holds at most.
+    /// The most packets that a queue holds.
     queue: usize,
     /// Packets in all queues.
     held: usize,
-    /// Whose turn it is.
+    /// The group whose turn it is.
     next: usize,
-    /// Packets that it may send yet before the next one's.
+    /// Packets that this group may still send before the next group's turn.
     left: usize,
     numbers: Vec<u16>,
 }
@@ -168,14 +175,14 @@ struct GroupNode {
 impl GroupNode {
     fn enqueue(&mut self, batch: &mut Batch, cx: &mut Context) {
         let held = self.held;
-        let most = if cx.led { self.queue + ON_THEIR_WAY } else { self.queue };
+        let most = if cx.follows_arrivals { self.queue + ON_THEIR_WAY } else { self.queue };
         for (packet, group) in batch.drain().zip(&self.numbers) {
             let queue = &mut self.queues[usize::from(*group)];
             if queue.len() < most {
                 queue.push_back(packet);
                 self.held += 1;
             } else {
-                cx.drop_packet(packet, Drop::QueueFull);
+                cx.drop_packet(packet, DropReason::QueueFull);
             }
         }
         if held == 0 && self.held > 0 {
@@ -184,14 +191,17 @@ impl GroupNode {
         self.tell_room(cx);
     }
 
-    /// Live traffic comes whether there is room or not, and each group's queue says what is too much of that group's. A replay waits.
+    /// Reports whether the queues have room, where a replay drives the clock: it waits.
+    ///
+    /// Live traffic comes whether there is room or not, and each group's queue drops the excess of its own
+    /// group.
     fn tell_room(&self, cx: &mut Context) {
-        if cx.led {
+        if cx.follows_arrivals {
             cx.set_full(self.queues.iter().any(|queue| queue.len() + cx.burst() > self.queue));
         }
     }
 
-    /// Lets up to a burst of packets go: of the group whose turn it is, and of those after it.
+    /// Sends up to a burst of packets: of the group whose turn it is, and of the groups after it.
     fn send(&mut self, batch: &mut Batch, cx: &mut Context) {
         let mut budget = cx.burst();
         while budget > 0 && self.held > 0 {
@@ -209,7 +219,7 @@ impl GroupNode {
                     cx.emit(Groups::edge(group), packet);
                 } else if let Err(packet) = batch.push(packet) {
                     // Not reached: the batch was empty, and a burst fits.
-                    cx.drop_packet(packet, Drop::QueueFull);
+                    cx.drop_packet(packet, DropReason::QueueFull);
                 }
             }
             if self.left == 0 || queue.is_empty() {
@@ -243,13 +253,7 @@ impl Node for GroupNode {
         self.send(batch, cx);
         if self.held > 0 { Poll::Busy } else { Poll::Idle }
     }
-    fn is_schedulable(&self) -> bool {
-        self.queue > 0
-    }
-    fn kind(&self) -> &str {
-        "group-by"
-    }
-    fn outputs(&self) -> Vec<Output> {
+    fn shape(&self) -> Shape {
         let group = |group: usize| Output {
             edge: Groups::edge(group),
             name: if group == 0 { "out".into() } else { group.to_string() },
@@ -264,26 +268,52 @@ impl Node for GroupNode {
                 outputs.push(Output { edge, name: format!("edge-{}", edge.0), optional: false });
             }
         });
-        outputs
+        let queues = self.queue > 0;
+        Shape {
+            kind: "group-by".into(),
+            outputs,
+            schedulable: queues,
+            keeps_packets: queues,
+            queue: queues.then_some(self.queue),
+            has_end: self.sorter.declared(|declared| declared.has_ends()),
+            ..Shape::default()
+        }
     }
-    fn keeps_packets(&self) -> bool {
-        self.queue > 0
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.queue > 0 { Some(self) } else { None }
+    }
+}
+
+impl NodeQueue for GroupNode {
     fn held(&self) -> u64 {
         self.held as u64
-    }
-    fn queue(&self) -> Option<usize> {
-        (self.queue > 0).then_some(self.queue)
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(batch, cx);
     }
-    fn hurry(&mut self, batch: &mut Batch, cx: &mut Context) {
+    fn flush(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.send(batch, cx);
     }
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
+    }
+    /// Takes over the groups' queues, since packets that wait there were sorted before.
+    fn restore(&mut self, before: &mut dyn Any) {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.queues, &mut before.queues);
+            (self.held, self.next, self.left) = (before.held, before.next, before.left);
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl NodeState for GroupNode {
     fn handlers(&self) -> Vec<Handler> {
         let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
-        std::iter::once(queued).chain(self.sorter.handlers()).collect()
+        std::iter::once(queued).chain(self.sorter.declared(|declared| declared.handlers())).collect()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         if name != "queued" {
@@ -292,15 +322,5 @@ impl Node for GroupNode {
         let lengths: Vec<_> = self.queues.iter().map(|queue| queue.len().to_string()).collect();
         Ok(lengths.join(" "))
     }
-    has_sorters_state!();
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
-        Some(self)
-    }
-    /// The groups' queues: what waits there was sorted before.
-    fn succeed(&mut self, before: &mut dyn Any) {
-        if let Some(before) = before.downcast_mut::<Self>() {
-            std::mem::swap(&mut self.queues, &mut before.queues);
-            (self.held, self.next, self.left) = (before.held, before.next, before.left);
-        }
-    }
+    sorters_state!();
 }

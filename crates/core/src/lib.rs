@@ -1,12 +1,17 @@
 //! Operators, drop reasons, declared state, the clock and the graph.
 //!
-//! Read in this order: `operator` (the words a function is written in), `view` (what a user function sees), `state` and
-//! `consistency` (what is remembered, and who shares it), `events` (what is done by the clock), `compose` (a function
-//! becomes a node), `node` and `graph` (how nodes run).
+//! Read in this order:
+//!
+//! - `operator`: the methods in which a function is written,
+//! - `view`: the packet as a user function sees it,
+//! - `state` and `consistency`: state, and how workers share it,
+//! - `events`: code that the clock runs,
+//! - `compose`: how a function becomes a node,
+//! - `node` and `graph`: how nodes run.
 //!
 //! ```
 //! use netbricks_core::packet::{Ip, Link};
-//! use netbricks_core::{Drop, Function, Input, Operator};
+//! use netbricks_core::{DropReason, Function, Input, Operator};
 //! use netbricks_testkit::build::ethernet;
 //!
 //! /// Decrements the TTL and drops packets that have none left (NetBricks, Listing 1).
@@ -15,22 +20,23 @@
 //!         .parse::<Link>()
 //!         .parse::<Ip>()
 //!         .transform(|packet| packet.header_mut().decrement_ttl())
-//!         .filter(Drop::TtlExpired, |packet| packet.header().ttl() != 0)
+//!         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() != 0)
 //!         .done()
 //! }
 //!
 //! let packet = |hops| ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").ttl(hops).udp(1000, 53).payload(b"hi");
 //! let report = netbricks_testkit::run(ttl, [packet(1), packet(64)]);
-//! assert_eq!((report.out.len(), report.dropped(Drop::TtlExpired)), (1, 1));
+//! assert_eq!((report.out.len(), report.dropped(DropReason::TtlExpired)), (1, 1));
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod annotation;
-mod at;
+pub mod address;
+mod annotation;
 pub mod compose;
 pub mod consistency;
 pub mod context;
 pub mod counters;
+pub mod declaration;
 pub mod events;
 pub mod graph;
 pub mod group;
@@ -38,37 +44,45 @@ pub mod icmp;
 pub mod node;
 pub mod operator;
 pub mod operators;
+mod packet_cursor;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
+mod settings;
 pub mod shuffle;
 pub mod state;
 mod stored;
-pub mod stream;
-pub mod team;
 pub mod units;
 pub mod view;
+mod worker;
+mod worker_group;
 
+pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
 pub use compose::{compose, merge};
-pub use context::Context;
+pub use context::{Context, DetachedContext};
 pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
-pub use node::{CallError, Departed, Handler, ImportError, Node, Output, Poll, Role, Section, StateImage};
+pub use node::{
+    CallError, Departed, Handler, ImportError, Node, NodeQueue, NodeState, Output, Poll, Role, Section,
+    Shape, StateImage,
+};
 pub use operator::{Function, Input, Operator, Start};
-pub use operators::Own;
-pub use reason::{Class, Drop, Edge, Verdict};
-pub use registry::{
-    Blueprint, BuildError, Definition, Doubt, Key, NoSettings, Refused, Registry, Settings, SettingsError,
-    Worker, nearest,
+pub use operators::LookupHooks;
+pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
+pub use registry::{Blueprint, Definition, Registry};
+pub use settings::{
+    ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RenamedKey, Settings, SettingsError,
+    check_keys, nearest, read_settings,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use stored::StoredFlow;
-pub use team::Team;
 pub use view::{Enclosing, Metadata, View};
+pub use worker::{BuildError, Worker};
+pub use worker_group::WorkerGroup;
 
 pub use netbricks_buffer as buffer;
 pub use netbricks_packet as packet;

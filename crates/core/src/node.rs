@@ -1,60 +1,44 @@
-//! A node of the graph: the one interface behind receive queues, fused functions, keepers of packets and transmit
-//! queues. One dynamic call hands over a whole batch.
+//! A node of the graph: the one interface of receive queues, fused functions, queues and transmit queues.
+//!
+//! The graph makes one dynamic call for each batch.
 
-use std::any::Any;
+mod queue;
+mod shape;
+mod state;
+
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
-use crate::consistency::Heritage;
+pub use queue::{Departed, NodeQueue};
+pub use shape::{Output, Role, Shape};
+pub use state::NodeState;
+
 use crate::context::Context;
-use crate::events::Schedule;
-use crate::reason::Edge;
-use crate::shuffle::{Crossing, Part, PartStep, ShuffleKey};
+use crate::shuffle::Handoff;
 
-/// What a node does in the graph, which is how its packets are accounted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Brings packets in from outside: what its `poll` yields is counted as received.
-    Receive,
-    /// Works on packets.
-    Function,
-    /// Gives packets to the outside: what it reports through [`Context::sent`] is counted as sent.
-    Transmit,
-}
-
-/// How a schedulable node's turn ended.
+/// How the turn of a schedulable node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// There may be more at once.
+    /// The node may have more packets at once.
     Busy,
-    /// Nothing to do now; ask again as the idle policy says, or when one of [`Node::descriptors`] becomes readable.
+    /// The node has nothing to do now.
+    ///
+    /// The graph asks again as the idle policy says, or when one of [`Node::descriptors`] becomes readable.
     Idle,
-    /// Nothing to do before this time (ns, the graph's clock).
+    /// The node has nothing to do before this time (ns, the graph's clock).
     Until(u64),
     /// The source has ended and will never yield again.
     Done,
 }
 
-/// A way out that a node has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// Its number.
-    pub edge: Edge,
-    /// Its name in configuration and drawings: `"out"`, `"reply"`.
-    pub name: String,
-    /// Whether the graph may leave it unconnected; packets on it are then dropped as
-    /// [`Unconnected`](crate::Drop::Unconnected).
-    pub optional: bool,
-}
-
-/// A named operation of the control side on a node, as Click's read and write handlers.
+/// A named operation of the control side on a node, like Click's read and write handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
     /// `"flows.occupancy"`
     pub name: String,
-    /// One sentence: what it answers, what argument it takes.
+    /// One sentence that says what the handler answers and what argument it takes.
     pub summary: String,
 }
 
@@ -64,9 +48,9 @@ pub enum CallError {
     /// The node has no handler of that name.
     #[error("no handler `{name}`; there are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// What there is, separated by commas.
+        /// All handlers of the node, separated by commas.
         known: String,
     },
     /// The argument does not fit.
@@ -74,15 +58,15 @@ pub enum CallError {
     Argument {
         /// The handler.
         name: String,
-        /// What is wrong and what was expected.
+        /// The error, and what was expected.
         problem: String,
     },
-    /// It panicked, and its node was made anew.
+    /// The handler panicked, and its node was rebuilt.
     #[error("handler `{name}` panicked: {message}")]
     Panicked {
         /// The handler.
         name: String,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -101,215 +85,147 @@ pub enum ImportError {
     Refused {
         /// The state's name.
         name: String,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
-    /// Taking it over panicked: the node began anew, without what it had been given before.
-    #[error("state `{name}`: taking it over panicked: {message}; its node began anew")]
+    /// The import panicked. The node was rebuilt, without state that it took over before.
+    #[error(
+        "state `{name}`: taking it over panicked: {message}; its node was rebuilt, without the state taken over before"
+    )]
     Panicked {
         /// The state's name.
         name: String,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
 
-/// How far a way out is: what another worker sends may overtake packets of it that have not left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Departed {
-    /// Packets that it was given since the node began.
-    pub given: u64,
-    /// How many of these, the first ones, have left: for certain where it sends in the order in which it was given.
-    pub left: u64,
-}
-
-/// Exported state: name and versioned, checked bytes.
+/// Exported state: its name, and bytes with a version and a checksum.
 pub type StateImage = (String, Vec<u8>);
 
-/// A node. Only `process` or `poll` must do something; the rest has sensible defaults.
+/// A node of the graph.
+///
+/// An implementation needs only `process` or `poll`; all other methods have sensible defaults.
+///
+/// Beside the packets of a call a node has parts. These are its [state](NodeState), the
+/// [packets that it keeps](NodeQueue), and its part in the [exchange between workers](Handoff). The graph
+/// asks for each part as a whole. A node around another passes on each part as it is, so that it hides
+/// nothing of the other node:
+///
+/// ```
+/// use netbricks_core::buffer::Batch;
+/// use netbricks_core::shuffle::Handoff;
+/// use netbricks_core::{Context, Node, NodeQueue, NodeState, Poll, Shape};
+///
+/// struct Around(Box<dyn Node>);
+///
+/// impl Node for Around {
+///     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+///         self.0.process(input, batch, cx);
+///     }
+///     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+///         self.0.poll(batch, cx)
+///     }
+///     fn shape(&self) -> Shape {
+///         Shape { kind: "around".into(), ..self.0.shape() }
+///     }
+///     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+///         self.0.with_state(ask);
+///     }
+///     fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+///         self.0.as_queue()
+///     }
+///     fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+///         self.0.as_handoff()
+///     }
+/// }
+/// ```
 pub trait Node {
-    /// A batch arrived on input `input`. What is in `batch` afterwards leaves on [`Edge::OUT`]; everything else goes
-    /// through `cx` (dropped, emitted on another edge, created, sent) or is held by the node.
+    /// Processes a batch that arrived on input `input`.
+    ///
+    /// Packets that are in `batch` afterwards leave on [`Edge::OUT`](crate::Edge::OUT). The node keeps all
+    /// others, or passes them to `cx`: dropped, emitted on another edge, created or sent.
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context);
 
-    /// Its turn as a schedulable: puts what it has into `batch` (empty when called), which then leaves on
-    /// [`Edge::OUT`].
+    /// Takes the turn of a schedulable node.
+    ///
+    /// `batch` is empty when called. Packets that the node puts into it then leave on
+    /// [`Edge::OUT`](crate::Edge::OUT).
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    /// Whether it wants turns.
-    fn is_schedulable(&self) -> bool {
-        false
+    /// The node's properties: its role, kind, inputs, ways out and so on.
+    ///
+    /// Asked once, when the graph is built.
+    fn shape(&self) -> Shape {
+        Shape::default()
     }
-    /// When its events are due, where it has any: `poll` then runs one that is due and answers
-    /// [`Poll::Until`] the next. What [`compose`](crate::compose()) makes has them from
-    /// [`Worker::invoke_every`](crate::Worker::invoke_every); a node written by hand asks for turns by
-    /// [`is_schedulable`](Self::is_schedulable) alone.
-    fn schedule(&self) -> Option<Schedule> {
-        None
-    }
-    /// How its packets are accounted for.
-    fn role(&self) -> Role {
-        Role::Function
-    }
-    /// What kind of node it is, for drawings and reports: `"function"`, `"af_xdp receive"`.
-    fn kind(&self) -> &str {
-        "function"
-    }
-    /// How many inputs it has.
-    fn inputs(&self) -> usize {
-        1
-    }
-    /// Its ways out.
-    fn outputs(&self) -> Vec<Output> {
-        vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }]
-    }
-    /// Whether it may keep packets between calls. Asked once, when the graph is built.
-    fn keeps_packets(&self) -> bool {
-        false
-    }
-    /// Packets that it keeps now.
-    fn held(&self) -> u64 {
-        0
-    }
-    /// How many packets it queues until it gets its turn, where it is such a queue. No burst of its graph is longer, so that what one
-    /// source brings in a turn finds room. Asked once, when the graph is built.
-    fn queue(&self) -> Option<usize> {
-        None
-    }
-    /// Gives up what it holds when the graph is taken down, through `batch` (leaves on [`Edge::OUT`]) or `cx`.
-    /// Called again until it leaves `batch` empty.
-    fn drain(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Whether `drain` is called once though it keeps no packets: it was waiting for more.
-    fn has_an_end(&self) -> bool {
-        false
-    }
-    /// Calls `watch` with file descriptors of which one becomes readable when a poll would yield packets: idle workers sleep
-    /// on them. With none, where there are none. Nobody watches them while there are packets, which would cost the kernel
-    /// a call a packet.
+    /// Calls `watch` with file descriptors on which an idle worker sleeps.
+    ///
+    /// One of them becomes readable when a poll would yield packets. A node without such descriptors calls
+    /// nothing. The worker does not watch them while there are packets, since that would cost a system call
+    /// for each packet.
     fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
-    /// Its handlers.
-    fn handlers(&self) -> Vec<Handler> {
-        Vec::new()
-    }
-    /// Calls a handler, from the control side, between batches.
+    /// Calls `ask` with the node's state, where it has any: `ask(self)`, or `ask` with the part that keeps
+    /// it.
     ///
-    /// # Errors
-    /// [`CallError`] when there is no such handler or its argument does not fit.
-    fn call(&mut self, name: &str, _argument: &str) -> Result<String, CallError> {
-        let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
-        Err(CallError::Unknown { name: name.into(), known })
-    }
-    /// All its declared state.
-    fn export(&self) -> Vec<StateImage> {
-        Vec::new()
-    }
-    /// Takes over state that a node of its kind exported, at time `now` (ns).
+    /// The method returns no reference, so that nodes can share state that is borrowed only for the time of
+    /// the call.
+    fn with_state(&mut self, _ask: &mut dyn FnMut(&mut dyn NodeState)) {}
+    /// The packets that the node keeps, where it keeps any.
     ///
-    /// # Errors
-    /// [`ImportError`] names the state and what does not fit; nothing is changed then.
-    fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
-        Err(ImportError::Unknown { name: name.into() })
-    }
-    /// Its declared state that workers share, by name, for the graph that replaces this one.
-    fn heritage(&self) -> Vec<(String, Heritage)> {
-        Vec::new()
-    }
-    /// Goes on with shared state of a node of its kind, at time `now` (ns). `None` where it cannot be had as it is, and moves as
-    /// [bytes](Self::import).
-    fn inherit(&mut self, _name: &str, _heritage: &Heritage, _now: u64) -> Option<Result<(), ImportError>> {
+    /// For a node that transmits, these are the packets that are on their way.
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
         None
     }
-    /// Takes out the state of flows that move to another worker, a bounded piece of it: an image that
-    /// [`import`](Self::import) of the same node there adds to what it has. State that is no flow's stays. Called again, with
-    /// other packets in between, until `step` [is over](PartStep::is_over).
-    fn take_part(&mut self, _part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        step.end();
+    /// The node's part in the exchange of packets between workers, where it has one.
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
         None
-    }
-    /// The names of its state that is of flows but cannot go with them where a shuffle sorts them by `by`: with it behind
-    /// that shuffle no flow moves. Asked once, when the graph is built. A node that exports state and overrides
-    /// [`take_part`](Self::take_part) says here what that does not take; without, it is all.
-    fn bound(&self, _by: ShuffleKey) -> Vec<String> {
-        self.export().into_iter().map(|(name, _)| name).collect()
-    }
-    /// The names of its state that goes with flows where a shuffle sorts them by `by`. With [`bound`](Self::bound), all that
-    /// it knows by flow: what makes it matter which worker a packet comes to.
-    fn follows(&self, _by: ShuffleKey) -> Vec<String> {
-        Vec::new()
-    }
-    /// What nodes of one graph answer alike whose state is one, such as the places of a function that stands in several.
-    fn shares_state(&self) -> Option<usize> {
-        None
-    }
-    /// Lets go of packets that it queues, a batch at most, as [`drain`](Self::drain) does, but goes on afterwards: flows
-    /// move to another worker, and their state may follow only what has been worked on. Called until it holds none, or
-    /// lets none go. What transmits gets on with what it was given.
-    fn hurry(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
-    /// Of what transmits or gives packets to other workers: how far it is with what it was given, for each of its ways out that
-    /// keep an order of their own. Asked while flows move.
-    fn departed(&self) -> Vec<Departed> {
-        Vec::new()
-    }
-    /// Itself, where a part of it outlives a panic in its function: packets that it queues, its ends of rings. It is asked before
-    /// a node is made in its place, which [succeeds](Self::succeed) it.
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
-        None
-    }
-    /// Takes over what outlives the node in whose place it comes.
-    fn succeed(&mut self, _before: &mut dyn Any) {}
-    /// None came in its place, though it was asked for what [outlives](Self::outlived) it: it goes on itself.
-    fn unsucceeded(&mut self) {}
-    /// Its part in what goes from worker to worker, where it has one.
-    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
-        None
-    }
-    /// Lines for the end-of-run report, beside the counters (a monitor's top flows): a title and rows.
-    fn report(&self) -> Vec<Section> {
-        Vec::new()
     }
 }
 
-/// A table in a report, printed for people and in `--json`.
+/// A table in a report, for people and for `--json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Section {
-    /// `"largest flows"`. Workers' sections of one node, title and columns become one.
+    /// `"largest flows"`. Sections of several workers merge where their node, title and columns are the same.
     pub title: String,
     /// Column headings.
     pub columns: Vec<String>,
-    /// Rows, one text a column.
+    /// Rows, one text for each column.
     pub rows: Vec<Vec<String>>,
-    /// How many rows there would be, had none been left out.
+    /// How many rows there would be if none were left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
-    /// What was counted beside the rows, by name: `"refused_packets"`. Workers' counts are added up.
+    /// Counts beside the rows, by name: `"refused_packets"`. The counts of workers are added up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// What becomes of the rows of several workers.
+    /// How the rows of several workers merge.
     #[serde(skip)]
     pub merge: SectionMerge,
 }
 
-/// How sections of several workers become one.
+/// How sections of several workers become one section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SectionMerge {
-    /// Their rows follow each other in the order of the workers.
+    /// The rows follow each other in the order of the workers.
     #[default]
     Concatenate,
-    /// Rows with the same first cell become one, their other numbers added.
+    /// Rows with the same first cell become one row, and their other numbers are added.
     Sum,
-    /// As [`Sum`](Self::Sum); then those `rows` with the largest numbers in column `by` are kept, largest first. That
-    /// is the truth over all workers where each first cell is one worker's own, as flows are.
+    /// As [`Sum`](Self::Sum), and then only the `rows` with the largest numbers in column `by` stay, largest
+    /// first.
+    ///
+    /// The result is exact over all workers where each first cell occurs at one worker only, as a flow does.
     Largest {
         /// The column, from 0.
         by: usize,
-        /// How many rows.
+        /// The number of rows.
         rows: usize,
     },
 }
 
 impl Section {
-    /// Takes over another worker's rows, as [`merge`](Self::merge) says, and its counts.
+    /// Takes over the rows and counts of another worker, as [`merge`](Self::merge) says.
     pub fn absorb(&mut self, other: &Self) {
         for (name, count) in &other.counts {
             *self.counts.entry(name.clone()).or_default() += count;
@@ -331,7 +247,7 @@ impl Section {
             match places.get(&key) {
                 Some(place) => {
                     add_numbers(&mut self.rows[*place], row);
-                    // Both counted it.
+                    // Both workers counted this row.
                     self.of = self.of.map(|of| of.saturating_sub(1));
                 }
                 None => {
@@ -349,7 +265,7 @@ impl Section {
     }
 }
 
-/// Adds the whole numbers of a row to another; other cells stay as they are.
+/// Adds the whole numbers of a row to another row; other cells stay as they are.
 fn add_numbers(to: &mut [String], from: &[String]) {
     for (cell, more) in to.iter_mut().zip(from).skip(1) {
         if let (Ok(ours), Ok(theirs)) = (cell.parse::<u64>(), more.parse::<u64>()) {
@@ -379,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_largest_of_all_workers_are_those_of_one_sorted_list() {
-        // Each key is one worker's: the oracle is a sort of everything.
+        // Each key occurs at one worker: the oracle is a sort of all rows.
         let all: Vec<(String, u64)> = (0..60u64).map(|i| (format!("k{i:02}"), i * 7_919 % 101)).collect();
         let merge = SectionMerge::Largest { by: 1, rows: 10 };
         let mut merged: Option<Section> = None;

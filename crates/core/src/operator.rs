@@ -1,50 +1,58 @@
-//! The one trait behind every operator, and the words a function is written in (NetBricks, section 3.1).
+//! The trait of every operator, and the methods in which a function is written (NetBricks, section 3.1).
 //!
-//! Each operator wraps the one before as a type, so a whole function compiles into one loop over the batch, with what
-//! is known of a packet in registers. It is lazy: a parse costs nothing until a later operator looks.
+//! Each operator wraps the one before as a type. So a whole function compiles into one loop over the batch,
+//! and keeps the facts about a packet in registers. Parsing is lazy: it costs nothing until a later operator
+//! reads the header.
 
 use std::marker::PhantomData;
 
 use netbricks_buffer::Batch;
-use netbricks_packet::stack::{Follows, Forgettable, Header, Holds, Layer, Removable, Root, Stack, With};
-use netbricks_packet::{Ip, Tcp};
+use netbricks_packet::stack::{Follows, Forgettable, Header, Layer, Removable, Root, Stack, With};
 use netbricks_tables::{Encode, Entry, FlowTable, Key, Table};
 
-use crate::at::At;
 use crate::consistency::{Asked, Lookable};
 use crate::context::Context;
 use crate::operators::{
-    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, Insert, Insertable, InsideIp,
-    Inspect, KnownOr, Lookup, LookupOr, Map, Own, Packetize, Parse, Remove, Replaceable, Replacement,
-    Replaces, Resize, ResizeError, Send, Then, Transform, Windowed,
+    Arm, Boundary, Branch, Divert, Filter, Forget, ForgetMetadata, GroupBy, HitOrElse, Insert, Insertable,
+    InsideIp, Inspect, Lookup, LookupHooks, LookupOr, Map, Observe, Observed, Parse, Remove, Replaceable,
+    Replacement, Replaces, Resize, SendTo, Substitute, Substituted, Then, Transform,
 };
-use crate::reason::{Drop, Edge, Verdict};
-use crate::registry::Worker;
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{Edge, OnMismatch, Verdict};
 use crate::state::{State, TableKey};
-use crate::stream::{
-    Fate, Gate, GateConfig, Keeping, Kept, Packetizer, Protocol, Replacing, Rewriter, Window, WindowConfig,
-};
 use crate::view::View;
 
-/// A tower of operators from stack `In` to stack `Out`.
+/// A chain of operators from stack `In` to stack `Out`.
 ///
-/// `apply` is the last loop over the batch (a packet that a lookup puts off comes to it once more, alone); `prepare` holds all
-/// earlier ones, and is empty unless something in the tower waits on memory or has more functions than one loop holds. Both are
-/// inlined into one node.
+/// | group | operators |
+/// |---|---|
+/// | headers | [`parse`](Self::parse), [`deparse`](Self::deparse), [`insert`](Self::insert), [`remove`](Self::remove), [`resize`](Self::resize), [`forget`](Self::forget) |
+/// | per packet | [`inspect`](Self::inspect), [`transform`](Self::transform), [`map`](Self::map), [`forget_metadata`](Self::forget_metadata) |
+/// | decisions | [`filter`](Self::filter), [`decide`](Self::decide), [`divert`](Self::divert) |
+/// | state | [`lookup`](Self::lookup), [`lookup_or`](Self::lookup_or) |
+/// | several ways | [`branch`](Self::branch), [`fork`](Self::fork), [`group_by`](Self::group_by) |
+/// | composition and end | [`then`](Self::then), [`send`](Self::send), [`done`](Self::done) |
+/// | for crates that add operators | [`observe`](Self::observe), [`substitute`](Self::substitute) |
 ///
-/// Every word at least once: look, find out, remember, decide, divide, change size, and end.
+/// `parse`, `filter` and `resize` take a [policy](OnMismatch) for packets that they do not match.
+///
+/// `apply` is the last loop over the batch. It sees a packet that a lookup puts off once more, alone.
+/// `prepare` holds all earlier loops. It is empty unless an operator in the chain waits on memory, or the
+/// chain has more functions than one loop holds. Both are inlined into one node.
+///
+/// This example uses most operators:
 /// ```
 /// use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
 /// use netbricks_core::tables::FlowTableConfig;
 /// use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+/// use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 /// use netbricks_testkit::build::ethernet;
 ///
 /// fn conversations(input: Input, worker: &Worker) -> impl Function {
 ///     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
 ///     input
-///         .parse_or_pass::<Link>()
-///         .parse_or::<Ip>(Edge(2))
+///         .parse::<Link>().or(Verdict::PASS)
+///         .parse::<Ip>().or(Edge(2))
 ///         .inspect(|packet| assert!(packet.frame_len() >= 34))
 ///         .map(|packet| packet.header().dscp())
 ///         .lookup(&flows, |packet| packet.flow_key(), |_, entry| {
@@ -53,8 +61,8 @@ use crate::view::View;
 ///                 *seen
 ///             })
 ///         })
-///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
-///         .filter_or_pass(|packet| packet.header().ttl() > 0)
+///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .filter(Verdict::PASS, |packet| packet.header().ttl() > 0)
 ///         .decide(|packet| if *packet.get::<u8>() == 46 { Err(Verdict::PASS) } else { Ok(()) })
 ///         .forget_metadata()
 ///         .branch(
@@ -76,44 +84,51 @@ use crate::view::View;
 ///
 /// let udp = |port| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1000, port).build().unwrap();
 /// let report = netbricks_testkit::run_with(conversations, [udp(80), udp(80), udp(80), udp(53)]);
-/// assert_eq!((report.out.len(), report.replies.len(), report.dropped(Drop::RateLimited)), (2, 1, 1));
+/// assert_eq!((report.out.len(), report.replies.len(), report.dropped(DropReason::RateLimited)), (2, 1, 1));
 ///
 /// let report = netbricks_testkit::run(|input| tag(input).then(untag_and_send), [udp(80)]);
 /// assert_eq!(report.replies, [udp(80)]);
 /// ```
 pub trait Operator: Sized + 'static {
-    /// What is known of a packet that comes in.
+    /// The headers and metadata that are known of a packet at the chain's start.
     type In: Stack;
-    /// What is known of one that goes out.
+    /// The headers and metadata that are known of a packet at the chain's end.
     type Out: Stack;
     /// Whether `prepare` does anything, so that a branch knows whether to park its packets.
     #[doc(hidden)]
     const WAITS: bool;
-    /// Whether `apply` in the [first pass](Pass::First), or in that of a batch of [none but the usual](Pass::Alike), may answer
-    /// [`Verdict::AGAIN`], so that a second one is worth compiling.
+    /// Whether `apply` may answer [`Verdict::AGAIN`], so that a second pass is worth compiling.
+    ///
+    /// This concerns `apply` in the [first pass](Pass::First), and in the pass of a batch of [usual packets
+    /// only](Pass::Alike).
     #[doc(hidden)]
-    const PUTS_OFF: bool;
-    /// Whether a copy of the tower for usual frames is worth having.
+    const MAY_DEFER: bool;
+    /// Whether a copy of the operator chain for usual frames is worth its code.
     #[doc(hidden)]
-    const USUAL: bool;
-    /// Whether there is no operator at all, so that a node need not look at its packets.
+    const FAST_PATH: bool;
+    /// Whether the chain has no operator, so that a node need not look at its packets.
     #[doc(hidden)]
     const IDENTITY: bool = false;
-    /// Whether packets of its own take the place of what comes to it.
+    /// Whether the chain replaces packets by packets of its own.
     #[doc(hidden)]
     const REPLACES: Replaces = Replaces::Nothing;
-    /// How many functions are fused into the last loop.
+    /// The number of functions in the last loop.
     #[doc(hidden)]
     const FUSED: usize = 1;
-    /// Whether the last loop begins with a function, and not in the middle of one that waited on memory: then it has
-    /// copies for usual frames as the first one has.
+    /// Whether the last loop begins with a function, and not in the middle of a function that waited on
+    /// memory.
+    ///
+    /// Such a loop has copies for usual frames, as the first loop has.
     #[doc(hidden)]
     const RESTARTS: bool = false;
     /// Whether [`retrace`](Operator::retrace) answers.
     #[doc(hidden)]
-    const RETRACES: bool = false;
-    /// What `apply` found out about a frame of this shape that it let pass, found out again from its bytes: where nobody's
-    /// code had a part in that or changed them, it need not wait where a whole batch waits on memory.
+    const REPARSES: bool = false;
+    /// Computes from a frame's bytes again what `apply` found out about it, for a frame of this shape that
+    /// passed.
+    ///
+    /// Where no author's code took part in that or changed the bytes, the result need not be stored while a
+    /// whole batch waits on memory.
     #[doc(hidden)]
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, _frame: &[u8], _stack: Self::In) -> Option<Self::Out> {
@@ -122,40 +137,27 @@ pub trait Operator: Sized + 'static {
     #[doc(hidden)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
     #[doc(hidden)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: Self::In) -> Result<Self::Out, Verdict>;
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        at: PacketCursor<'_, '_>,
+        stack: Self::In,
+    ) -> Result<Self::Out, Verdict>;
     /// Edges that packets may take, other than `OUT` and `REPLY`.
     #[doc(hidden)]
     fn edges(&self, visit: &mut dyn FnMut(Edge));
 
-    /// Looks at the next header. Not announced: dropped as `unmatched`. Announced but wrong: dropped as `malformed`.
+    /// Parses the next header. Drops a packet with another header as `unmatched`, and with a wrong one as
+    /// `malformed`.
+    ///
+    /// `.or(policy)` behind it gives a packet with another header another way. `Verdict::PASS` lets it leave
+    /// the function unchanged, an [`Edge`] sends it there, and another [`DropReason`](crate::DropReason) drops it.
     fn parse<H>(self) -> Parse<Self, H>
     where
         H: Header + Follows<<Self::Out as Stack>::Top>,
     {
-        Parse::new(self, Verdict::drop(Drop::Unmatched))
+        Parse::new(self)
     }
-    /// As `parse`, but what does not match leaves this function unchanged.
-    fn parse_or_pass<H>(self) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, Verdict::PASS)
-    }
-    /// As `parse`, but what does not match leaves on `edge`.
-    fn parse_or<H>(self, edge: Edge) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, Verdict::edge(edge))
-    }
-    /// As `parse`, but what does not match takes the way that the configuration chose.
-    fn parse_otherwise<H>(self, verdict: Verdict) -> Parse<Self, H>
-    where
-        H: Header + Follows<<Self::Out as Stack>::Top>,
-    {
-        Parse::new(self, verdict)
-    }
-    /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet is not changed.
+    /// Returns the innermost header's bytes to the payload (the paper's deparse). The packet stays as it is.
     fn deparse(self) -> Forget<Self, <Self::Out as Removable>::Outer>
     where
         Self::Out: Removable,
@@ -169,36 +171,25 @@ pub trait Operator: Sized + 'static {
     {
         Transform(self, f)
     }
-    /// Keeps what the closure says `true` to; the rest is dropped for this reason.
-    fn filter<F>(self, reason: Drop, f: F) -> Filter<Self, F>
+    /// Keeps packets for which the closure returns `true`; the rest leave as the policy says.
+    ///
+    /// The policy is a [`DropReason`](crate::DropReason), an [`Edge`], or `Verdict::PASS` to leave this function unchanged.
+    /// `.on_reject(f)` behind it shows `f` each packet that leaves; `f` may answer it.
+    fn filter<F>(self, policy: impl Into<OnMismatch>, f: F) -> Filter<Self, F>
     where
         F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
     {
-        Filter(self, Verdict::drop(reason), f)
+        Filter(self, policy.into(), f)
     }
-    /// As `filter`, but the rest leaves this function unchanged.
-    fn filter_or_pass<F>(self, f: F) -> Filter<Self, F>
-    where
-        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
-    {
-        Filter(self, Verdict::PASS, f)
-    }
-    /// As `filter`, and shows what is dropped to `otherwise` first, which may answer it.
-    fn filter_or<F, G>(self, reason: Drop, f: F, otherwise: G) -> crate::operators::FilterOr<Self, F, G>
-    where
-        F: FnMut(&View<'_, Self::Out>) -> bool + 'static,
-        G: FnMut(&mut View<'_, Self::Out>) + 'static,
-    {
-        crate::operators::FilterOr(self, reason, f, otherwise)
-    }
-    /// Looks without changing: for counters and samples.
+    /// Shows each packet to the closure, which cannot change it: for counters and samples.
     fn inspect<F>(self, f: F) -> Inspect<Self, F>
     where
         F: FnMut(&View<'_, Self::Out>) + 'static,
     {
         Inspect(self, f)
     }
-    /// Sends away on `edge` what the closure says `true` to; it may change or answer the packet first.
+    /// Sends a packet away on `edge` where the closure returns `true`. The closure may change or answer it
+    /// first.
     fn divert<F>(self, edge: Edge, f: F) -> Divert<Self, F>
     where
         F: FnMut(&mut View<'_, Self::Out>) -> bool + 'static,
@@ -212,7 +203,7 @@ pub trait Operator: Sized + 'static {
     {
         crate::operators::Decide(self, f)
     }
-    /// Finds something out about the packet; `p.get::<M>()` tells it to every operator after this.
+    /// Computes metadata of each packet. Every later operator reads it with `p.get::<M>()`.
     fn map<M, F>(self, f: F) -> Map<Self, F, M>
     where
         M: Copy + 'static,
@@ -220,12 +211,15 @@ pub trait Operator: Sized + 'static {
     {
         Map::new(self, f)
     }
-    /// Keys of the whole batch first, then its memory, then `visit` for each packet in order, which gets the entry;
-    /// what it returns is metadata for the operators after this.
+    /// Looks up each packet of a batch in a table, and gives its entry to `visit`.
     ///
-    /// A table that all workers [share](crate::consistency::Strict) is asked under one lock a batch; one that a writer
-    /// [keeps for readers](crate::consistency::BoundedInconsistency), in one read a batch, which waits for nobody. What `visit`
-    /// asks of other strict states, under that lock, must have been declared after the table.
+    /// The first step computes the keys of the whole batch, the second fetches their memory. The third calls
+    /// `visit` for each packet in order. Its result is metadata for later operators.
+    ///
+    /// A table that all workers [share](crate::consistency::Strict) is locked once for each batch. A table
+    /// that a writer [keeps for readers](crate::consistency::BoundedInconsistency) is read once for each
+    /// batch, without waiting. Other strict states that `visit` asks under that lock must have been declared
+    /// after the table.
     fn lookup<T, Q, K, U, M>(self, table: &T, key: K, visit: U) -> T::Lookup<Self, Asked<Q, K, U, M>>
     where
         T: Lookable,
@@ -236,21 +230,26 @@ pub trait Operator: Sized + 'static {
     {
         table.lookup(self, Asked::new(key, visit))
     }
-    /// As [`lookup`](Self::lookup) in a worker's own flow table, with a second function for what most packets are: `known` for
-    /// flows that are seen at a glance to be in the table, `otherwise` for whatever else comes, of which it must suppose
-    /// nothing: new flows, those where `known` answers `None`, having changed nothing, and known ones of any kind, as those that
-    /// an earlier packet of the same batch put in, that lie where the table had to look twice, or whose frame is of a rare
-    /// shape, with options or extension headers, say. Both get `own`, which is theirs, and is told of each batch ahead, if it likes: it
-    /// implements [`Own`], which counters and `()` do, and for anything else `impl<K> Own<K> for … {}` may be empty.
+    /// As [`lookup`](Self::lookup) in a worker's own flow table, with a second function for the usual
+    /// packets.
     ///
-    /// The loop over the batch has `known` alone in it; a packet for `otherwise` is put off until the loop has stopped for it,
-    /// still in order. Where `known` is short and makes no calls, that costs less than one function with a rare way in it.
+    /// `known` gets flows that a first look finds in the table. `otherwise` gets all other packets, and must
+    /// assume nothing about them. Some are new flows. For others `known` answered `None` and changed nothing.
+    /// The rest are known flows of any kind. For example, an earlier packet of the same batch added the flow,
+    /// or the table had to look twice. Or the frame has a rare shape, with options or extension headers.
+    ///
+    /// Both functions get `own`, their own state. It implements [`LookupHooks`], as counters and `()` do. For
+    /// other types an empty `impl<K> LookupHooks<K> for … {}` is enough.
+    ///
+    /// The loop over the batch contains `known` alone. A packet for `otherwise` waits until the loop has
+    /// stopped for it, still in order. Where `known` is short and makes no calls, this costs less than one
+    /// function with a rare branch.
     ///
     /// ```
     /// use netbricks_core::packet::{FlowKey, Ip, Link};
     /// use netbricks_core::tables::{Entry, FlowTableConfig};
     /// use netbricks_core::view::{IpRewrite, Metadata};
-    /// use netbricks_core::{Drop, Function, Input, Operator, Worker};
+    /// use netbricks_core::{DropReason, Function, Input, Operator, Worker};
     ///
     /// /// Lets the first two packets of each flow pass.
     /// fn quota(input: Input, worker: &Worker) -> impl Function {
@@ -274,12 +273,12 @@ pub trait Operator: Sized + 'static {
     ///                 })
     ///             },
     ///         )
-    ///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+    ///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
     ///         .done()
     /// }
     ///
     /// let packets = [(); 3].map(|()| netbricks_testkit::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2));
-    /// assert_eq!(netbricks_testkit::run_with(quota, packets).dropped(Drop::RateLimited), 1);
+    /// assert_eq!(netbricks_testkit::run_with(quota, packets).dropped(DropReason::RateLimited), 1);
     /// ```
     fn lookup_or<K, V, Q, F, X, H, U, M>(
         self,
@@ -295,263 +294,27 @@ pub trait Operator: Sized + 'static {
         Q: TableKey<Stored = K>,
         M: Copy + 'static,
         F: FnMut(&View<'_, Self::Out>) -> Q + 'static,
-        X: Own<K>,
+        X: LookupHooks<K>,
         H: FnMut(&mut X, &mut View<'_, Self::Out>, &mut V) -> Option<M> + 'static,
         U: FnMut(&mut X, &mut View<'_, Self::Out>, Entry<'_, K, V>) -> M + 'static,
     {
-        Lookup::new(self, table.clone(), key, KnownOr(own, known, otherwise))
+        Lookup::new(self, table.clone(), key, HitOrElse(own, known, otherwise))
     }
-    /// Shows the byte streams that these packets carry to a user function, window by window, and passes every packet on
-    /// unchanged (the paper's window, beside the packets' way). `name` is that of the declared state: connections and how
-    /// many there may be. Its keyed hash has the worker's seed.
+    /// Shows every packet to an observer with its own state, and passes it on unchanged.
     ///
-    /// `f` sees each direction of a connection in order, learns of gaps, and is called with what there is once its first bytes have
-    /// waited for the timeout (at the connection's next packet), and a last time when the direction ends: also when it was silent for
-    /// the timeout, and when the graph is taken down. What was in a window before comes again in the next where windows overlap,
-    /// or where one was shown before it was full: only [`fresh`](Window::fresh) bytes are new. A function's other packets are in
-    /// their own order: a window is shown when the packet passes that fills it. What `f` may do and what becomes of its panics is
-    /// as for any user function. Fragments of IP packets count as lost: put what reassembles them before this. Checksums are believed:
-    /// it is the port that verifies them. Where a shuffle
-    /// moves a connection, `f` of the old worker learns of [its end](crate::stream::End::Moved) there, and that of the new one
-    /// goes on with the next window.
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::WindowConfig;
-    /// use netbricks_core::{Function, Input, Operator, Worker};
-    /// use netbricks_testkit::build::ethernet;
-    ///
-    /// /// Counts newlines in what TCP carries.
-    /// fn lines(input: Input, worker: &Worker) -> impl Function {
-    ///     let lines = worker.counter("lines");
-    ///     let windows = WindowConfig::new(4_096, 4_096, 60_000_000_000);
-    ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
-    ///         .window(worker, "streams", windows, move |window| {
-    ///             lines.add(window.fresh().iter().filter(|byte| **byte == b'\n').count() as u64);
-    ///         })
-    ///         .done()
-    /// }
-    ///
-    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).ack(7).payload(b"one\ntwo\n").build().unwrap();
-    /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
-    /// assert_eq!(report.out, [line]);
-    /// ```
-    fn window<F, I>(self, worker: &Worker, name: &str, config: WindowConfig, f: F) -> Windowed<Self, F, I>
-    where
-        Self::Out: Holds<Ip, I>,
-        <Self::Out as Stack>::Top: Protocol,
-        F: FnMut(&Window<'_>) + 'static,
-    {
-        Windowed::new(self, worker, name, config, f)
+    /// For crates that add operators: a function has [`inspect`](Self::inspect).
+    fn observe<O: Observe<Self::Out>>(self, observer: O) -> Observed<Self, O> {
+        Observed(self, observer)
     }
-    /// As [`window`](Self::window), of a function that is also lent what it [keeps](crate::stream::Kept) of the direction that it
-    /// sees: the default at its beginning, then what it left there. Where a shuffle by symmetric flow moves a connection, that
-    /// goes along. `f` of the old worker sees it a last time with [`End::Moved`](crate::stream::End::Moved): nothing of it ended,
-    /// another goes on.
+    /// Ends every packet here; other packets, or none, leave in its place.
     ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{Kept, WindowConfig};
-    /// use netbricks_core::{Function, Input, Operator, Worker};
-    /// use netbricks_testkit::build::ethernet;
-    ///
-    /// /// Whether the byte before was a CR.
-    /// #[derive(Clone, Copy, Default)]
-    /// struct AfterCr(bool);
-    ///
-    /// impl Kept for AfterCr {
-    ///     fn pack(&self, to: &mut Vec<u8>) {
-    ///         to.push(u8::from(self.0));
-    ///     }
-    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
-    ///         match bytes {
-    ///             [after @ 0..=1] => Some(Self(*after == 1)),
-    ///             _ => None,
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// /// Counts lines that end as those of the Internet's protocols do, wherever segments end.
-    /// fn lines(input: Input, worker: &Worker) -> impl Function {
-    ///     let lines = worker.counter("lines");
-    ///     // Bytes are shown as they come.
-    ///     let windows = WindowConfig { memory: 0, ..WindowConfig::new(4_096, 4_096, 60_000_000_000) };
-    ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
-    ///         .parse_or_pass::<Tcp>()
-    ///         .window_keeping(worker, "streams", windows, move |window, after: &mut AfterCr| {
-    ///             for byte in window.bytes {
-    ///                 lines.add(u64::from(after.0 && *byte == b'\n'));
-    ///                 after.0 = *byte == b'\r';
-    ///             }
-    ///         })
-    ///         .done()
-    /// }
-    ///
-    /// let line = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1000, 80).ack(7).payload(b"one\r\n").build().unwrap();
-    /// let report = netbricks_testkit::run_with(lines, [line.clone()]);
-    /// assert_eq!(report.out, [line]);
-    /// ```
-    fn window_keeping<M, F, I>(
-        self,
-        worker: &Worker,
-        name: &str,
-        config: WindowConfig,
-        f: F,
-    ) -> Windowed<Self, Keeping<F, M>, I>
-    where
-        Self::Out: Holds<Ip, I>,
-        <Self::Out as Stack>::Top: Protocol,
-        M: Kept,
-        F: FnMut(&Window<'_>, &mut M) + 'static,
-    {
-        Windowed::new(self, worker, name, config, Keeping::new(f))
+    /// For crates that add operators, such as `packetize`.
+    fn substitute<F: Substitute<Self::Out>>(self, by: F) -> Substituted<Self, F> {
+        Substituted(self, by)
     }
-    /// As [`window`](Self::window), in the packets' way: the bytes of a window go on only when `f` has seen them and says
-    /// [`Pass`](crate::stream::Fate::Pass). Until then they are held, or `f` cuts the connection, or replaces some of them. What
-    /// leaves, and on which edges, is as with [`packetize`](Self::packetize), which sends it; packets of connections that were
-    /// cut are dropped as [`Denied`](Drop::Denied), and resets go to both ends: on [`Edge::OUT`], and back on
-    /// [`Edge::REPLY`].
+    /// Inserts a header between the innermost header and its payload.
     ///
-    /// Connections whose beginning did not pass here are never shown:
-    /// [`Strangers`](crate::stream::Strangers) says whether they pass. Where a shuffle by symmetric flow moves one, bytes that are
-    /// held go with it and are shown there when they would have been here; `f` of the old worker learns that
-    /// [its directions moved](crate::stream::End::Moved).
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{Cut, Fate, GateConfig};
-    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    ///
-    /// /// Takes card numbers out of what is sent: four groups of four digits.
-    /// fn censor(input: Input, worker: &Worker) -> impl Function {
-    ///     // Windows share 18 bytes, so that a number is whole in one of them, and wait for 50 ms to be full.
-    ///     let config = GateConfig::new(1_000, 982, 50_000_000);
-    ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .window_in_path(worker, "streams", config, |window, replacing| {
-    ///             let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
-    ///             let card = |text: &[u8]| text.chunks(5).all(|group| digits(&group[..4]));
-    ///             let mut at = 0;
-    ///             while let Some(next) = window.bytes[at..].windows(19).position(card) {
-    ///                 at += next + 19;
-    ///                 if !replacing.replace(at - 19..at, b"****") {
-    ///                     return Fate::Cut(Cut::Reset);
-    ///                 }
-    ///             }
-    ///             Fate::Pass
-    ///         })
-    ///         .done()
-    /// }
-    /// # let _ = censor;
-    /// ```
-    fn window_in_path<F, I>(
-        self,
-        worker: &Worker,
-        name: &str,
-        config: GateConfig,
-        f: F,
-    ) -> Packetize<Self, Gate<F>, I>
-    where
-        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
-        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>) -> Fate + 'static,
-    {
-        Packetize::new(self, worker.gate(name, config, f))
-    }
-    /// As [`window_in_path`](Self::window_in_path), of a function that is also lent what it [keeps](crate::stream::Kept) of the
-    /// direction that it decides on, as with [`window_keeping`](Self::window_keeping): that moves with the bytes that are held.
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{Cut, Fate, GateConfig, Kept};
-    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    ///
-    /// /// Bytes of the line that has not ended.
-    /// #[derive(Clone, Copy, Default)]
-    /// struct Line(u32);
-    ///
-    /// impl Kept for Line {
-    ///     fn pack(&self, to: &mut Vec<u8>) {
-    ///         to.extend(self.0.to_be_bytes());
-    ///     }
-    ///     fn unpack(bytes: &[u8]) -> Option<Self> {
-    ///         Some(Self(u32::from_be_bytes(bytes.try_into().ok()?)))
-    ///     }
-    /// }
-    ///
-    /// /// Cuts connections in which a line is longer than 1,000 bytes.
-    /// fn short(input: Input, worker: &Worker) -> impl Function {
-    ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .window_in_path_keeping(worker, "streams", GateConfig::new(512, 512, 0), |window, _, line: &mut Line| {
-    ///             for byte in window.fresh() {
-    ///                 line.0 = if *byte == b'\n' { 0 } else { line.0 + 1 };
-    ///                 if line.0 > 1_000 {
-    ///                     return Fate::Cut(Cut::Reset);
-    ///                 }
-    ///             }
-    ///             Fate::Pass
-    ///         })
-    ///         .done()
-    /// }
-    /// # let _ = short;
-    /// ```
-    fn window_in_path_keeping<M, F, I>(
-        self,
-        worker: &Worker,
-        name: &str,
-        config: GateConfig,
-        f: F,
-    ) -> Packetize<Self, Gate<Keeping<F, M>>, I>
-    where
-        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
-        M: Kept,
-        F: FnMut(&Window<'_>, &mut Replacing<'_, '_>, &mut M) -> Fate + 'static,
-    {
-        Packetize::new(self, worker.gate_of(name, config, Keeping::new(f)))
-    }
-    /// Rewrites the byte streams that these packets carry (the paper's window in the packets' way, and packetize). Packets
-    /// of connections whose beginning passed here end here, as [`Rewritten`](Drop::Rewritten), and others go on in their
-    /// place on [`Edge::OUT`]; the rest goes on unchanged. In either case nothing of this node comes after it. What does
-    /// not come here has to leave on [`Edge::OUT`] as well (`parse_or`, `divert`), so that packets keep their order. Both
-    /// directions must pass the same worker. First fragments of what is rewritten are dropped, as
-    /// [`Fragment`](Drop::Fragment): put what reassembles them before this. Where a shuffle by symmetric flow moves a connection,
-    /// all that is known of it goes along, if its rewriter [can](Rewriter::MOVES).
-    ///
-    /// ```
-    /// use netbricks_core::packet::{Ip, Link, Tcp};
-    /// use netbricks_core::stream::{PacketizeConfig, Replace};
-    /// use netbricks_core::{Edge, Function, Input, Operator, Worker};
-    ///
-    /// fn shout(input: Input, worker: &Worker) -> impl Function {
-    ///     let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
-    ///     let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
-    ///     input
-    ///         .parse_or::<Link>(Edge::OUT)
-    ///         .parse_or::<Ip>(Edge::OUT)
-    ///         .parse_or::<Tcp>(Edge::OUT)
-    ///         .packetize(&streams)
-    ///         .done()
-    /// }
-    /// # let _ = shout;
-    /// ```
-    fn packetize<R, I>(self, streams: &State<Packetizer<R>>) -> Packetize<Self, R, I>
-    where
-        Self::Out: Holds<Ip, I> + Stack<Top = Tcp>,
-        R: Rewriter,
-    {
-        Packetize::new(self, streams.clone())
-    }
-    /// Puts a header between the innermost one and its payload; enclosing lengths, next-header numbers and header
-    /// checksums follow.
+    /// Enclosing lengths, next-header numbers and header checksums are updated.
     fn insert<H, F>(self, f: F) -> Insert<Self, F, H>
     where
         H: Insertable + Follows<<Self::Out as Stack>::Top>,
@@ -559,22 +322,26 @@ pub trait Operator: Sized + 'static {
     {
         Insert::new(self, f)
     }
-    /// Takes the innermost header off the packet; enclosing lengths, next-header numbers and header checksums follow.
+    /// Removes the innermost header. Enclosing lengths, next-header numbers and header checksums are updated.
     fn remove(self) -> Remove<Self>
     where
         Self::Out: Removable,
     {
         Remove(self)
     }
-    /// Replaces options or payload by bytes of another length: `f` says what, and lengths, checksums and offsets follow, those
-    /// of tunnels around the packet too. What `f` asks nothing of goes on as it is. Options are those of the header on top, IPv4 or
-    /// TCP; payload is what TCP, UDP, ICMP or ICMPv6 carry, in an IP packet of any kind, without TCP's sequence numbers, which
-    /// are the function's business. Bytes move into the room behind the packet or before it; where there is none, into a
-    /// larger frame.
+    /// Replaces options or payload by bytes of another length, as `f` says.
     ///
-    /// A packet that can't be changed so is dropped unchanged, for the [error's reason](crate::operators::ResizeError::reason): a
-    /// fragment as [`Fragment`](Drop::Fragment), what an authentication header covers as [`Denied`](Drop::Denied), what has no room
-    /// as [`TooBig`](Drop::TooBig).
+    /// Lengths, checksums and offsets are updated, also those of tunnels around the packet. A packet for
+    /// which `f` asks for nothing passes unchanged. The options are those of the header on top, IPv4 or TCP.
+    /// The payload is that of TCP, UDP, ICMP or ICMPv6 in an IP packet of any kind. TCP's sequence numbers
+    /// stay; they are the function's task. Bytes move into the room behind the packet or before it, or into a
+    /// larger frame where there is no room.
+    ///
+    /// A packet that cannot be changed this way is dropped unchanged, for the [error's
+    /// reason](crate::operators::ResizeError::reason). A fragment is dropped as
+    /// [`Fragment`](crate::DropReason::Fragment). Bytes under an authentication header give
+    /// [`Denied`](crate::DropReason::Denied), and a lack of room gives [`TooBig`](crate::DropReason::TooBig). `.or(policy)`
+    /// behind it sends such a packet elsewhere, `.or_else(f)` asks `f`.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Udp};
@@ -610,32 +377,7 @@ pub trait Operator: Sized + 'static {
     {
         Resize::new(self, f, crate::operators::Dropped)
     }
-    /// As `resize`, but what can't be changed leaves this function as it came.
-    fn resize_or_pass<F>(self, f: F) -> Resize<Self, F, crate::operators::Passed>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-    {
-        Resize::new(self, f, crate::operators::Passed)
-    }
-    /// As `resize`, but what can't be changed leaves on `edge` as it came.
-    fn resize_or<F>(self, edge: Edge, f: F) -> Resize<Self, F, crate::operators::Sent>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-    {
-        Resize::new(self, f, crate::operators::Sent(edge))
-    }
-    /// As `resize`, but `otherwise` decides on what can't be changed: `Ok` stays as it is, `Err` leaves as the verdict says.
-    fn resize_or_else<F, G>(self, f: F, otherwise: G) -> Resize<Self, F, crate::operators::Decided<G>>
-    where
-        Self::Out: InsideIp + Stack<Top: Replaceable>,
-        F: FnMut(&View<'_, Self::Out>, &mut Replacement<<Self::Out as Stack>::Top>) + 'static,
-        G: FnMut(&mut View<'_, Self::Out>, ResizeError) -> Result<(), Verdict> + 'static,
-    {
-        Resize::new(self, f, crate::operators::Decided(otherwise))
-    }
-    /// Two ways, written where the chain splits, that meet again in one stack.
+    /// Splits the chain into two arms, which meet again in the same stack.
     fn branch<P, L, R>(
         self,
         test: P,
@@ -649,11 +391,12 @@ pub trait Operator: Sized + 'static {
     {
         Branch::new(self, test, yes(Start::new()), no(Start::new()))
     }
-    /// As [`branch`](Self::branch), for ways that end in different stacks: they meet in what was known at the split.
+    /// As [`branch`](Self::branch), for arms that end in different stacks: they meet in the stack of the
+    /// split.
     ///
     /// ```
     /// use netbricks_core::packet::{Ip, Link, Tcp, Udp};
-    /// use netbricks_core::{Drop, Function, Input, Operator};
+    /// use netbricks_core::{DropReason, Function, Input, Operator};
     ///
     /// fn screened(input: Input) -> impl Function {
     ///     input
@@ -661,7 +404,7 @@ pub trait Operator: Sized + 'static {
     ///         .parse::<Ip>()
     ///         .fork(
     ///             |packet| packet.header().protocol() == 17,
-    ///             |udp| udp.parse::<Udp>().filter(Drop::Denied, |packet| packet.header().source_port() != 0),
+    ///             |udp| udp.parse::<Udp>().filter(DropReason::Denied, |packet| packet.header().source_port() != 0),
     ///             |tcp| tcp.parse::<Tcp>().map(|packet| packet.header().source_port()),
     ///         )
     ///         .transform(|packet| packet.header_mut().decrement_ttl())
@@ -683,8 +426,9 @@ pub trait Operator: Sized + 'static {
     {
         crate::operators::fork(self, test, yes(Start::new()), no(Start::new()))
     }
-    /// `groups` copies of one sub-chain, each with its own state; the closure names the group, and a number beyond
-    /// the last wraps round.
+    /// `groups` copies of one sub-chain, each with its own state.
+    ///
+    /// The closure names the group; a number beyond the last wraps around.
     fn group_by<P, G>(
         self,
         groups: usize,
@@ -697,50 +441,61 @@ pub trait Operator: Sized + 'static {
     {
         GroupBy::new(self, group, (0..groups.max(1)).map(|i| each(i, Start::new())).collect())
     }
-    /// Back to the wire: arms of a branch with different stacks meet after this.
+    /// Forgets all parsed headers: arms of a branch with different stacks can meet after this.
     fn forget(self) -> Forget<Self, Root> {
         Forget::new(self, |_| Root)
     }
-    /// Forgets what the last `map` or `lookup` found out.
+    /// Forgets the metadata of the last `map` or `lookup`.
     fn forget_metadata(self) -> ForgetMetadata<Self>
     where
         Self::Out: Forgettable,
     {
         ForgetMetadata(self)
     }
-    /// Fuses the next function into the same node, and into the same loop up to 16 of them: `ttl(input).then(nat)`. It gets what it
-    /// would get from a node before it: what the first one lets pass, and what that sends out by [`Edge::OUT`]. (A first one that
-    /// does not end on the wire, by `done` or `forget`, is part of one function with the next: both leave that.)
+    /// Fuses the next function into the same node, `ttl(input).then(nat)`, and into the same loop up to 16
+    /// functions.
     ///
-    /// What a function [creates](crate::view::View::reply) on [`Edge::OUT`] leaves the node at once, past what is fused behind it.
-    /// Behind `packetize` and windows in the packets' way, which send all they let pass in packets of their own, nothing can be fused:
-    /// [`compose`](crate::compose()) refuses it.
+    /// The next function gets the packets that it would get from a node before it: those that the first one
+    /// lets pass, and those that it sends out by [`Edge::OUT`]. A first function that does not end with
+    /// `done` or `forget` is one function with the next: a packet that leaves one of them leaves both.
+    ///
+    /// Packets that a function [creates](crate::view::View::reply) on [`Edge::OUT`] leave the node at once,
+    /// past the functions fused behind it. Nothing can be fused behind `packetize` and windows that hold
+    /// packets back, which send all packets as packets of their own: [`compose`](crate::compose()) refuses
+    /// it.
     fn then<B: Operator<In = Self::Out>>(self, next: impl FnOnce(Start<Self::Out>) -> B) -> Then<Self, B> {
         Then::new(self, next(Start::new()))
     }
-    /// Ends the function by sending every packet away on `edge`: nothing after it sees them.
-    fn send(self, edge: Edge) -> Send<Self> {
-        Send(self, edge)
+    /// Ends the function and sends every packet away on `edge`; later operators see none.
+    fn send(self, edge: Edge) -> SendTo<Self> {
+        SendTo(self, edge)
     }
-    /// Ends the function. What `parse_or_pass` let through joins again here.
+    /// Ends the function. Packets that `.or(Verdict::PASS)` let through join again here.
     fn done(self) -> Boundary<Self> {
         Boundary(self)
     }
 }
 
-/// What a function takes: packets as they are on the wire.
+/// A function's input: packets as they are on the wire.
 ///
-/// A concrete type on purpose: closures inherit the type parameters of the function they stand in, so a function
-/// generic over its input would copy that input's whole type into each of its closures, and compile time would double
-/// with every function fused.
+/// This is a concrete type on purpose. Closures inherit the type parameters of the function around them. So a
+/// function generic over its input would copy that input's whole type into each of its closures, and every
+/// fused function would double the compile time.
 pub type Input = Start<Root>;
 
-/// What a function gives is the same again. That is why functions chain (`ttl(input).then(nat)`) and why one alone
-/// composes into a node.
+/// A function's result, which is its input's type again.
+///
+/// So functions chain (`ttl(input).then(nat)`), and a single one composes into a node.
+#[diagnostic::on_unimplemented(
+    message = "this chain of operators is not a function: a function begins with packets as they are on the wire and ends there",
+    label = "is `.done()` missing at its end?",
+    note = "write `.done()` (or `.send(edge)`) as the last operator: it forgets the headers that were parsed"
+)]
 pub trait Function: Operator<In = Root, Out = Root> {}
+#[diagnostic::do_not_recommend]
 impl<T: Operator<In = Root, Out = Root>> Function for T {}
 
-/// The empty tower over stack `S`: a function's input, or an arm of a branch.
+/// The empty operator chain over stack `S`: a function's input, or an arm of a branch.
 pub struct Start<S>(PhantomData<fn() -> S>);
 
 impl<S> Start<S> {
@@ -753,10 +508,10 @@ impl<S: Stack> Operator for Start<S> {
     type In = S;
     type Out = S;
     const WAITS: bool = false;
-    const PUTS_OFF: bool = false;
-    const USUAL: bool = false;
+    const MAY_DEFER: bool = false;
+    const FAST_PATH: bool = false;
     const IDENTITY: bool = true;
-    const RETRACES: bool = true;
+    const REPARSES: bool = true;
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, _: &[u8], stack: S) -> Option<S> {
         Some(stack)
@@ -764,7 +519,7 @@ impl<S: Stack> Operator for Start<S> {
     #[inline(always)]
     fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, _: At<'_, '_>, stack: S) -> Result<S, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, _: PacketCursor<'_, '_>, stack: S) -> Result<S, Verdict> {
         Ok(stack)
     }
     fn edges(&self, _: &mut dyn FnMut(Edge)) {}

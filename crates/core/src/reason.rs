@@ -1,20 +1,18 @@
-//! Why a packet left: an enum with a short stable name, a class and a sentence for each reason.
-//!
-//! The names appear in reports, metrics and JSON; they never change meaning.
+//! Drop reasons: an enum with a short stable name, a class and a sentence for each reason.
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// What kind of leaving a reason is.
+/// The class of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody decided so: a rule, a limit, an expired time to live.
+    /// A rule or a limit decided so, for example an expired time to live.
     Policy,
     /// There was no room, no buffer or no link: more resources would have kept it.
     Lost,
     /// The packet breaks the rules of its protocol.
     Malformed,
-    /// Its work is done: an answered ARP request is no loss.
+    /// The packet's work is done: an answered ARP request is no loss.
     Consumed,
 }
 
@@ -32,18 +30,26 @@ impl Class {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident, $name:literal, $class:ident, $sentence:literal;)*) => {
-        /// Why a packet was dropped or consumed.
+        /// A reason for which a packet was dropped or consumed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
-        pub enum Drop { $($(#[$doc])* #[doc = $sentence] $reason),* }
+        pub enum DropReason { $($(#[$doc])* #[doc = $sentence] $reason),* }
 
-        impl Drop {
+        impl DropReason {
             /// All reasons, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$reason),*];
-            /// How many there are.
+            /// The number of reasons.
             pub const COUNT: usize = Self::ALL.len();
-            /// Short and stable, for reports and metrics: `"ttl-expired"`.
+            /// Its short and stable name, for reports and metrics: `"ttl-expired"`.
             pub const fn name(self) -> &'static str { match self { $(Self::$reason => $name),* } }
+            /// The present name of a reason that had the name `old` in an earlier version.
+            pub fn renamed(old: &str) -> Option<Self> {
+                match old {
+                    "absorbed" => Some(Self::LocalDelivery),
+                    "rewritten" => Some(Self::Replaced),
+                    _ => None,
+                }
+            }
             /// Its class.
             pub const fn class(self) -> Class { match self { $(Self::$reason => Class::$class),* } }
             /// One sentence for people.
@@ -76,13 +82,15 @@ reasons! {
     Drained, "drained", Lost, "It was still held when the graph was taken down.";
     Answered, "answered", Consumed, "It was answered: an ARP request, an echo request, a neighbour solicitation.";
     Discarded, "discarded", Consumed, "It reached a port or a node whose purpose is to discard.";
-    Absorbed, "absorbed", Consumed, "It was addressed to this function and needs no answer.";
+    LocalDelivery, "local-delivery", Consumed, "It was addressed to this function and needs no answer.";
     Fragment, "fragment", Lost, "It is a fragment, and the function needs the whole packet.";
+    Truncated, "truncated", Lost, "Its capture holds only a part of it, and the function needs all.";
+    NotEthernet, "not-ethernet", Policy, "Its link layer is not Ethernet, and cannot be made Ethernet.";
     Segmented, "segmented", Consumed, "It was cut into segments that fit the link.";
-    Rewritten, "rewritten", Consumed, "What became of its bytes went on in packets of their own.";
+    Replaced, "replaced", Consumed, "What became of its bytes went on in packets of their own.";
 }
 
-impl fmt::Display for Drop {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -93,39 +101,43 @@ impl fmt::Display for Drop {
 pub struct Edge(pub u8);
 
 impl Edge {
-    /// The way on: what a function forwards.
+    /// The way on, for packets that a function forwards.
     pub const OUT: Self = Self(0);
-    /// Back to where the packet came from: answers that a function makes.
+    /// The way back to the packet's source, for answers that a function makes.
     pub const REPLY: Self = Self(1);
 }
 
 /// How a packet left the operators of a node, in 16 bits, so that it fits the packet's metadata line.
 ///
-/// 1 to 255 dropped for the reason one less; `0x100 | edge` another edge. Never 0, which stays: so that the answer of a
-/// tower that leaves nothing known is the batch's verdict as it is.
+/// The numbers 1 to 255 mean dropped for the reason with the number one less; `0x100 | edge` means another
+/// edge. A verdict is never 0, which means that the packet stays. So the answer of an operator chain that
+/// leaves no facts is the batch's verdict unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict(NonZeroU16);
 
-/// Another edge begins behind the last reason.
-const _: () = assert!(Drop::COUNT <= 0xff, "a verdict has 255 numbers for reasons");
+/// The numbers of edges begin behind those of the reasons.
+const _: () = assert!(DropReason::COUNT <= 0xff, "a verdict has 255 numbers for reasons");
 
 impl Verdict {
-    /// Leave this function by its main way out, past its remaining operators.
+    /// The packet leaves this function by its main way out, past its remaining operators.
     pub const PASS: Self = Self(NonZeroU16::MIN.saturating_add(0x1ff));
-    /// Leave this function by [`Edge::REPLY`]. To other edges leads `divert`, which tells the graph of them.
+    /// The packet leaves this function by [`Edge::REPLY`].
+    ///
+    /// For other edges use `divert`, which tells the graph about them.
     pub const REPLY: Self = Self::edge(Edge::REPLY);
-    /// Leave the node by [`Edge::OUT`]; in a row of functions, leave this one for the next.
-    pub(crate) const OUT: Self = Self::edge(Edge::OUT);
+    /// The packet leaves the node by [`Edge::OUT`]; in a chain of fused functions, it leaves this one for the
+    /// next.
+    pub const OUT: Self = Self::edge(Edge::OUT);
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
-    /// Nothing was done yet: the packet has to come once more, [alone](crate::operator::Pass::Second).
+    /// Nothing was done yet: the packet must come once more, [alone](crate::operator::Pass::Second).
     pub(crate) const AGAIN: Self = Self(NonZeroU16::MIN.saturating_add(0x201));
-    /// Dropped for this reason.
+    /// The packet is dropped for this reason.
     #[inline(always)]
-    pub const fn drop(reason: Drop) -> Self {
+    pub const fn drop(reason: DropReason) -> Self {
         Self(NonZeroU16::MIN.saturating_add(reason as u16))
     }
-    /// Leaves on this edge.
+    /// The packet leaves on this edge.
     #[inline(always)]
     pub(crate) const fn edge(edge: Edge) -> Self {
         Self(NonZeroU16::MIN.saturating_add(0xff + edge.0 as u16))
@@ -134,22 +146,73 @@ impl Verdict {
     pub(crate) const fn bits(self) -> u16 {
         self.0.get()
     }
-    /// Where the packet goes, from the bits that the batch kept.
+    /// The packet's departure, from the bits that the batch kept.
     #[inline(always)]
     pub(crate) fn departure(bits: u16) -> Departure {
         match bits {
             0x100..0x200 => Departure::Edge(Edge(bits as u8)),
             _ => Departure::Drop(
-                Drop::ALL.get((bits as usize).wrapping_sub(1)).copied().unwrap_or(Drop::Unmatched),
+                DropReason::ALL
+                    .get((bits as usize).wrapping_sub(1))
+                    .copied()
+                    .unwrap_or(DropReason::Unmatched),
             ),
         }
     }
 }
 
-/// What becomes of a packet that does not stay in its batch.
+/// The policy of an operator for a packet that it does not match: a [`DropReason`], an [`Edge`] or a
+/// [`Verdict`].
+///
+/// `parse` and `resize` take it by `or`, `filter` as its first argument.
+///
+/// ```
+/// use netbricks_core::packet::{Ip, IpRef, Link};
+/// use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict};
+///
+/// /// Frames without an IP header pass on, IPv4 leaves on edge 2, and hop limits of 1 are dropped.
+/// fn ipv6_only(input: Input) -> impl Function {
+///     input
+///         .parse::<Link>()
+///         .parse::<Ip>().or(Verdict::PASS)
+///         .filter(Edge(2), |packet| matches!(packet.header(), IpRef::V6(_)))
+///         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
+///         .done()
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnMismatch(pub(crate) Verdict);
+
+impl OnMismatch {
+    /// The edge of this policy, if it has one, which the graph must know.
+    pub(crate) fn edge(self) -> Option<Edge> {
+        match Verdict::departure(self.0.bits()) {
+            Departure::Edge(edge) => Some(edge),
+            Departure::Drop(_) => None,
+        }
+    }
+}
+
+impl From<DropReason> for OnMismatch {
+    fn from(reason: DropReason) -> Self {
+        Self(Verdict::drop(reason))
+    }
+}
+impl From<Edge> for OnMismatch {
+    fn from(edge: Edge) -> Self {
+        Self(Verdict::edge(edge))
+    }
+}
+impl From<Verdict> for OnMismatch {
+    fn from(verdict: Verdict) -> Self {
+        Self(verdict)
+    }
+}
+
+/// The fate of a packet that does not stay in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    Drop(Drop),
+    Drop(DropReason),
     Edge(Edge),
 }
 
@@ -159,15 +222,15 @@ mod tests {
 
     #[test]
     fn every_reason_survives_its_verdict() {
-        for reason in Drop::ALL {
+        for reason in DropReason::ALL {
             assert_eq!(Verdict::departure(Verdict::drop(*reason).bits()), Departure::Drop(*reason));
         }
         for edge in 0..=255 {
             assert_eq!(Verdict::departure(Verdict::edge(Edge(edge)).bits()), Departure::Edge(Edge(edge)));
         }
-        let mut names: Vec<_> = Drop::ALL.iter().map(|r| r.name()).collect();
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), Drop::COUNT, "names are unique");
+        assert_eq!(names.len(), DropReason::COUNT, "names are unique");
     }
 }

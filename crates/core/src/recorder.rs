@@ -1,32 +1,34 @@
-//! The last dropped headers, by node and reason: "why was it dropped?" is answered without having armed anything.
+//! The last dropped headers, by node and reason.
 //!
-//! Bounded and rate-limited, so that a flood of drops costs a comparison a packet.
+//! They are recorded always, so that a user learns why a packet was dropped without starting a recording
+//! first. The memory is bounded and the rate limited, so that a flood of drops costs one comparison a packet.
 
-use crate::reason::Drop;
+use crate::reason::DropReason;
 
 /// Bytes of a dropped packet that are kept.
 pub const KEPT_BYTES: usize = 128;
 const RECORDS: usize = 64;
-/// One record a node, reason and millisecond. Nodes and reasons share places when a graph is large: they then
-/// limit each other.
+/// The time between two records of a node and reason: a millisecond.
+///
+/// Nodes and reasons share places when a graph is large: they then limit each other.
 const INTERVAL: u64 = 1_000_000;
 const PLACES: usize = 256;
 
 #[inline(always)]
-fn place(node: usize, reason: Drop) -> usize {
-    (node * Drop::COUNT + reason as usize) % PLACES
+fn place(node: usize, reason: DropReason) -> usize {
+    (node * DropReason::COUNT + reason as usize) % PLACES
 }
 
-/// One dropped packet's beginning.
+/// The beginning of one dropped packet.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The node's number in its graph.
     pub node: usize,
-    /// Why.
-    pub reason: Drop,
-    /// When (ns).
+    /// The reason.
+    pub reason: DropReason,
+    /// The time (ns).
     pub time: u64,
-    /// Bytes that the frame had.
+    /// The frame's length in bytes.
     pub frame_len: usize,
     len: usize,
     bytes: [u8; KEPT_BYTES],
@@ -55,14 +57,14 @@ impl Default for Recorder {
 
 impl Recorder {
     #[inline(always)]
-    pub(crate) fn record(&mut self, node: usize, reason: Drop, now: u64, frame: &[u8]) {
+    pub(crate) fn record(&mut self, node: usize, reason: DropReason, now: u64, frame: &[u8]) {
         if now >= self.due[place(node, reason)] {
             self.keep(node, reason, now, frame);
         }
     }
 
     #[cold]
-    fn keep(&mut self, node: usize, reason: Drop, now: u64, frame: &[u8]) {
+    fn keep(&mut self, node: usize, reason: DropReason, now: u64, frame: &[u8]) {
         self.due[place(node, reason)] = now.saturating_add(INTERVAL);
         let len = frame.len().min(KEPT_BYTES);
         let mut bytes = [0; KEPT_BYTES];
@@ -91,12 +93,12 @@ mod tests {
     fn the_last_records_stay_and_a_flood_is_limited() {
         let mut recorder = Recorder::default();
         for i in 0..10_000u64 {
-            recorder.record(1, Drop::Denied, i * 1_000, &i.to_be_bytes());
+            recorder.record(1, DropReason::Denied, i * 1_000, &i.to_be_bytes());
         }
         let times: Vec<_> = recorder.records().map(|record| record.time).collect();
         assert_eq!(times, (0..10).rev().map(|ms| ms * INTERVAL).collect::<Vec<_>>());
         for i in 0..1_000u64 {
-            recorder.record(2, Drop::TtlExpired, i * INTERVAL, &[0; 2_000]);
+            recorder.record(2, DropReason::TtlExpired, i * INTERVAL, &[0; 2_000]);
         }
         assert_eq!(recorder.records().count(), RECORDS);
         assert_eq!(recorder.records().next().map(|record| record.time), Some(999 * INTERVAL));

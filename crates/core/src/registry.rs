@@ -1,212 +1,62 @@
 //! Functions by name: configuration is checked once, and a blueprint then makes a node for each worker.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use netbricks_buffer::Pool;
-use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::annotation::Slots;
 use crate::consistency::Shares;
 use crate::graph::contain;
 use crate::node::Node;
-use crate::state::Declarations;
-use crate::team::Team;
-
-/// What a function may ask of the worker it is made for: who that is, and its declared state.
-#[derive(Clone)]
-pub struct Worker {
-    index: usize,
-    seed: u64,
-    pool: Pool,
-    team: Team,
-    pub(crate) declarations: Rc<RefCell<Declarations>>,
-    pub(crate) annotations: Rc<RefCell<Slots>>,
-    pub(crate) shares: Shares,
-}
-
-impl Worker {
-    /// Worker number `index`, whose randomness starts from `seed` and whose new packets come from `pool`.
-    pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
-        Self {
-            index,
-            seed,
-            pool,
-            team: Team::new(1),
-            declarations: Rc::default(),
-            annotations: Rc::default(),
-            shares: Shares::default(),
-        }
-    }
-    /// The same worker, whose shared state is that of everybody who was given `shares`: what a blueprint does for the
-    /// workers that it makes nodes for.
-    #[must_use]
-    pub fn sharing(&self, shares: &Shares) -> Self {
-        Self { shares: shares.clone(), ..self.clone() }
-    }
-    /// The same as a member of this team.
-    #[must_use]
-    pub fn of_team(self, team: Team) -> Self {
-        Self { team, ..self }
-    }
-    /// Who works beside it.
-    pub fn team(&self) -> &Team {
-        &self.team
-    }
-    /// Its number, from 0.
-    pub fn index(&self) -> usize {
-        self.index
-    }
-    /// The seed of everything random in its nodes: a run repeats exactly with the same one.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-    /// Where its new packets come from.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-}
-
-/// A node that could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{problem}")]
-pub struct BuildError {
-    /// What is wrong, what was expected, how to mend it.
-    pub problem: String,
-}
-
-impl BuildError {
-    /// An error with this text.
-    pub fn new(problem: impl fmt::Display) -> Self {
-        Self { problem: problem.to_string() }
-    }
-}
+use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
+use crate::worker::{BuildError, Worker};
 
 type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
 
-/// Makes one node a worker, from configuration that was checked already. It crosses threads; what it makes does not, but for
-/// state that its nodes [share](crate::consistency).
+/// Makes a node for each worker from configuration that was checked already.
+///
+/// A blueprint crosses threads. Its nodes do not, except for state that they [share](crate::consistency).
 #[derive(Clone)]
 pub struct Blueprint {
     make: Arc<Make>,
     shares: Shares,
-    doubts: Arc<[Doubt]>,
+    warnings: Arc<[ConfigWarning]>,
 }
 
 impl Blueprint {
     /// A blueprint of this closure.
     pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), shares: Shares::default(), doubts: Arc::default() }
+        Self { make: Arc::new(make), shares: Shares::default(), warnings: Arc::default() }
     }
-    /// What [is doubted](Settings::doubts) in the settings that it was made of.
-    pub fn doubts(&self) -> &[Doubt] {
-        &self.doubts
+    /// The [warnings](Settings::warnings) about its settings.
+    pub fn warnings(&self) -> &[ConfigWarning] {
+        &self.warnings
     }
     /// Makes the node.
     ///
     /// # Errors
-    /// What the function's author or its declared state reports: a table that does not fit into memory.
+    /// An error of the function's author or of its declared state, such as a table that does not fit into
+    /// memory.
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
         (self.make)(&worker.sharing(&self.shares))
     }
 }
 
-/// A key that an operator may write in a function's or port's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Key {
-    /// As it is written: `"capacity"`.
-    pub name: &'static str,
-    /// What kind of value, with its unit: `"whole number, flows"`.
-    pub kind: &'static str,
-    /// The value when it is left out, as it would be written; `None` where it must be given.
-    pub default: Option<&'static str>,
-    /// One sentence.
-    pub summary: &'static str,
-}
-
-/// What an operator may write for a function, validated once into what the code needs.
-///
-/// Derive `serde::Deserialize` with `deny_unknown_fields`; a wrong type or an unknown key is then reported with line
-/// and column.
-pub trait Settings: DeserializeOwned + Send + Sync + 'static {
-    /// The keys, in the order in which to list them.
-    const KEYS: &'static [Key];
-    /// Checks what types cannot say; the message names the key, what was expected and what was found. It is called again
-    /// without the key that it refused, so that all that is wrong is told at once; what would follow from another key is
-    /// not told where that one is wrong, if the message names it in backquotes.
-    ///
-    /// # Errors
-    /// [`Refused`] names the key.
-    fn check(&self) -> Result<(), Refused> {
-        Ok(())
-    }
-    /// Relative names of files start from this directory, the configuration file's. Told once, before anything is checked.
-    fn start_from(&mut self, _directory: &Path) {}
-    /// What does, and is probably not what was meant: it is told as a warning. Asked of settings that were checked.
-    fn doubts(&self) -> Vec<Doubt> {
-        Vec::new()
-    }
-}
-
-/// A value that does not do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{key}` {problem}")]
-pub struct Refused {
-    /// The key.
-    pub key: &'static str,
-    /// `"must be 1 to 65535, found 0"`
-    pub problem: String,
-}
-
-/// A value that does, and is probably not what was meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
-    /// The key.
-    pub key: &'static str,
-    /// Which item of its list, from 0.
-    pub item: Option<usize>,
-    /// `"backend `web-2` has the Ethernet address of `web-1`"`
-    pub problem: String,
-}
-
-/// For functions that take no settings.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoSettings {}
-
-impl Settings for NoSettings {
-    const KEYS: &'static [Key] = &[];
-}
-
-/// Settings that do not fit, with their place in the file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SettingsError {
-    /// What is wrong.
-    pub message: String,
-    /// Byte range in the file, where it is known.
-    pub span: Option<Range<usize>>,
-    /// The name that was probably meant.
-    pub suggestion: Option<String>,
-}
-
 type Maker = dyn Fn(Spanned<DeTable<'_>>, &Path) -> Result<Blueprint, SettingsError> + Send + Sync;
 
-/// A function that can be used by name.
+/// A function that is available by name.
 pub struct Definition {
     /// Its name in configuration.
     pub name: &'static str,
-    /// One sentence.
+    /// One sentence about the function.
     pub summary: &'static str,
-    /// What may be written for it.
+    /// The keys of its settings.
     pub keys: &'static [Key],
+    /// Settings, as TOML, with which it can be tried. The first are the ones that tools show.
+    pub examples: Vec<&'static str>,
     make: Box<Maker>,
 }
 
@@ -229,8 +79,10 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a function: its settings are read and checked once, `build` makes a node of them for each worker. A name
-    /// that is there already is replaced, so that a vendor can put an own `ttl` in place of ours.
+    /// Adds a function.
+    ///
+    /// Its settings are read and checked once, and `build` makes a node from them for each worker. A function
+    /// of the same name is replaced, so that a vendor can put another `ttl` in place of ours.
     ///
     /// `build` is usually `|config, worker| compose(worker, |input| limit(input, config, worker))`.
     pub fn add<S: Settings>(
@@ -240,30 +92,28 @@ impl Registry {
         build: impl Fn(&S, &Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
     ) -> &mut Self {
         let make = move |table: Spanned<DeTable<'_>>, directory: &Path| {
-            let whole = table.span();
-            let spans: Vec<(String, Range<usize>)> = table
-                .get_ref()
-                .iter()
-                .map(|(key, value)| (key.get_ref().to_string(), value.span()))
-                .collect();
-            let mut settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| {
-                SettingsError { message: error.message().to_owned(), span: error.span(), suggestion: None }
-            })?;
-            settings.start_from(directory);
-            settings.check().map_err(|refused| SettingsError {
-                message: refused.to_string(),
-                span: spans
-                    .iter()
-                    .find(|(key, _)| key == refused.key)
-                    .map(|(_, span)| span.clone())
-                    .or(Some(whole)),
-                suggestion: None,
-            })?;
+            let settings: S = read_settings(table, Some(directory))?;
             let build = build.clone();
-            let doubts = settings.doubts().into();
-            Ok(Blueprint { doubts, ..Blueprint::new(move |worker| build(&settings, worker)) })
+            let warnings = settings.warnings().into();
+            Ok(Blueprint { warnings, ..Blueprint::new(move |worker| build(&settings, worker)) })
         };
-        self.0.insert(name, Definition { name, summary, keys: S::KEYS, make: Box::new(make) });
+        self.0.insert(
+            name,
+            Definition { name, summary, keys: S::KEYS, examples: Vec::new(), make: Box::new(make) },
+        );
+        self
+    }
+
+    /// Adds settings, as TOML, with which a function can be tried.
+    ///
+    /// Tools show them, and tests over all functions use them.
+    ///
+    /// A function without required keys and without examples is tried with its defaults. Nothing happens where no
+    /// function has this name.
+    pub fn examples(&mut self, name: &str, settings: &[&'static str]) -> &mut Self {
+        if let Some(definition) = self.0.get_mut(name) {
+            definition.examples.extend(settings);
+        }
         self
     }
 
@@ -279,8 +129,21 @@ impl Registry {
 }
 
 impl Definition {
-    /// Checks settings, as a table with places in the file, and makes a blueprint of them. Relative names of files in them start
-    /// from `directory`.
+    /// Makes a blueprint of settings in the form of TOML, such as one of its [`examples`](Self::examples).
+    ///
+    /// Relative names of files start from the current directory.
+    ///
+    /// # Errors
+    /// [`SettingsError`], also where the text is no TOML; its place is a byte range in `settings`.
+    pub fn blueprint(&self, settings: &str) -> Result<Blueprint, SettingsError> {
+        let table =
+            DeTable::parse(settings).map_err(|error| SettingsError::new(error.message(), error.span()))?;
+        self.configure(table, Path::new(""))
+    }
+
+    /// Checks settings, given as a table with places in the file, and makes a blueprint from them.
+    ///
+    /// Relative file names in them start from `directory`.
     ///
     /// # Errors
     /// [`SettingsError`] with the place of a wrong type, an unknown key or a refused value.
@@ -290,34 +153,11 @@ impl Definition {
         directory: &Path,
     ) -> Result<Blueprint, SettingsError> {
         let span = settings.span();
-        let made = contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
+        contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
             let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
             let message =
                 format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
-            Err(SettingsError { message, span: Some(span), suggestion: None })
-        });
-        made.map_err(|mut error| {
-            if error.message.starts_with("unknown field")
-                && let Some(found) = error.message.split('`').nth(1)
-            {
-                error.suggestion =
-                    nearest(found, self.keys.iter().map(|key| key.name)).map(ToOwned::to_owned);
-            }
-            error
+            Err(SettingsError::new(message, Some(span)))
         })
     }
-}
-
-/// The name that somebody who wrote `found` most probably meant.
-pub fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(found, name), name))
-        .filter(|(distance, name)| {
-            let longest = name.len().max(found.len());
-            // Something they must have in common.
-            *distance <= 1 + longest / 4 && *distance < longest
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
 }

@@ -9,15 +9,15 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig, Key, Tallies};
+use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key};
 
-use crate::consistency::Heritage;
+use crate::consistency::SharedStateRef;
 use crate::context::Context;
-use crate::events::Events;
-use crate::node::{CallError, Handler, ImportError, Poll, Section, StateImage};
-use crate::registry::{BuildError, Worker};
+use crate::events::{Events, Schedule};
+use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::stored::StoredFlow;
+use crate::worker::{BuildError, Worker};
 
 /// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
 pub struct State<T: ?Sized>(Rc<RefCell<T>>);
@@ -52,18 +52,20 @@ impl<T> State<T> {
     }
 }
 
-/// State that can be found by name: what export, import and metrics need of it.
+/// State that can be found by name, with the operations that export, import and metrics need.
 pub trait Declared: 'static {
-    /// Versioned, checked bytes.
+    /// Exports the state as bytes with a version and a checksum.
     fn export(&self) -> Vec<u8>;
-    /// Takes over what [`export`](Declared::export) gave, at time `now` (ns); nothing changes when it fails.
+    /// Imports bytes of [`export`](Declared::export), at time `now` (ns); nothing changes when it fails.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The part that does not fit.
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String>;
     /// Occupancy for metrics: entries and capacity.
     fn occupancy(&self) -> (u64, u64);
-    /// Its counters for metrics, where entries of it may end or find no place.
+    /// Ends entries that are over at time `now` (ns).
+    fn expire_all(&mut self, _now: u64) {}
+    /// Its counters for metrics, where its entries may end or find no place.
     fn flow_counters(&self) -> Option<Counters> {
         None
     }
@@ -74,21 +76,23 @@ pub trait Declared: 'static {
     fn mobility(&self, _by: ShuffleKey) -> Mobility {
         Mobility::Bound
     }
-    /// Takes out the state of moving flows, as bytes that [`import`](Declared::import) adds on another worker.
+    /// Takes out the state of moving flows, as bytes that [`import`](Declared::import) adds on another
+    /// worker.
     ///
-    /// It is called only for state that [`Moves`](Mobility::Moves). The flows are nowhere else then: an import of these
-    /// bytes keeps those for which it has room.
+    /// It is called only for state that [`Moves`](Mobility::Moves). The flows are nowhere else then: an
+    /// import of these bytes keeps those for which it has room.
     ///
-    /// It takes one piece a call, so that packets of other flows go on in between, the first from `place` 0 on. It
-    /// returns where the next begins, or `None` after the last. No bytes where nothing of the piece moves.
+    /// It takes one piece a call, so that packets of other flows go on in between. The first call has `place`
+    /// 0. The answer is the place where the next piece begins, or `None` after the last. There are no bytes
+    /// where nothing in the piece moves.
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
     }
-    /// Of what workers share: itself, for the graph that replaces this one's on the same worker.
-    fn heritage(&self) -> Option<Heritage> {
+    /// A reference to state that workers share, for the graph that replaces this one on the same worker.
+    fn shared_state(&self) -> Option<SharedStateRef> {
         None
     }
-    /// Replaces its initial content by another's [`heritage`](Declared::heritage), at time `now` (ns).
+    /// Replaces its initial content by another's [`shared`](Declared::shared_state), at time `now` (ns).
     ///
     /// Other workers may have it from the same graph, or still write it from the one before. `None` where it cannot be
     /// shared as it is, and only its bytes can move. An error where it was tried, and all workers keep their initial
@@ -96,9 +100,9 @@ pub trait Declared: 'static {
     ///
     /// Locked state keeps its place in the order of locking. That place must lie `between` those of the state declared
     /// before it and after it.
-    fn inherit(
+    fn adopt(
         &mut self,
-        _heritage: &Heritage,
+        _shared: &SharedStateRef,
         _between: Range<u64>,
         _now: u64,
     ) -> Option<Result<(), String>> {
@@ -113,11 +117,11 @@ pub trait Declared: 'static {
 /// The behaviour of declared state when flows move to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mobility {
-    /// Its entry of a flow goes with the flow.
+    /// An entry by flow moves with the flow.
     Moves,
-    /// It is no flow's, or all workers' already: totals, configuration.
+    /// The state belongs to no flow, or all workers have it already: totals, configuration.
     Stays,
-    /// It is of flows, but cannot go with them: a shuffle with this behind it refuses to move any.
+    /// The state is by flow, but cannot move: a shuffle with it behind refuses to move flows.
     Bound,
 }
 
@@ -132,7 +136,7 @@ impl Mobility {
 /// A table takes these in by its policy, while it takes all or none of a copy.
 const MOVED: &[u8; 4] = b"NBMV";
 
-/// Takes those flows out of a piece of a table, from slot `place` on, that `chosen` answers `true` for.
+/// Takes the flows for which `chosen` answers `true` out of a piece of a table, from slot `place` on.
 fn take_moved<K: Key + Encode, V: Encode + 'static>(
     table: &mut FlowTable<K, V>,
     place: usize,
@@ -166,6 +170,9 @@ where
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
     }
+    fn expire_all(&mut self, now: u64) {
+        Self::expire_all(self, now);
+    }
     fn flow_counters(&self) -> Option<Counters> {
         Some(self.counters())
     }
@@ -177,7 +184,9 @@ where
     }
 }
 
-/// Whether keys of this type in a table tell their bucket: the types as which the keys below are stored.
+/// Whether entries with this stored key type move under the shuffle key `by`.
+///
+/// These are the stored types of the keys below.
 fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
     let stored = TypeId::of::<K>();
     if stored == TypeId::of::<StoredFlow>() {
@@ -204,37 +213,39 @@ fn stored_in(key: &dyn Any, part: &Part) -> bool {
     }
 }
 
-/// State that puts something off to the end of its worker's batch, event or call.
+/// State that postpones work to the end of its worker's batch, event or call.
 pub(crate) trait Settle {
-    /// One begins, which will end.
+    /// Says that a batch, event or call begins, which will end.
     fn begin(&self);
-    /// It has ended.
+    /// Says that it has ended.
     fn settle(&self);
 }
 
-/// A type that may key a table: how it is stored.
+/// A type that may be the key of a table, and its stored form.
 pub trait TableKey: Copy + 'static {
     /// The key as the table stores it.
     type Stored: netbricks_tables::Key + Encode;
-    /// Whether nearly all packets looked up by it have ports and are no fragments.
+    /// Whether nearly all packets that are looked up by it have ports and are no fragments.
     ///
-    /// Lookups over IPv4 then handle the others in slower loops. Answers do not depend on it.
+    /// Lookups over IPv4 then handle other packets in slower loops. The answers do not depend on it.
     const PORTS: bool = false;
-    /// To what the table keeps.
+    /// Converts to the form in which the table keeps it.
     fn store(self) -> Self::Stored;
-    /// And back.
+    /// Converts back.
     fn restore(stored: Self::Stored) -> Self;
-    /// The hash by which a [shuffle](crate::shuffle) with this key chooses the worker of this entry's packets.
+    /// The hash by which a [shuffle](crate::shuffle) with this key chooses the worker of this entry's
+    /// packets.
     ///
-    /// `None` where the entry does not tell, and so cannot move with them.
+    /// `None` where that does not follow from the entry, so that it cannot move with them.
     fn spread(self, _by: ShuffleKey, _hash: &HashKey) -> Option<u64> {
         None
     }
     /// Whether [`spread`](Self::spread) has an answer for every entry under this key of a shuffle.
     ///
-    /// Where it has not, flows with such a table behind their shuffle do not move. An entry under an address is taken
-    /// to be of the packets with that address where the shuffle looks for it. One under a number is taken to be of
-    /// those with that port, VLAN or owner. For another meaning, write a key type of its own, which follows nothing.
+    /// Otherwise flows with such a table behind their shuffle do not move. An entry under an address is
+    /// assumed to belong to the packets with that address where the shuffle reads it. An entry under a number
+    /// is assumed to belong to those with that port, VLAN or owner. For another meaning, write a separate key
+    /// type that follows no key.
     fn follows(_by: ShuffleKey) -> bool {
         false
     }
@@ -273,7 +284,7 @@ impl TableKey for u32 {
     }
 }
 
-/// The address that a prefix is looked up for.
+/// The address for which a prefix is looked up.
 impl TableKey for IpAddr {
     type Stored = Self;
     #[inline(always)]
@@ -291,7 +302,7 @@ impl TableKey for IpAddr {
     }
 }
 
-/// A declared flow table keyed by `K` as authors see it.
+/// The type of a declared flow table with key `K`, as authors see it.
 pub type Flows<K, V> = State<FlowTable<<K as TableKey>::Stored, V>>;
 
 /// A declared counter.
@@ -312,15 +323,15 @@ impl Counter {
 
 struct CounterState(Counter);
 
-/// As bytes, the one of several [`Tallies`]: with their version and checksum.
+/// A counter has the bytes of a [`CounterArray`] of one counter, with their version and checksum.
 impl Declared for CounterState {
     fn export(&self) -> Vec<u8> {
-        let mut tally = Tallies::new(1);
+        let mut tally = CounterArray::new(1);
         tally.add(0, self.0.get());
         tally.encode()
     }
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let mut tally = Tallies::new(1);
+        let mut tally = CounterArray::new(1);
         tally.decode(bytes).map_err(|error| error.to_string())?;
         self.0.0.set(tally.get(0).unwrap_or_default());
         Ok(())
@@ -356,9 +367,9 @@ type GoesBy = fn(ShuffleKey) -> bool;
 pub struct Declarations {
     states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     handlers: Vec<(Handler, Read)>,
-    /// Keys of moving entries, by the state's name, where an author's type says it better than the stored one.
+    /// Keys of moving entries, by the state's name, where an author's type says more than the stored one.
     ///
-    /// They say under which keys entries follow their flows, and how to take them out.
+    /// They say under which shuffle keys entries follow their flows, and how to take them out.
     parts: Vec<(String, GoesBy, Take)>,
     reports: Vec<Report>,
     settles: Vec<Rc<dyn Settle>>,
@@ -368,10 +379,12 @@ pub struct Declarations {
 }
 
 impl Worker {
-    /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and `NAME.refused`.
+    /// Declares a flow table, with the handlers `NAME.occupancy`, `NAME.evicted`, `NAME.expired` and
+    /// `NAME.refused`.
     ///
-    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error. The handle is then
-    /// of a table of one entry, which never sees a packet. A seed of 0 becomes the worker's.
+    /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error. The handle
+    /// then leads to a table of one entry, which never sees a packet. A seed of 0 is replaced by the
+    /// worker's.
     pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
         &self,
         name: &str,
@@ -388,12 +401,14 @@ impl Worker {
                 self.divides::<K, V>(&table);
                 table
             }
-            // Not even one entry: the failure stands already, and nothing can run without memory for 64 bytes.
+            // Not even one entry: the failure is noted already, and nothing can run without memory for 64
+            // bytes.
             Err(error) => panic!("no memory for a table of one entry: {error}"),
         }
     }
 
-    /// Declares state of another kind. Where the name is taken (a function fused with itself) a number is added.
+    /// Declares state of another kind. Where the name is taken (a function fused with itself) a number is
+    /// appended.
     pub fn declare<T: Declared>(&self, name: &str, state: T) -> State<T> {
         let state = Rc::new(RefCell::new(state));
         let mut declarations = self.declarations.borrow_mut();
@@ -402,7 +417,7 @@ impl Worker {
         State(state)
     }
 
-    /// The table declared last can be divided by flow.
+    /// Notes that the table declared last can be divided by flow.
     fn divides<K: TableKey, V: Encode + Copy + 'static>(&self, table: &Flows<K, V>) {
         let table = table.clone();
         let mut declarations = self.declarations.borrow_mut();
@@ -413,9 +428,10 @@ impl Worker {
         declarations.parts.push((name, K::follows, take));
     }
 
-    /// A handle to a table that is made of configuration and changes with it alone.
+    /// A handle to a table that is made from configuration and changes only with it.
     ///
-    /// It has no name and is not exported or handed over, so that the old configuration does not undo a change.
+    /// It has no name, and is not exported or handed over, so that the old configuration does not undo a
+    /// change.
     pub fn configured<T>(&self, table: T) -> State<T> {
         State(Rc::new(RefCell::new(table)))
     }
@@ -448,12 +464,12 @@ impl Worker {
         self.declarations.borrow_mut().ends.push(Box::new(end));
     }
 
-    /// Makes the building of the node in hand fail.
+    /// Makes the building of the present node fail.
     pub fn fail(&self, error: BuildError) {
         self.declarations.borrow_mut().failure.get_or_insert(error);
     }
 
-    /// Runs `build` with nothing declared yet and answers what it declared.
+    /// Runs `build` with no declarations, and answers its declarations.
     pub(crate) fn declaring<T>(&self, build: impl FnOnce() -> T) -> Result<(T, Declarations), BuildError> {
         *self.declarations.borrow_mut() = Declarations::default();
         let built = build();
@@ -465,7 +481,7 @@ impl Worker {
     }
 }
 
-/// Of [`Declarations::settling`].
+/// The guard of [`Declarations::settling`].
 pub(crate) struct Settling<'d>(&'d [Rc<dyn Settle>]);
 
 impl<'d> Settling<'d> {
@@ -484,11 +500,11 @@ impl Drop for Settling<'_> {
 }
 
 impl Declarations {
-    /// Has `state` settle whenever a batch, event or call of its worker ends.
+    /// Makes `state` settle whenever a batch, event or call of its worker ends.
     pub(crate) fn settles(&mut self, state: Rc<dyn Settle>) {
         self.settles.push(state);
     }
-    /// Has declared state settle when it is dropped: when the batch, event or call has ended, also by a panic.
+    /// A guard whose drop settles declared state: when the batch, event or call has ended, also by a panic.
     #[inline(always)]
     pub(crate) fn settling(&self) -> Settling<'_> {
         Settling::begin(&self.settles)
@@ -515,61 +531,6 @@ impl Declarations {
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()
     }
-    pub(crate) fn end(&mut self) {
-        self.ends.iter_mut().for_each(|end| end());
-    }
-    pub(crate) fn export(&self) -> Vec<StateImage> {
-        let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
-        states.chain(self.events.export()).collect()
-    }
-    /// Its state that is shared with other workers.
-    pub(crate) fn heritage(&self) -> Vec<(String, Heritage)> {
-        let states = self.states.iter();
-        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().heritage()?))).collect()
-    }
-    /// Gives a state what another graph's had; `None` where only its bytes can move.
-    pub(crate) fn inherit(
-        &self,
-        name: &str,
-        heritage: &Heritage,
-        now: u64,
-    ) -> Option<Result<(), ImportError>> {
-        let at = self.states.iter().position(|(known, _)| known == name)?;
-        let rank = |(_, state): &(String, Rc<RefCell<dyn Declared>>)| state.borrow().rank();
-        let first = self.states[..at].iter().map(rank).max().unwrap_or(0) + 1;
-        let end = self.states[at + 1..].iter().map(rank).filter(|rank| *rank > 0).min().unwrap_or(u64::MAX);
-        let inherited = self.states[at].1.borrow_mut().inherit(heritage, first..end, now)?;
-        if inherited.is_ok() {
-            heritage.inherited();
-        }
-        Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
-    }
-    /// A piece of what goes with the flows that move.
-    pub(crate) fn take_part(&self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        let by = part.key();
-        let Some((name, state)) = self.states.get(step.state) else {
-            step.end();
-            return None;
-        };
-        let own = self.parts.iter().find(|(known, ..)| known == name);
-        let moves =
-            own.map_or_else(|| state.borrow().mobility(by) == Mobility::Moves, |(_, follows, _)| follows(by));
-        let (bytes, next) = match own {
-            _ if !moves => (Vec::new(), None),
-            Some((.., take)) => take(part, step.place),
-            None => state.borrow_mut().take_part(part, step.place),
-        };
-        step.go_on(next, self.states.len());
-        (!bytes.is_empty()).then(|| (name.clone(), bytes))
-    }
-    /// The state that keeps flows under this key from moving.
-    pub(crate) fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.of_mobility(by, Mobility::Bound)
-    }
-    /// The state that goes with flows under this key.
-    pub(crate) fn follows(&self, by: ShuffleKey) -> Vec<String> {
-        self.of_mobility(by, Mobility::Moves)
-    }
     fn of_mobility(&self, by: ShuffleKey, wanted: Mobility) -> Vec<String> {
         let mobility = |name: &str, state: &RefCell<dyn Declared>| match self
             .parts
@@ -582,19 +543,23 @@ impl Declarations {
         let found = self.states.iter().filter(|(name, state)| mobility(name, state) == wanted);
         found.map(|(name, _)| name.clone()).collect()
     }
-    pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        let state = self.states.iter().find(|(known, _)| known == name);
-        let imported = match state {
-            Some((_, state)) => Some(state.borrow_mut().import(bytes, now)),
-            None => self.events.import(name, bytes, now),
-        };
-        let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
-        imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    /// The answer of a state's own handler, if one has this name.
+    fn metric(&self, handler: &str) -> Option<String> {
+        let (name, metric) = handler.rsplit_once('.')?;
+        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
+        if metric == "occupancy" {
+            let (entries, capacity) = state.occupancy();
+            return Some(format!("{entries} {capacity}"));
+        }
+        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
+        Some(of(&state.flow_counters()?).to_string())
     }
-    pub(crate) fn reports(&self) -> Vec<Section> {
-        self.reports.iter().map(|report| report()).collect()
-    }
-    pub(crate) fn handlers(&self) -> Vec<Handler> {
+}
+
+/// The state of a function: all its declarations.
+#[deny(clippy::missing_trait_methods)]
+impl NodeState for Declarations {
+    fn handlers(&self) -> Vec<Handler> {
         let sizes = self.states.iter().flat_map(|(name, state)| {
             let occupancy = Handler {
                 name: format!("{name}.occupancy"),
@@ -611,7 +576,7 @@ impl Declarations {
             self.events.handlers().map(|(name, summary, _)| Handler { name, summary: summary.into() });
         self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).chain(events).collect()
     }
-    pub(crate) fn call(&self, name: &str, argument: &str) -> Result<String, CallError> {
+    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         let _settling = self.settling();
         if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
             return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
@@ -625,16 +590,68 @@ impl Declarations {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
-    /// The answer of a state's own handler, if that is one's name.
-    fn metric(&self, handler: &str) -> Option<String> {
-        let (name, metric) = handler.rsplit_once('.')?;
-        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
-        if metric == "occupancy" {
-            let (entries, capacity) = state.occupancy();
-            return Some(format!("{entries} {capacity}"));
+    fn expire(&mut self, now: u64) {
+        self.states.iter().for_each(|(_, state)| state.borrow_mut().expire_all(now));
+    }
+    fn export(&self) -> Vec<StateImage> {
+        let states = self.states.iter().map(|(name, state)| (name.clone(), state.borrow().export()));
+        states.chain(self.events.export()).collect()
+    }
+    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
+        let state = self.states.iter().find(|(known, _)| known == name);
+        let imported = match state {
+            Some((_, state)) => Some(state.borrow_mut().import(bytes, now)),
+            None => self.events.import(name, bytes, now),
+        };
+        let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
+        imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    }
+    fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
+        let states = self.states.iter();
+        states.filter_map(|(name, state)| Some((name.clone(), state.borrow().shared_state()?))).collect()
+    }
+    fn adopt(&mut self, name: &str, shared: &SharedStateRef, now: u64) -> Option<Result<(), ImportError>> {
+        let at = self.states.iter().position(|(known, _)| known == name)?;
+        let rank = |(_, state): &(String, Rc<RefCell<dyn Declared>>)| state.borrow().rank();
+        let first = self.states[..at].iter().map(rank).max().unwrap_or(0) + 1;
+        let end = self.states[at + 1..].iter().map(rank).filter(|rank| *rank > 0).min().unwrap_or(u64::MAX);
+        let inherited = self.states[at].1.borrow_mut().adopt(shared, first..end, now)?;
+        if inherited.is_ok() {
+            shared.mark_adopted();
         }
-        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
-        Some(of(&state.flow_counters()?).to_string())
+        Some(inherited.map_err(|problem| ImportError::Refused { name: name.into(), problem }))
+    }
+    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
+        let by = part.key();
+        let Some((name, state)) = self.states.get(step.state) else {
+            step.end();
+            return None;
+        };
+        let own = self.parts.iter().find(|(known, ..)| known == name);
+        let moves =
+            own.map_or_else(|| state.borrow().mobility(by) == Mobility::Moves, |(_, follows, _)| follows(by));
+        let (bytes, next) = match own {
+            _ if !moves => (Vec::new(), None),
+            Some((.., take)) => take(part, step.place),
+            None => state.borrow_mut().take_part(part, step.place),
+        };
+        step.go_on(next, self.states.len());
+        (!bytes.is_empty()).then(|| (name.clone(), bytes))
+    }
+    fn bound(&self, by: ShuffleKey) -> Vec<String> {
+        self.of_mobility(by, Mobility::Bound)
+    }
+    fn follows(&self, by: ShuffleKey) -> Vec<String> {
+        self.of_mobility(by, Mobility::Moves)
+    }
+    fn schedule(&self) -> Option<Schedule> {
+        self.events.schedule()
+    }
+    fn end(&mut self) {
+        self.ends.iter_mut().for_each(|end| end());
+    }
+    fn report(&self) -> Vec<Section> {
+        self.reports.iter().map(|report| report()).collect()
     }
 }
 
@@ -672,7 +689,7 @@ mod tests {
         other[end..].copy_from_slice(&checksum.to_be_bytes());
         let problem = refused(&other);
         assert!(problem.contains("version"), "{problem}");
-        refused(&Tallies::new(2).encode());
+        refused(&CounterArray::new(2).encode());
         state.import(&image, 0).unwrap();
         assert_eq!(here.get(), u64::MAX - 5);
     }
@@ -684,7 +701,7 @@ mod tests {
         })
     }
 
-    /// A copy comes whole or not at all; what moves is nowhere else.
+    /// A copy is imported as a whole or not at all; moving flows exist nowhere else.
     #[test]
     fn of_flows_that_moved_those_come_that_have_room() {
         let filled = |keys: std::ops::Range<u64>| {

@@ -1,4 +1,4 @@
-//! How tables keep flows.
+//! The form in which tables keep flows.
 
 use netbricks_packet::{FlowKey, HashKey};
 use netbricks_tables::{Encode, Key, Parts, Secret, hash_pair, hash_words};
@@ -18,14 +18,17 @@ use crate::state::TableKey;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredFlow([u64; 5]);
 
-/// A flow of IPv4 costs two multiplications of the four that one of IPv6 takes. The two collide with a probability of at most
-/// 2⁻⁶³: the sum of the longer has a product more, which is any given number no more often. Under a secret that is no secret
-/// `maglev` uses it for what all nodes must decide alike: who changes it changes where their flows go.
+/// A hash of an IPv4 flow costs two multiplications, one of an IPv6 flow four.
+///
+/// An IPv4 flow and an IPv6 flow collide with a probability of at most 2⁻⁶³. The sum in the hash of the
+/// longer key has one more product, which takes any given value no more often. `maglev` uses this hash, with
+/// a constant in place of a secret, for decisions that must be the same on all machines. A change of the hash
+/// changes where their flows go.
 impl Key for StoredFlow {
     type Parts = ByVersion;
     #[inline(always)]
     fn hash(&self, secret: &Secret) -> u64 {
-        // One word tells, so that where it is known the question goes away when this is compiled.
+        // One word decides, so that the test disappears in compiled code where that word is known.
         match self.0 {
             [first, second, .., 0] => hash_pair(first, second, secret),
             words => hash_words(&words, secret),
@@ -38,14 +41,14 @@ impl Key for StoredFlow {
 pub struct ByVersion;
 
 impl Parts<StoredFlow> for ByVersion {
-    // No arrays: those are put together in memory to be compared, which costs 10 ns a packet.
+    // Not arrays: these are put together in memory for a comparison, which costs 10 ns a packet.
     type Near = (u64, u64);
     type Far = (u64, u64, u64);
     #[inline(always)]
     fn split(StoredFlow(words): &StoredFlow) -> ((u64, u64), Option<(u64, u64, u64)>) {
         match *words {
             [first, second, .., 0] => ((first, second), None),
-            // The word with the flags, which tell the versions apart, comes first, as with IPv4.
+            // As with IPv4, the word with the flags comes first, since it tells the versions apart.
             [a, b, c, d, last] => ((last, a), Some((b, c, d))),
         }
     }
@@ -143,8 +146,8 @@ mod tests {
         }
         assert_eq!([1, 2, 3].map(|last| table.get(&from(last)).copied()), [Some(1), Some(2), None]);
         // Where the first one's ticket leads.
-        let mut ticket = FlowTable::<StoredFlow, u64>::announce(&table.announcer(), &from(1));
-        table.approach(&from(1), &mut ticket);
+        let mut ticket = FlowTable::<StoredFlow, u64>::hash(&table.hasher(), &from(1));
+        table.prefetch(&from(1), &mut ticket);
         assert_eq!(table.resolve(from(2), ticket).found().copied(), Some(2));
         assert!(table.resolve(from(3), ticket).found().is_none());
         let keys: HashSet<String> = table.iter().map(|(key, _)| FlowKey::restore(key).to_string()).collect();
@@ -166,7 +169,7 @@ mod tests {
             let (near, far) = ByVersion::split(&key);
             prop_assert_eq!(far.is_some(), v6);
             prop_assert_eq!(ByVersion::join(near, || far.unwrap()), key);
-            // What a batch keeps of it.
+            // The part of it that a batch keeps.
             type Flows = FlowTable<StoredFlow, ()>;
             let short = Flows::shorten(&key);
             prop_assert_eq!(short.map(Flows::lengthen), (!v6).then_some(key));
@@ -194,9 +197,10 @@ mod tests {
         }
     }
 
-    /// What other machines sent, and what is on disks: a change of this needs another version.
+    /// Checks the exported form, which other machines sent and which is on disks: a change of it needs
+    /// another version.
     #[test]
-    fn what_is_exported_of_a_flow_is_the_same_everywhere() {
+    fn an_exported_flow_is_the_same_on_every_machine() {
         let [v4, v6] = flows().map(|flow| {
             let mut bytes = [0; StoredFlow::SIZE];
             flow.store().encode(&mut bytes);

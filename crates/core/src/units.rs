@@ -1,6 +1,8 @@
-//! Quantities as an operator writes them: `"5 ms"`, `"64 KiB"`, `"1.5 Mpps"`, `"100 Mbit/s"`, `0.01` or `"1 %"`.
+//! Quantities as an operator writes them: `"5 ms"`, `"64 KiB"`, `"1.5 Mpps"`, `"100 Mbit/s"`, `0.01` or `"1
+//! %"`.
 //!
-//! One parser for configuration files and command lines; a wrong unit is answered with those that would do.
+//! Configuration files and command lines use the same parser. The error for a wrong unit lists the right
+//! ones.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -12,11 +14,11 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found `{found}`{}", problem.as_ref().map(|p| format!(": {p}")).unwrap_or_default())]
 pub struct UnitError {
-    /// What may be written, with the units.
+    /// The form that is expected, with the units.
     pub expected: &'static str,
-    /// What was.
+    /// The text that was found.
     pub found: String,
-    /// What is wrong with it in particular.
+    /// The particular error.
     pub problem: Option<String>,
 }
 
@@ -33,13 +35,13 @@ pub struct UnitError {
 pub struct Duration(u64);
 
 impl Duration {
-    /// No time at all.
+    /// A span of no time.
     pub const ZERO: Self = Self(0);
-    /// From nanoseconds.
+    /// Makes a duration from nanoseconds.
     pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }
-    /// In nanoseconds.
+    /// The duration in nanoseconds.
     pub const fn nanoseconds(self) -> u64 {
         self.0
     }
@@ -67,17 +69,17 @@ impl From<std::time::Duration> for Duration {
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// This many.
+    /// A number of bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
-    /// How many.
+    /// The number.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// So much a second: `"1 Mpps"` is packets, `"100 Mbit/s"` bits of frames without FCS.
+/// A rate a second: `"1 Mpps"` is packets, `"100 Mbit/s"` bits of frames without FCS.
 ///
 /// ```
 /// use netbricks_core::units::Rate;
@@ -92,7 +94,7 @@ pub enum Rate {
     Bits(f64),
 }
 
-/// 0 (never) to 1 (always): `0.01`, or `"1 %"`.
+/// A probability from 0 (never) to 1 (always): `0.01`, or `"1 %"`.
 ///
 /// ```
 /// use netbricks_core::units::Probability;
@@ -104,9 +106,9 @@ pub enum Rate {
 pub struct Probability(f64);
 
 impl Probability {
-    /// Never.
+    /// The probability 0.
     pub const NEVER: Self = Self(0.0);
-    /// 0 to 1.
+    /// The value, 0 to 1.
     pub const fn value(self) -> f64 {
         self.0
     }
@@ -116,7 +118,7 @@ impl Probability {
     }
 }
 
-/// A number and what stands behind it.
+/// Splits a text into its number and the unit behind it.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -124,14 +126,14 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim_start()))
 }
 
-/// How a quantity is read: what may be written, its units, and the values in the unit that it is kept in.
+/// The reading of a quantity: its form, its units, and the conversion to the unit in which it is kept.
 trait Quantity: Sized {
     const EXPECTED: &'static str;
-    /// From a number with a unit, where the unit is known.
+    /// The quantity of a number with a unit, where the unit is known.
     fn from_unit(number: f64, unit: &str) -> Option<Self>;
-    /// From a number alone.
+    /// The quantity of a number without a unit.
     fn from_number(number: f64) -> Result<Self, &'static str>;
-    /// Why a value that was read will not do.
+    /// The reason why a value that was read is not allowed.
     fn problem(&self) -> Option<String> {
         None
     }
@@ -303,7 +305,7 @@ impl fmt::Display for Probability {
     }
 }
 
-/// What a file may hold: a string with a unit, or a bare number.
+/// Reads a quantity from a file: a string with a unit, or a bare number.
 struct Written<T>(std::marker::PhantomData<T>);
 
 impl<T: Quantity> Visitor<'_> for Written<T> {
@@ -339,7 +341,7 @@ macro_rules! quantities {
             }
         }
         impl serde::Serialize for $quantity {
-            /// As it would be written.
+            /// Writes the quantity as an operator would.
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
@@ -348,12 +350,14 @@ macro_rules! quantities {
 }
 quantities! { Duration Bytes Rate Probability }
 
-/// Reads a value that is written as text, for `#[serde(deserialize_with)]` and `Deserialize` of whatever is
-/// [`FromStr`]. An error points at that text, also in a list; of a `String` that is parsed when it has been
-/// read it would point at the list.
+/// Reads a value that is written as text, for `#[serde(deserialize_with)]` and `Deserialize` of [`FromStr`]
+/// types.
+///
+/// An error points at that text, also in a list. For a `String` that is parsed after it was read, the error
+/// would point at the whole list.
 ///
 /// # Errors
-/// What parsing says, or that it is no text.
+/// The error of parsing, or that the value is no text.
 pub fn from_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -372,8 +376,9 @@ where
     deserializer.deserialize_str(Text(std::marker::PhantomData))
 }
 
-/// Reads a list of port numbers, none of them 0. What is none is pointed at in the file, and not the list. For serde's
-/// `deserialize_with`.
+/// Reads a list of port numbers, none of them 0, for serde's `deserialize_with`.
+///
+/// An error points at the wrong item in the file, and not at the list.
 ///
 /// # Errors
 /// An item is no whole number from 1 to 65535.
@@ -382,8 +387,9 @@ pub fn port_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u1
     Ok(ports.into_iter().map(NonZeroU16::get).collect())
 }
 
-/// Reads a list of texts, of each of which `read` makes an item, in order; it may remember what came before. What it
-/// refuses is pointed at in the file, and not the list. For serde's `deserialize_with`.
+/// Reads a list of texts, and makes an item of each with `read`, in order; for serde's `deserialize_with`.
+///
+/// `read` may remember earlier items. An error points at the item that it refuses, and not at the list.
 ///
 /// # Errors
 /// As [`from_text`], of one item.
@@ -421,7 +427,7 @@ where
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a string")
         }
-        // Here, where the place of the text is still known.
+        // Parsed here, where the place of the text is still known.
         fn visit_str<E2: de::Error>(self, text: &str) -> Result<T, E2> {
             (self.0)(text).map_err(E2::custom)
         }
@@ -434,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_displayed_reads_back_as_the_same() {
+    fn displayed_values_read_back_as_the_same() {
         for shift in 0..53 {
             for odd in [0, 1, 999, 1_000, 60_000] {
                 let value = (1u64 << shift) + odd;

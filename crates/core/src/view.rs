@@ -1,10 +1,11 @@
-//! A packet and the proof of what its bytes are, lent to a user function for the length of one call.
+//! The view: a packet with the proof of its headers, lent to a user function for one call.
 
+use std::hint::cold_path;
 use std::net::IpAddr;
 
 use netbricks_packet::rewrite::{RewriteError, Shape};
 use netbricks_packet::stack::{Header, Holds, Knows, Stack, Usual};
-use netbricks_packet::{FlowKey, Ip, IpRef};
+use netbricks_packet::{FlowKey, Ip};
 
 use netbricks_buffer::{Annotations, Bytes};
 use netbricks_tables::Encode;
@@ -13,15 +14,17 @@ use crate::annotation::Annotation;
 use crate::context::Context;
 use crate::reason::Edge;
 
-/// Holds bytes, not the packet: no code with a view can send, swap, resize or keep the packet itself.
+/// A packet's bytes and its known headers, without the packet.
+///
+/// So no code with a view can send, swap, resize or keep the packet itself.
 pub struct View<'v, S> {
     pub(crate) data: &'v mut [u8],
     pub(crate) annotations: Annotations<'v>,
     pub(crate) stack: &'v S,
     pub(crate) cx: &'v mut Context,
-    /// Its slot in the batch.
+    /// The packet's slot in the batch.
     pub(crate) slot: usize,
-    /// Whether what made the frame a usual one was lent for writing.
+    /// Whether bytes that made the frame a usual one were lent for writing.
     pub(crate) reshaped: bool,
 }
 
@@ -32,14 +35,16 @@ impl<'v, S> View<'v, S> {
         Self { data, annotations, stack, cx, slot, reshaped: false }
     }
 
-    /// What was annotated under this name: by an earlier function of the graph, or earlier in this one. `None` where
-    /// nothing was.
+    /// The value that was annotated under this name, by an earlier function of the graph or earlier in this
+    /// one.
+    ///
+    /// `None` where there is none.
     #[inline]
     pub fn annotation<T: Encode>(&self, slot: Annotation<T>) -> Option<T> {
         slot.read(&self.annotations)
     }
 
-    /// Takes an annotation off the packet, whoever made it.
+    /// Removes an annotation from the packet, whichever function made it.
     #[inline]
     pub fn take_annotation<T: Encode>(&mut self, slot: Annotation<T>) {
         if self.annotation(slot).is_some() {
@@ -47,7 +52,7 @@ impl<'v, S> View<'v, S> {
         }
     }
 
-    /// Annotates the packet, for whoever comes after this in the graph and asks for the same name.
+    /// Annotates the packet, for later functions in the graph that ask for the same name.
     #[inline]
     pub fn annotate<T: Encode>(&mut self, slot: Annotation<T>, value: T) {
         slot.write(&mut self.annotations, &value);
@@ -55,7 +60,18 @@ impl<'v, S> View<'v, S> {
 }
 
 impl<S: Stack> View<'_, S> {
-    /// The innermost header.
+    /// The innermost header, which the last `parse::<H>()` before this operator found.
+    ///
+    /// Its type follows from `H`:
+    ///
+    /// | `H` | `header()` | `header_mut()` |
+    /// |---|---|---|
+    /// | `Ip`, `Ipv4`, `Ipv6` | `IpRef`, `Ipv4Ref`, `Ipv6Ref` | `IpMut`, `Ipv4Mut`, `Ipv6Mut` |
+    /// | `Link` | `LinkRef` | `LinkMut` |
+    /// | `Tcp` | `TcpRef` | `TcpMut` |
+    /// | `Ethernet`, `Vlan`, `Udp`, `Arp`, `Icmpv4`, `Icmpv6`, … | `&H` | `&mut H` |
+    ///
+    /// All are in [`packet`](crate::packet), with the fields that they read and set.
     #[inline(always)]
     pub fn header(&self) -> <S::Top as Header>::Ref<'_> {
         let (at, facts) = self.stack.top();
@@ -69,7 +85,7 @@ impl<S: Stack> View<'_, S> {
         self.lends::<S::Top>(at);
         S::Top::view_mut(&mut self.data[at..end], facts)
     }
-    /// Header `H` at this offset is lent for writing: the packet may be usual no longer.
+    /// Notes that header `H` at this offset is lent for writing: the frame may no longer be a usual one.
     #[inline(always)]
     fn lends<H: Header>(&mut self, at: usize) {
         if Usual::is_shaped_by::<H>(at) {
@@ -80,7 +96,9 @@ impl<S: Stack> View<'_, S> {
     fn limit(&self) -> usize {
         self.stack.limit(self.data.len())
     }
-    /// What the innermost header carries. Ends where its length field said when it was parsed: padding is not payload.
+    /// The payload of the innermost header.
+    ///
+    /// It ends where the header's length field said when it was parsed: padding is not payload.
     #[inline(always)]
     pub fn payload(&self) -> &[u8] {
         &self.data[self.stack.end()..self.limit()]
@@ -99,24 +117,41 @@ impl<S: Stack> View<'_, S> {
     pub fn frame(&self) -> &[u8] {
         self.data
     }
-    /// Bytes of the frame, without FCS.
+    /// Bytes that the frame had on the wire, without FCS.
+    ///
+    /// This is more than [`frame`](Self::frame) has where a capture holds only the frame's beginning.
     #[inline(always)]
     pub fn frame_len(&self) -> usize {
-        self.data.len()
+        self.data.len() + self.missing()
     }
-    /// The time (ns, the graph's clock): the same for all packets of a batch.
+    /// The number of bytes at the end of the frame that a capture did not keep.
+    ///
+    /// A checksum over them cannot be verified, and a payload that reaches the frame's end may continue in
+    /// them.
+    #[inline(always)]
+    pub fn missing(&self) -> usize {
+        if !self.cx.cut {
+            return 0;
+        }
+        cold_path();
+        self.annotations.missing()
+    }
+    /// The time (ns, the graph's clock), which is the same for all packets of a batch.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.cx.now()
     }
 
-    /// Sends a new packet of `len` zero bytes, filled by `write`, out on another edge; its time is this packet's. If a later packet of
-    /// the batch makes the function panic, the answer is not sent.
+    /// Sends a new packet of `len` zero bytes, filled by `write`, on another edge.
     ///
-    /// `false` where that cannot be. The answer is then counted as created and dropped: as
-    /// [`PoolExhausted`](crate::Drop::PoolExhausted) where no buffer is free, as [`TooBig`](crate::Drop::TooBig) where none is large
-    /// enough, as [`RateLimited`](crate::Drop::RateLimited) where this packet has got
-    /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) already.
+    /// Its time is this packet's. If a later packet of the batch makes the function panic, the answer is not
+    /// sent.
+    ///
+    /// `false` where it cannot be sent. The answer is then counted as created and dropped. The reason is
+    /// [`PoolExhausted`](crate::DropReason::PoolExhausted) where no buffer is free, and
+    /// [`TooBig`](crate::DropReason::TooBig) where none is large enough. It is
+    /// [`RateLimited`](crate::DropReason::RateLimited) where this packet already has
+    /// [`ANSWERS_LIMIT`](crate::context::ANSWERS_LIMIT) answers.
     pub fn reply(&mut self, edge: Edge, len: usize, write: impl FnOnce(&mut [u8], &View<'_, S>)) -> bool {
         let Some(mut answer) = self.cx.pool().allocate(len) else {
             self.cx.lost_without_buffer(len);
@@ -128,23 +163,36 @@ impl<S: Stack> View<'_, S> {
     }
 }
 
-/// What needs the IP header, wherever it is in the stack.
+/// Methods that need the IP header, wherever it is in the stack.
 pub trait IpRewrite<I> {
     /// The 5-tuple of the IP packet.
     fn flow_key(&self) -> FlowKey;
-    /// The flow that the packet [goes with](FlowKey::related): its own, but for fragments and ICMP errors.
+    /// Whether a capture left out the end of the IP packet.
+    fn is_cut_off(&self) -> bool;
+    /// The flow that the packet [belongs to](FlowKey::related): its own, except for fragments and ICMP
+    /// errors.
     fn related_flow(&self) -> FlowKey;
-    /// Exchanges source and destination address, which changes no checksum: the packet goes back.
-    fn exchange_addresses(&mut self);
-    /// Sets the source address, and every checksum that covers it (RFC 1624).
+    /// Exchanges the Source and Destination Address fields, so that the packet goes back.
+    ///
+    /// Changes a checksum only where it covers one of the two: see
+    /// [`PseudoHeader`](netbricks_packet::PseudoHeader).
     ///
     /// # Errors
-    /// The address is of the other IP version.
+    /// An authentication header covers the addresses, or the checksum cannot be found.
+    fn exchange_addresses(&mut self) -> Result<(), RewriteError>;
+    /// Sets the Source Address field, and every checksum that covers it (RFC 1624).
+    ///
+    /// # Errors
+    /// The address is of the other IP version, an authentication header covers it, or the checksum cannot be
+    /// found.
     fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError>;
-    /// Sets the destination address, and every checksum that covers it (RFC 1624).
+    /// Sets the Destination Address field, and every checksum that covers it (RFC 1624).
+    ///
+    /// On a source route the field names the next stop, and the final destination stays: see
+    /// [`PseudoHeader`](netbricks_packet::PseudoHeader).
     ///
     /// # Errors
-    /// The address is of the other IP version.
+    /// As [`set_source`](Self::set_source).
     fn set_destination(&mut self, address: IpAddr) -> Result<(), RewriteError>;
     /// Sets the TCP, UDP or SCTP source port, and every checksum that covers it.
     ///
@@ -165,21 +213,21 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
         FlowKey::at(self.data, at, end, self.stack.payload_end(), facts)
     }
     #[inline(always)]
+    fn is_cut_off(&self) -> bool {
+        if self.missing() == 0 {
+            return false;
+        }
+        let (at, end, facts) = self.stack.locate();
+        crate::operators::is_cut_off(Ip::view(&self.data[at..end], facts), at, self.data.len())
+    }
+    #[inline(always)]
     fn related_flow(&self) -> FlowKey {
         let (at, end, facts) = self.stack.locate();
         FlowKey::related_at(self.data, at, end, self.stack.payload_end(), facts)
     }
-    fn exchange_addresses(&mut self) {
-        let (at, end, facts) = self.stack.locate();
-        self.lends::<Ip>(at);
-        let header = &mut self.data[at..end];
-        let (first, size) = match Ip::view(header, facts) {
-            IpRef::V4(_) => (12, 4),
-            IpRef::V6(_) => (8, 16),
-        };
-        if let Some(addresses) = header.get_mut(first..first + 2 * size) {
-            addresses.rotate_left(size);
-        }
+    fn exchange_addresses(&mut self) -> Result<(), RewriteError> {
+        let (shape, ip) = rewritten(self)?;
+        shape.exchange_addresses(ip)
     }
     fn set_source(&mut self, address: IpAddr) -> Result<(), RewriteError> {
         let (shape, ip) = rewritten(self)?;
@@ -199,22 +247,29 @@ impl<S: Stack + Holds<Ip, I>, I> IpRewrite<I> for View<'_, S> {
     }
 }
 
-/// The IP packet, and where in it is what a rewrite changes: a checksum that is left to a device, too.
+/// The IP packet, and the places in it that a rewrite changes.
+///
+/// These include a checksum that is left to a device.
 fn rewritten<'a, S: Stack + Holds<Ip, I>, I>(
     view: &'a mut View<'_, S>,
 ) -> Result<(Shape, &'a mut [u8]), RewriteError> {
-    let (at, _, _) = view.stack.locate();
+    let (at, end, facts) = view.stack.locate();
     view.lends::<Ip>(at);
     let limit = view.stack.payload_end().min(view.data.len());
     let offload = view.annotations.offload();
+    let unverified = view.annotations.missing() > 0 || view.annotations.is_length_unstated();
     let ip = &mut view.data[at..limit];
-    let shape = Shape::of(ip)?;
+    let shape = match Shape::of(ip) {
+        // Its length fields state more bytes than are present, for a reason that its parse knew.
+        Err(_) if unverified => Shape::known(ip, facts, end - at, limit - at),
+        shape => shape?,
+    };
     let start = usize::from(offload.checksum_start).checked_sub(at).filter(|_| offload.needs_checksum);
     let shape = start.map_or(shape, |start| shape.left_to_device(start, offload.checksum_offset.into()));
     Ok((shape, ip))
 }
 
-/// Headers further out: `p.outer::<Ethernet>()`. A trait, so that the position is inferred.
+/// Access to outer headers: `p.outer::<Ethernet>()`. A trait, so that the position is inferred.
 pub trait Enclosing<I> {
     /// The header, for reading.
     fn outer<H: Header>(&self) -> H::Ref<'_>
@@ -226,7 +281,7 @@ pub trait Enclosing<I> {
         Self: Sees<H, I>;
 }
 
-/// `Holds`, said of a view: lets the error name the header rather than the whole stack.
+/// As `Holds`, for a view. So an error message names the header rather than the whole stack.
 #[diagnostic::on_unimplemented(
     message = "`{H}` was not parsed before this operator",
     label = "no `.parse::<{H}>()` on the way here"
@@ -264,9 +319,9 @@ impl<S: Stack, I> Enclosing<I> for View<'_, S> {
     }
 }
 
-/// What earlier operators found out: `p.get::<FlowId>()`.
+/// Access to metadata from earlier operators: `p.get::<FlowId>()`.
 pub trait Metadata<I> {
-    /// The stack that knows.
+    /// The stack that holds the metadata.
     type Stack;
     /// The value.
     fn get<M>(&self) -> &M

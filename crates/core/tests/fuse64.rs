@@ -1,11 +1,11 @@
-//! Sixty-four functions fused into one node: it builds, and every one of them does its work.
+//! Sixty-four functions fused into one node: it builds, and each of them does its work.
 //!
-//! How long it takes to build is what `bench/fuse-build.sh` times: seconds, in proportion to their number. `Input` is a concrete
-//! type because a function generic over its input would double that with each.
+//! `bench/fuse-build.sh` times the build: seconds, in proportion to the number of functions. `Input` is a
+//! concrete type, because a function generic over its input would double the time with each.
 #![forbid(unsafe_code)]
 
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::{Drop, Function, Input, Operator};
+use netbricks_core::{DropReason, Function, Input, Operator};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run;
 
@@ -16,7 +16,7 @@ macro_rules! functions {
             input
                 .parse::<Link>()
                 .parse::<Ip>()
-                .filter(Drop::TtlExpired, |packet| packet.header().ttl() > 1)
+                .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
                 .transform(|packet| {
                     packet.header_mut().decrement_ttl();
                     if let Some(last) = packet.payload_mut().last_mut() {
@@ -55,5 +55,5 @@ fn sixty_four_functions_in_one_node() {
     // 64 hops are taken; the numbers 0 to 63 add up to 2,016.
     let left: Vec<_> = report.out.iter().map(|frame| (frame[22], frame[42])).collect();
     assert_eq!(left, (65..=255u8).map(|ttl| (ttl - 64, ttl.wrapping_add(2016u16 as u8))).collect::<Vec<_>>());
-    assert_eq!(report.dropped(Drop::TtlExpired), 65);
+    assert_eq!(report.dropped(DropReason::TtlExpired), 65);
 }

@@ -1,8 +1,9 @@
-//! What must not compile, and what the compiler says about it: the texts are golden files, since they are what an
-//! author reads. `TRYBUILD=overwrite` writes them anew.
+//! Code that must not compile, and the compiler's messages about it.
+//!
+//! The messages are golden files, since an author reads them. `TRYBUILD=overwrite` writes them again.
 #![forbid(unsafe_code)]
 
 #[test]
-fn what_must_not_compile_is_refused_in_readable_words() {
+fn code_that_must_not_compile_is_refused_in_readable_words() {
     trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
 }

@@ -1,4 +1,4 @@
-//! What functions cost a burst of 32, each through its compiled node. `cargo bench -p netbricks-functions`
+//! Cost of functions for a burst of 32, each through its compiled node. `cargo bench -p netbricks-functions`
 //!
 //! Packets are made and freed outside the clock. The figures to quote are those of `netbricks bench`, which builds its
 //! graphs as `run` does.
@@ -6,13 +6,13 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{BuildError, Context, Node, Worker, compose};
+use netbricks_core::{BuildError, DetachedContext, Node, Worker, compose};
 use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, mss, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
 const BURST: usize = 32;
-/// Batches that are alive at once: a sample's.
+/// Batches that are alive at once: those of one sample.
 const SAMPLE: u32 = 16;
 
 fn main() {
@@ -21,8 +21,10 @@ fn main() {
 
 type Made = Result<Box<dyn Node>, BuildError>;
 
-/// Every burst is new, so that none meets what an earlier one left: expired packets, replies, an empty batch.
-/// `passing` packets of each are to be in it afterwards.
+/// Measures a function over bursts of these frames; `passing` packets of each burst must be in it afterwards.
+///
+/// Every burst is new, so that no burst meets the results of an earlier one: expired packets, replies, an
+/// empty batch.
 fn over(bencher: Bencher, frames: &[Vec<u8>], passing: usize, make: impl Fn(&Worker) -> Made) {
     let _slot = WorkerSlot::claim().ok();
     let pool = Pool::builder().frames(4_096).build().expect("a small pool fits into memory");
@@ -31,8 +33,8 @@ fn over(bencher: Bencher, frames: &[Vec<u8>], passing: usize, make: impl Fn(&Wor
     bencher
         .counter(ItemsCount::new(BURST))
         .with_inputs(|| {
-            let mut cx = Context::new(pool.clone());
-            // Long enough for every answer of the next burst to be within its rate.
+            let mut cx = DetachedContext::new(pool.clone());
+            // Long enough that every answer of the next burst is within its rate.
             now += 1_000_000;
             cx.advance(now);
             let mut batch = Batch::new();
@@ -58,7 +60,7 @@ enum Version {
 
 const VERSIONS: [Version; 3] = [Version::V4, Version::V6, Version::Tagged];
 
-/// A burst of as many flows, to nobody that answers.
+/// A burst of as many flows, to an address that does not answer.
 fn flows(version: Version) -> Vec<Vec<u8>> {
     let flow = |port| {
         let built = match version {
@@ -126,7 +128,7 @@ fn count_by_flow(bencher: Bencher, version: Version) {
     });
 }
 
-/// Datagrams, which it has nothing to do with, a size that is lowered, and one that is added.
+/// Datagrams, which pass, segments whose size is lowered, and segments that get a size.
 #[divan::bench(name = "mss", args = ["udp v4", "tcp v4", "qinq"], sample_size = SAMPLE)]
 fn lower_segment_sizes(bencher: Bencher, name: &str) {
     over(bencher, &kind(name), BURST, |worker| {

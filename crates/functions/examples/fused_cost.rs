@@ -7,20 +7,20 @@ use std::error::Error;
 use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Registry, Role, Worker};
+use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Poll, Registry, Shape, Worker};
 use netbricks_testkit::build::ethernet;
 use toml::Spanned;
 use toml::de::DeTable;
 
-// The benchmark's own: what is counted here is what `netbricks bench chain-ttl-N-fused` times.
+// The benchmark's own code: this counts instructions of what `netbricks bench chain-ttl-N-fused` times.
 #[path = "../../netbricks/src/bench/fused.rs"]
 mod fused;
 
 /// Packets in a burst.
 const BURST: usize = 32;
-/// The time to live with which packets come: more than any chain here takes off.
+/// The TTL with which packets come: more than any chain here takes off.
 const FIRST: u8 = 255;
-/// Where the time to live stands in an untagged frame (RFC 791 §3.1).
+/// Where the TTL stands in an untagged frame (RFC 791 §3.1).
 const TTL: usize = 14 + 8;
 
 /// Full bursts of one frame.
@@ -28,31 +28,25 @@ struct Source(Vec<u8>);
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         cx.pool().allocate_written_into(batch, cx.burst(), &self.0);
         Poll::Busy
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// Takes packets that have this time to live, and no others.
+/// Takes packets that have this TTL, and no others.
 struct Sink(u8);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
         let done = batch.get(0).is_some_and(|packet| packet.data().get(TTL) == Some(&self.0));
-        cx.drop_batch(batch, if done { Drop::Discarded } else { Drop::Malformed });
+        cx.drop_batch(batch, if done { DropReason::Discarded } else { DropReason::Malformed });
     }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { outputs: Vec::new(), ..Shape::default() }
     }
 }
 
@@ -83,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..turns {
         graph.turn(0);
     }
-    let packets = graph.totals().drops.of(Drop::Discarded).packets;
+    let packets = graph.totals().drops.of(DropReason::Discarded).packets;
     if packets != turns * BURST as u64 || !graph.unbalanced().is_empty() {
         return Err(format!(
             "expected {} packets with {functions} hops taken off, found {packets}",

@@ -1,4 +1,4 @@
-//! Counts of which a report shows what came about here.
+//! Counters whose report shows only the part that this instance counted.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// Declares it.
+    /// Declares the counter.
     pub(crate) fn new(name: &str, worker: &Worker) -> Self {
         Self { all: worker.counter(name), here: Rc::default() }
     }

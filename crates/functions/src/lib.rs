@@ -16,10 +16,56 @@ pub mod monitor;
 pub mod mss;
 pub mod rewrite_stream;
 pub mod shuffle;
+#[cfg(test)]
+mod tests;
 pub mod ttl;
 pub mod wire;
 
 use netbricks_core::{Registry, compose};
+
+/// Settings with which each function does all it can, in small tables.
+fn examples(registry: &mut Registry) {
+    registry
+        .examples(
+            "ttl",
+            &[
+                "answer_v4 = \"192.0.2.1\"\nanswer_v6 = \"2001:db8:ff::1\"\nanswer_rate = 1_000_000\n",
+                "non_ip = \"drop\"\n",
+            ],
+        )
+        .examples("icmp-echo", &["v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\"\n"])
+        .examples("busy", &["cycles = 1\n"])
+        .examples("monitor", &["capacity = 1024\nidle = \"1 s\"\n"])
+        .examples("mss", &["size = 1000\nadd = true\n"])
+        .examples(
+            "http-inspect",
+            &[
+                "ports = [80, 443, 53]\nflows = 64\nmemory = 65_536\nidle = \"1 s\"\n",
+                "ports = [80, 443, 53]\nflows = 64\nblock = [\"example.org\"]\n",
+            ],
+        )
+        .examples(
+            "rewrite-stream",
+            &["find = \"l\"\nreplace = \"longer\"\nfrom = \"both\"\nports = [80, 443, 53]\nflows = 64\nmemory = 1_048_576\n"],
+        )
+        .examples("shuffle", &["key = \"flow\"\n"])
+        .examples(
+            "group-by",
+            &[
+                "groups = 7\n",
+                "groups = 128\nkey = \"source\"\n",
+                "groups = 2\nkey = \"vlan\"\nqueue = 65_536\n",
+            ],
+        )
+        .examples(
+            "lpm",
+            &["routes = [\"0.0.0.0/0 1\", \"10.0.0.0/30 2\", \"2001:db8::/32 3\", \"2001:db8::2/128 4\"]\n"],
+        )
+        .examples(
+            "maglev",
+            &["backends = [\"a 02:00:00:00:01:01\", \"b 02:00:00:00:01:02 3\"]\ncapacity = 1024\nidle = \"1 s\"\nslots = 251\n"],
+        );
+}
 
 /// Adds every function of this library.
 pub fn register(registry: &mut Registry) {
@@ -79,4 +125,5 @@ pub fn register(registry: &mut Registry) {
         )
         .add("shuffle", "Gives packets to the worker that owns their flow.", shuffle::shuffle)
         .add("group-by", "Sends packets separate ways by a key, with or without queues.", group_by::group_by);
+    examples(registry);
 }

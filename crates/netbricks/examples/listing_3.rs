@@ -1,18 +1,24 @@
-//! Listing 3 of the NetBricks paper (OSDI 2016): Maglev as a function of one's own, which answers a pipeline for each
-//! backend; and an operator's program that sends each pipeline's packets to its backend.
+//! Listing 3 of the NetBricks paper (OSDI 2016): Maglev as a program's own function.
 //!
-//!     cargo run --release -p netbricks --example listing_3 -- PORTS.toml
+//! The function returns a pipeline for each backend, and the operator's program sends each pipeline's packets
+//! to its backend.
 //!
-//! where PORTS.toml is as for `listing_1_2`. The registered function `maglev` is what a balancer needs beyond this listing:
-//! flows whose backend has gone, ICMP errors, fragments, idle connections.
+//!     cargo run --example listing_3
+//!     cargo run --release --example listing_3 -- PORTS.toml
+//!
+//! from the root of the repository. PORTS.toml is as for `listing_1_2`; packets leave by its last port. The
+//! registered function `maglev` does more than this listing: it handles flows whose backend has gone, ICMP
+//! errors, fragments and idle connections.
 
 use netbricks::functions::maglev::{Backend, LookupTable, MaglevConfig};
 use netbricks::prelude::*;
 use netbricks::{NetBricksContext, Pipeline, Queue, Sent};
 
-/// Listing 3: one pipeline for each backend. The lookup table is in state of bounded inconsistency, the cache of flows is
-/// each worker's own. State is declared by name where the paper captures it; and the flow itself is the key where the paper
-/// takes a hash, so that no two flows can be one.
+/// Listing 3: one pipeline for each backend.
+///
+/// The lookup table is state of bounded inconsistency; the cache of flows belongs to each worker. State is
+/// declared by name, where the paper captures it. The flow itself is the key, where the paper takes a hash,
+/// so that no two flows share an entry.
 pub fn maglev_nf(
     input: Pipeline,
     backends: &[Backend],
@@ -45,7 +51,7 @@ pub fn maglev_nf(
                                 }
                             },
                         )
-                        .filter(Drop::NoRoute, |pkt| pkt.get::<Option<u64>>().is_some())
+                        .filter(DropReason::NoRoute, |pkt| pkt.get::<Option<u64>>().is_some())
                 },
                 |pkt| pkt.get::<Option<u64>>().map_or(0, |backend_group| backend_group as usize),
             )
@@ -83,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let backends = BACKENDS.iter().map(|backend| backend.parse()).collect::<Result<Vec<Backend>, _>>()?;
     let queues = ctx.queues();
     let last = queues.last().ok_or(BuildError::new("the configuration has no port"))?;
-    // What comes in anywhere but at the last port leaves by that.
+    // Packets that come in at any other port leave by the last port.
     let arriving = queues.iter().filter(|queue| queue.port() != last.port()).map(Queue::receive);
     let groups = maglev_nf(Pipeline::merge(arriving)?, &backends, 65_537)?;
     let summary = ctx.run(forward(groups, &backends, last))?;

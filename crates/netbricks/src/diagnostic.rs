@@ -1,5 +1,6 @@
-//! What is wrong with a configuration file, and how it is shown: the place, the line, carets under it, and the name
-//! that was probably meant.
+//! Faults of a configuration file, and how they are shown.
+//!
+//! A fault is shown with its place, its line, carets under it, and the name that was probably meant.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -7,13 +8,13 @@ use std::ops::Range;
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthChar;
 
-/// How bad it is.
+/// How severe a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The file cannot be used.
     Error,
-    /// It can, but probably does not say what was meant.
+    /// The file can be used, but it probably does not say what its author meant.
     Warning,
 }
 
@@ -32,12 +33,12 @@ impl Level {
     }
 }
 
-/// A place in the file and what is to be said about it.
+/// A place in the file, and a text about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// Bytes of the file.
     pub span: Range<usize>,
-    /// Beside the carets; may be empty.
+    /// The text beside the carets; may be empty.
     pub text: String,
 }
 
@@ -46,14 +47,17 @@ pub struct Label {
 pub struct Diagnostic {
     /// How bad it is.
     pub level: Level,
-    /// One sentence without a full stop: what is wrong. Lines behind it say it one by one, of another file for example.
+    /// The fault, in one sentence without a full stop.
+    ///
+    /// Further lines list details, for example faults of another file.
     pub message: String,
-    /// Where: the first is the place of the fault, others are what it collides with.
+    /// The places: first that of the fault, then those that it conflicts with.
     pub labels: Vec<Label>,
-    /// How to mend it, where a label does not say it.
+    /// How to mend the fault, if no label says it.
     pub help: Option<String>,
-    /// The file is right, and this machine does not have what it asks for: a failure, not wrong usage; where nothing is run, a
-    /// warning.
+    /// Whether the file is right and only this machine lacks something that it asks for.
+    ///
+    /// Such a fault is a failure and not wrong usage. If nothing is run, it is a warning.
     pub machine: bool,
 }
 
@@ -72,7 +76,7 @@ impl Diagnostic {
         self.labels.push(Label { span, text: text.into() });
         self
     }
-    /// Adds a place at which the nearest of the known names is proposed, or all of them where none is near.
+    /// Adds a place, with the nearest of the known names as a proposal, or all names if none is near.
     #[must_use]
     pub fn meant<'a>(
         self,
@@ -100,13 +104,13 @@ impl Diagnostic {
             }
         }
     }
-    /// Says how to mend it.
+    /// Adds how to mend the fault.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
-    /// Where it is in the file, for sorting; faults of the whole file come last.
+    /// The fault's position in the file, for sorting; faults of the whole file come last.
     pub fn place(&self) -> usize {
         self.labels.first().map_or(usize::MAX, |label| label.span.start)
     }
@@ -129,7 +133,7 @@ pub struct Position {
     pub column: usize,
 }
 
-/// Columns of the terminal that a source line may take; longer ones are shown around the fault.
+/// Columns of the terminal that a source line may take; of longer lines, the part around the fault is shown.
 const WIDTH: usize = 120;
 const TAB: usize = 4;
 
@@ -144,7 +148,7 @@ impl<'t> Source<'t> {
         &self.name
     }
 
-    /// The line and column of a byte; a byte past the end, or inside a character, is moved back.
+    /// The line and column of a byte. A byte past the end, or inside a character, is moved back.
     pub fn position(&self, byte: usize) -> Position {
         let byte = floor(self.text, byte);
         let line = self.starts.partition_point(|start| *start <= byte);
@@ -158,7 +162,7 @@ impl<'t> Source<'t> {
         self.text[start..end].trim_end_matches('\r')
     }
 
-    /// A fault as people read it, ending in a line feed. `color` adds terminal colours.
+    /// The fault as text for people, ending in a line feed. `color` adds terminal colours.
     pub fn render(&self, diagnostic: &Diagnostic, color: bool) -> String {
         let paint = |style: Style, text: &str| {
             if color { format!("{style}{text}{style:#}") } else { text.to_owned() }
@@ -171,7 +175,7 @@ impl<'t> Source<'t> {
         let mut out =
             format!("{}: {}\n", paint(level, diagnostic.level.name()), lines.next().unwrap_or_default());
         lines.for_each(|line| {
-            // A String takes every write.
+            // Writing to a String cannot fail.
             let _ = writeln!(out, "{:gutter$}{line}", "");
         });
         for (i, label) in diagnostic.labels.iter().enumerate() {
@@ -195,7 +199,26 @@ impl<'t> Source<'t> {
         out
     }
 
-    /// A fault for programs.
+    /// The fault in one line: `edge.toml:3:1: the port …`.
+    pub fn line_of(&self, diagnostic: &Diagnostic) -> String {
+        let mut line = match diagnostic.labels.first() {
+            Some(label) => {
+                let Position { line, column } = self.position(label.span.start);
+                format!("{}:{line}:{column}: ", self.name)
+            }
+            None => String::new(),
+        };
+        line.push_str(&visible(&diagnostic.message.replace('\n', "; ")));
+        for more in diagnostic.labels.first().map(|label| &label.text).into_iter().chain(&diagnostic.help) {
+            if !more.is_empty() {
+                line.push_str("; ");
+                line.push_str(&visible(more));
+            }
+        }
+        line
+    }
+
+    /// The fault as JSON, for programs.
     pub fn json(&self, diagnostic: &Diagnostic) -> serde_json::Value {
         let places: Vec<_> = diagnostic
             .labels
@@ -226,7 +249,7 @@ impl<'t> Source<'t> {
         if width(&before) + width(&marked) + width(&after) <= WIDTH {
             return Excerpt { indent: width(&before), carets, line: format!("{before}{marked}{after}") };
         }
-        // A long line: what stands just before the fault, the fault, and what fits after it.
+        // In a long line, show some text before the fault, the fault, and as much after it as fits.
         let kept =
             before.char_indices().rev().map(|(at, _)| at).find(|at| width(&before[*at..]) >= WIDTH / 3);
         let before = match kept {
@@ -266,7 +289,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// A source line as it is shown: tabs become spaces, and what would steer the terminal becomes a sign.
+/// A source line as it is shown: tabs become spaces, and control characters become a replacement sign.
 fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -279,7 +302,7 @@ fn shown(text: &str) -> String {
     out
 }
 
-/// A message with the file's own words in it: one line, nothing that steers the terminal.
+/// A message that may contain text of the file: in one line, and without control characters.
 pub(crate) fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }
@@ -288,21 +311,21 @@ pub(crate) fn visible(text: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     found: Vec<Diagnostic>,
-    /// Whether there may be more.
+    /// Whether there may be more faults than were found.
     left_out: bool,
 }
 
-/// Faults shown at once; whoever mends twenty will run the check again anyway.
+/// Most faults that are shown at once: after mending twenty, an operator runs the check again.
 pub const SHOWN: usize = 20;
 
 impl Diagnostics {
-    /// Adds one, unless it is there.
+    /// Adds a fault, unless the same one is there already.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if !self.found.contains(&diagnostic) {
             self.found.push(diagnostic);
         }
     }
-    /// Says that not all was looked for.
+    /// Records that not every fault was looked for.
     pub(crate) fn leave_out(&mut self) {
         self.left_out = true;
     }
@@ -310,23 +333,23 @@ impl Diagnostics {
     pub fn has_errors(&self) -> bool {
         self.found.iter().any(|diagnostic| diagnostic.level == Level::Error)
     }
-    /// Whether all errors are the machine's: a missing file, a missing interface, a missing permission.
+    /// Whether all errors are the machine's: a missing file, interface or permission.
     pub fn is_machine(&self) -> bool {
         self.has_errors()
             && self.found.iter().all(|diagnostic| diagnostic.machine || diagnostic.level != Level::Error)
     }
-    /// Whether there is nothing to say.
+    /// Whether there are no faults.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
-    /// All of them, errors first, in the order of the file.
+    /// All faults: errors first, then in the order of the file.
     pub fn sorted(&self) -> Vec<&Diagnostic> {
         let mut sorted: Vec<_> = self.found.iter().collect();
         sorted.sort_by_key(|diagnostic| (diagnostic.level, diagnostic.place()));
         sorted.dedup();
         sorted
     }
-    /// The first [`SHOWN`] as people read them, with a blank line between, and how many more there are.
+    /// The first [`SHOWN`] faults as text, with blank lines between, and the number of further ones.
     pub fn render(&self, source: &Source<'_>, color: bool) -> String {
         let sorted = self.sorted();
         let mut parts: Vec<_> =
@@ -337,7 +360,11 @@ impl Diagnostics {
         }
         parts.join("\n")
     }
-    /// All of them for programs.
+    /// All faults, a line each.
+    pub fn lines(&self, source: &Source<'_>) -> Vec<String> {
+        self.sorted().into_iter().map(|diagnostic| source.line_of(diagnostic)).collect()
+    }
+    /// All faults as JSON, for programs.
     pub fn json(&self, source: &Source<'_>) -> serde_json::Value {
         self.sorted().into_iter().map(|diagnostic| source.json(diagnostic)).collect()
     }

@@ -15,16 +15,18 @@ use std::process::ExitCode;
 
 /// Values with units in settings: durations, sizes, rates, probabilities.
 pub use netbricks_core::units;
-pub use netbricks_core::{Registry, packet, stream, tables};
-/// Our functions one by one, and their parts: `functions::maglev::LookupTable`.
+pub use netbricks_core::{Registry, packet, tables};
+/// The library's functions and their parts, such as `functions::maglev::LookupTable`.
 pub use netbricks_functions as functions;
 pub use netbricks_ports::Drivers;
-pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent};
+pub use netbricks_stream as stream;
+pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent, StopHandle};
 pub use report::{
-    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace,
+    NodeBytes, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary,
+    WorkerPlace,
 };
 
-/// Our functions. Add your own to it and hand it to [`main`].
+/// The registry of the library's functions. Add your own functions to it and pass it to [`main`].
 pub fn standard() -> Registry {
     let mut registry = Registry::new();
     netbricks_functions::register(&mut registry);
@@ -32,6 +34,8 @@ pub fn standard() -> Registry {
 }
 
 /// The `netbricks` command over these functions and the standard ports: a `main` in one line.
+///
+/// Its runs end at Ctrl-C and print the report so far at SIGUSR1.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -46,13 +50,13 @@ pub fn main(registry: Registry) -> ExitCode {
     main_with(registry, Drivers::standard())
 }
 
-/// As [`main`], with port drivers of one's own beside ours or in place of them.
+/// As [`main`], with port drivers of your own beside the standard ones or in place of them.
 pub fn main_with(registry: Registry, drivers: Drivers) -> ExitCode {
     let app = commands::Application { registry, drivers };
     commands::main(&app, std::env::args_os())
 }
 
-/// The README's example is a test.
+/// The README's example, compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

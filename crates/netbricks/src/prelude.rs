@@ -1,4 +1,4 @@
-//! What the author of a network function imports: `use netbricks::prelude::*` is all that a function and its node need.
+//! Everything that a network function and its node need: `use netbricks::prelude::*`.
 //!
 //! ```
 //! use netbricks::prelude::*;
@@ -9,36 +9,31 @@
 //!         .parse::<Link>()
 //!         .parse::<Ip>()
 //!         .transform(|packet| packet.header_mut().decrement_ttl())
-//!         .filter(Drop::TtlExpired, |packet| packet.header().ttl() != 0)
+//!         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() != 0)
 //!         .done()
 //! }
 //!
 //! let packet = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1000, 53).payload(b"hi");
 //! let report = netbricks_testkit::run(ttl, [packet]);
-//! assert_eq!(report.dropped(Drop::TtlExpired), 1);
+//! assert_eq!(report.dropped(DropReason::TtlExpired), 1);
 //! ```
 //!
 //! With settings and state, as a node that a registry can make:
 //! ```
 //! use netbricks::prelude::*;
 //!
-//! /// What an operator may write.
-//! #[derive(serde::Deserialize)]
-//! #[serde(deny_unknown_fields)]
-//! pub struct Config {
-//!     packets: u64,
+//! settings! {
+//!     /// What an operator may write.
+//!     pub struct Config {
+//!         /// Packets that each flow may send.
+//!         packets: u64 = required, "whole number, packets";
+//!     }
 //! }
 //!
 //! impl Settings for Config {
-//!     const KEYS: &'static [Key] = &[Key {
-//!         name: "packets",
-//!         kind: "whole number, packets",
-//!         default: None,
-//!         summary: "Packets that each flow may send.",
-//!     }];
-//!     fn check(&self) -> Result<(), Refused> {
+//!     fn check(&self) -> Result<(), InvalidSetting> {
 //!         match self.packets {
-//!             0 => Err(Refused { key: "packets", problem: "must be 1 or more, found 0".into() }),
+//!             0 => Err(InvalidSetting { key: "packets", problem: "must be 1 or more, found 0".into() }),
 //!             _ => Ok(()),
 //!         }
 //!     }
@@ -59,7 +54,7 @@
 //!             Entry::Vacant(vacant) => *vacant.insert(1),
 //!             Entry::Full => u64::MAX,
 //!         })
-//!         .filter(Drop::RateLimited, move |packet| *packet.get::<u64>() <= allowed)
+//!         .filter(DropReason::RateLimited, move |packet| *packet.get::<u64>() <= allowed)
 //!         .done()
 //! }
 //!
@@ -70,10 +65,10 @@
 //!
 //! let packet = || ethernet().ipv6("2001:db8::1", "2001:db8::2").tcp(1000, 443).build().unwrap();
 //! let report = netbricks_testkit::run_configured(quota, Config { packets: 2 }, [packet(), packet(), packet()]);
-//! assert_eq!((report.out.len(), report.dropped(Drop::RateLimited)), (2, 1));
+//! assert_eq!((report.out.len(), report.dropped(DropReason::RateLimited)), (2, 1));
 //! ```
 
-//! Of the byte streams that packets carry, window by window:
+//! A function of the byte streams that packets carry, window by window:
 //! ```
 //! use netbricks::prelude::*;
 //!
@@ -81,9 +76,9 @@
 //! pub fn torn(input: Input, worker: &Worker) -> impl Function {
 //!     let torn = worker.counter("torn");
 //!     input
-//!         .parse_or_pass::<Link>()
-//!         .parse_or_pass::<Ip>()
-//!         .parse_or_pass::<Tcp>()
+//!         .parse::<Link>().or(Verdict::PASS)
+//!         .parse::<Ip>().or(Verdict::PASS)
+//!         .parse::<Tcp>().or(Verdict::PASS)
 //!         .window(worker, "streams", WindowConfig::new(4_096, 4_096, 60_000_000_000), move |window| {
 //!             if matches!(window.why, Why::Gap) {
 //!                 torn.add(1);
@@ -96,51 +91,57 @@
 //! assert_eq!(netbricks_testkit::run_with(torn, [packet.clone()]).out, [packet]);
 //! ```
 
-// A function: what it takes, the words it is written in, and how it becomes a node.
+// A function: its input, its operators, and how it becomes a node.
 pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose, merge};
 
-// What becomes of a packet.
-pub use netbricks_core::{Drop, Edge, Verdict};
+// The fate of a packet.
+pub use netbricks_core::{DropReason, Edge, Verdict};
 
-// Headers to parse, and fields of their own kind.
+// ICMP errors: `errors.answer(packet, IcmpError::TimeExceeded)`, with their rate limit and the packets that
+// must not be answered.
+pub use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
+
+// Headers to parse, and the types of their fields.
 pub use netbricks_core::packet::{
     Arp, Ethernet, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, MacAddress, Mpls, Ppp, Pppoe,
     Quoted, SegmentRouting, Tcp, TcpOption, Udp, Vlan, Vxlan, ethertype, protocol,
 };
 
-// What a user function sees, and what it can do with it by method.
+// The views that a user function gets, and their methods.
 pub use netbricks_core::view::{Enclosing, IpRewrite, Metadata, Sees, View};
 
-// What `resize` lends, and why it refuses.
+// The frame that `resize` lends, and its error.
 pub use netbricks_core::operators::{Replacement, ResizeError};
 
-// What is done at a time, and not for a packet: `worker.invoke_every("flush", 1_000_000_000, |event| …)`.
+// Work at a time rather than for a packet: `worker.invoke_every("flush", 1_000_000_000, |event| …)`.
 pub use netbricks_core::Event;
 
 // Declared state.
 pub use netbricks_core::packet::FlowKey;
 pub use netbricks_core::tables::{Encode, Entry, FlowTableConfig, Full};
-pub use netbricks_core::{Counter, Flows, Own, State};
+pub use netbricks_core::{Counter, DestinationAddress, Flows, LookupHooks, SourceAddress, State};
 
-// State that workers share, under a consistency chosen by type: `worker.state::<Tallies, _>("seen", Strict, 256)`.
+// State that workers share, under a consistency chosen by type: `worker.state::<CounterArray, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
 pub use netbricks_core::tables::{
-    Changing, FlowTable, KeyedTallies, MapChange, MapOutcome, Recent, RecentItem, RouteChange, RouteLifetime,
-    RouteOutcome, Routes, RoutesFull, Tallies, TallyChange, TallyOutcome,
+    Changing, CounterArray, FlowTable, KeyedCounterArray, MapChange, MapOutcome, RecentItem, RingLog,
+    RouteChange, RouteLifetime, RouteOutcome, Routes, RoutesFull, TallyChange, TallyOutcome,
 };
 
-// Byte streams of TCP: windows beside the packets' way and in it, and streams rewritten; more in `netbricks::stream`.
-pub use netbricks_core::stream::{
-    Fate, GateConfig, PacketizeConfig, Replace, StreamConfig, Why, Window, WindowConfig,
+// TCP byte streams: windows over a copy of the stream or inline, and rewritten streams. More is in
+// `netbricks::stream`.
+pub use netbricks_stream::{
+    Fate, InlineWindowConfig, PacketizeConfig, Replace, StreamConfig, StreamOperator, StreamWorker, Why,
+    Window, WindowConfig,
 };
 
 // Other cores, and groups: `pipeline.shuffle(ShuffleConfig { key: ShuffleKey::Flow, ..Default::default() })`.
 pub use netbricks_core::{GroupConfig, Groups, ShuffleConfig, ShuffleKey, WhenFull};
 
-// Settings, and the list of functions that a binary knows.
-pub use netbricks_core::{Blueprint, BuildError, Key, Refused, Registry, Settings};
+// Settings, and the registry of a binary's functions.
+pub use netbricks_core::{Blueprint, BuildError, InvalidSetting, Key, Keys, Registry, Settings, settings};
 
-// A node written by hand, where operators do not do.
+// Nodes written by hand, where operators do not suffice.
 pub use netbricks_core::buffer::{Batch, Packet};
 pub use netbricks_core::node::{Output, Poll, Role, Section, SectionMerge};
 pub use netbricks_core::{Context, Node};

@@ -1,8 +1,10 @@
-//! Whole runs on a worker, ports, wrappers, captures and the worker's own loop included: once they are warm, the process
-//! neither allocates nor frees. Of single functions the library's own `tests/allocation` says so.
+//! Tests that a warm process neither allocates nor frees memory in whole runs.
 //!
-//! All that the process does is counted, so this binary has one test. Ports on devices need root; for them it starts itself
-//! once more, within a network namespace.
+//! The runs cover one worker with its loop, ports, wrappers and captures. The library's own
+//! `tests/allocation` covers single functions.
+//!
+//! All allocations of the process are counted, so this binary has one test. Ports on devices need root; for
+//! them it starts itself again, within a network namespace.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -26,16 +28,16 @@ use toml::de::DeTable;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Packets that the last node has seen before it counts.
+/// Packets that the last node sees before it counts.
 const WARM: u64 = 40_000;
-/// Packets for which it counts.
+/// Packets during which it counts.
 const COUNTED: u64 = 100_000;
 const END: u64 = WARM + COUNTED;
 
-/// What happened while [`COUNTED`] packets passed.
+/// The allocations while [`COUNTED`] packets passed.
 #[derive(Default)]
 struct Meter {
-    /// Whoever started the run only waits for its end.
+    /// Set when the thread that started the run only waits for its end.
     alone: Arc<AtomicBool>,
     passed: u64,
     region: Option<Region<'static, System>>,
@@ -71,7 +73,7 @@ fn chain(from: (&'static str, impl Into<String>), to: (&'static str, impl Into<S
 
 type Ports = Vec<[Box<dyn Port>; 2]>;
 
-/// Every chain with its functions; the meter stands at the end of the one with that number.
+/// Builds every chain with its functions; the meter stands at the end of the chain with the given number.
 fn graph(
     cx: &WorkerContext,
     ports: &mut Ports,
@@ -112,9 +114,9 @@ fn graph(
 /// Runs the chains until they end or `packets` have arrived.
 fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalReport, Stats) {
     let drivers = Drivers::standard();
-    let aligned =
-        chains.iter().any(|chain| drivers.get(chain.to.0).is_some_and(|driver| driver.aligned_frames));
-    let pool = Pool::builder().frames(8_192).aligned(aligned).large(64, 16_384).build().unwrap();
+    let for_device =
+        chains.iter().any(|chain| drivers.get(chain.to.0).is_some_and(|driver| driver.device_frames));
+    let pool = Pool::builder().frames(8_192).for_device(for_device).large(64, 16_384).build().unwrap();
     let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() };
     let open = |name: String, (driver, settings): &(&str, String)| {
         drivers.get(driver).unwrap().open(&name, DeTable::parse(settings).unwrap(), &cx).unwrap()
@@ -128,7 +130,8 @@ fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalR
         .collect();
     let drives_clock = ports.iter().all(|[from, _]| from.capabilities().drives_clock);
     let wasteful = chains.iter().any(|chain| chain.wasteful);
-    // Where packets come by another chain, they are counted when they have come; else at the end of the last chain.
+    // Packets that come from another chain are counted when they have arrived; else at the end of the last
+    // chain.
     let metered = chains.iter().rposition(|chain| chain.from.0 != "generator").unwrap_or(chains.len() - 1);
     let alone = Arc::new(AtomicBool::new(false));
     let meter = Arc::new(Mutex::new(Meter { alone: alone.clone(), ..Meter::default() }));
@@ -153,12 +156,12 @@ fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalR
     (report, change)
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl std::ops::Drop for Directory {
     fn drop(&mut self) {
-        // Nobody is told of what stays in the directory for temporary files.
+        // An error is ignored: the files then stay in the directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -177,13 +180,13 @@ fn nothing_is_allocated(directory: &Directory, name: &str, chains: &[Chain], pac
 /// Whether this process is the one within the namespace.
 const WITHIN: &str = "NETBRICKS_ALLOCATION_WITHIN";
 
-/// Starts this test again in a namespace with pairs of interfaces, where it is root's to make any.
+/// Starts this test again in a namespace with pairs of interfaces, where root may make interfaces.
 fn run_live_within() {
     let Some(namespaces) = Namespaces::new(&["box"], &[]) else { return };
     for [one, other] in VETH {
         namespaces.veth(("box", one), ("box", other));
         for device in [one, other] {
-            // As AF_XDP wants them.
+            // AF_XDP needs these settings.
             namespaces.run("box", &format!("ethtool -K {device} tx off rx off tso off gso off gro off"));
         }
     }
@@ -197,7 +200,7 @@ fn run_live_within() {
 /// Pairs of interfaces in the namespace.
 const VETH: [[&str; 2]; 2] = [["p0", "p1"], ["x0", "x1"]];
 
-/// Each driver of devices receives and transmits here. The generator leaves the worker turns in which nothing comes.
+/// Each driver of devices receives and transmits here. The generator leaves the worker turns without packets.
 fn live(directory: &Directory) {
     let generator = || ("generator", "flows = 300\nclock = 'real'\nrate = '400 kpps'");
     let device = |driver: &'static str, device: &str| (driver, format!("device = '{device}'"));
@@ -215,7 +218,7 @@ fn live(directory: &Directory) {
         ),
     ];
     for (name, chains) in runs {
-        // What the generator brings counts too, and a device may lose some.
+        // The generator's packets count, too, and a device may lose some packets.
         nothing_is_allocated(directory, name, &chains, Some(3 * END));
     }
 }
@@ -226,8 +229,8 @@ fn nothing_is_allocated_or_freed_for_a_packet() {
         Directory(std::env::temp_dir().join(format!("netbricks-allocation-{}", std::process::id())));
     std::fs::create_dir_all(&directory.0).unwrap();
     let generator = |more: &str| ("generator", format!("flows = 300\npackets = 200_000\n{more}"));
-    // Without this, what follows could pass because nothing is counted. What the test's own thread and its starter still do
-    // is over by the end of it.
+    // Without this, the tests below could pass because nothing is counted. The test's own thread and its
+    // starter allocate no more after this run.
     let wasteful = Chain { wasteful: true, ..chain(generator(""), ("null", "")) };
     let (_, change) = run(&directory, &[wasteful], None);
     assert!(change.allocations.min(change.deallocations) as u64 >= COUNTED, "{change:?}");
@@ -265,7 +268,8 @@ fn nothing_is_allocated_or_freed_for_a_packet() {
     for (name, chains, packets) in runs {
         nothing_is_allocated(&directory, name, &chains, packets);
     }
-    // The one exception: the parser makes a vector of the options that a packet in a pcapng file has, here its direction.
+    // The one exception: for a packet in a pcapng file, the parser makes a vector of its options, here the
+    // direction.
     let replay = chain(("pcap", "read = 'from.pcapng'"), ("null", ""));
     let (_, change) = run(&directory, &[replay], None);
     assert!((COUNTED..2 * COUNTED).contains(&(change.allocations as u64)), "{change:?}");

@@ -1,5 +1,6 @@
-//! Pipelines in which a function with state by flow would know half of its flows: the summary says so, and what it says to do
-//! mends it.
+//! Pipelines in which a function with state by flow would see only half of its flows.
+//!
+//! The summary says so, and the remedy that it names works.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -11,10 +12,10 @@ use netbricks_core::packet::FlowKey;
 use netbricks_core::{Section, TableKey};
 
 const PACKETS: u64 = 20_000;
-/// The way there comes by the second queue, and the way back by the first.
+/// One direction comes by the second queue, the other by the first.
 const PARTING: &str = "steer = [{ protocol = \"tcp\", destination_port = 80, queue = 1 }, { queue = 0 }]\n";
 
-/// Conversations by a port whose queues part the directions of their flows, and so many workers.
+/// Conversations from a port whose queues separate the directions of their flows, on `workers` workers.
 fn context(workers: usize, lan: &str) -> NetBricksContext {
     NetBricksContext::from_text(&format!(
         "[port.lan]\ndriver = \"generator\"\nconversation = true\npayload = \"http\"\nflows = 40\npackets = {PACKETS}\n{lan}\
@@ -55,7 +56,7 @@ fn connections(input: Pipeline) -> Pipeline {
     })
 }
 
-/// A run of what `make` makes of the queues, and what it says of halves.
+/// Runs the pipelines that `make` makes of the queues; returns the warnings about halves, too.
 fn run(ctx: NetBricksContext, make: impl FnOnce(&[Queue], &Queue) -> Vec<Sent>) -> (Summary, Vec<String>) {
     let (lan, wan) = (ctx.queues_of("lan"), ctx.queues_of("wan"));
     let ends = make(&lan, &wan[0]);
@@ -93,7 +94,7 @@ fn state_that_knows_half_of_its_flows_is_told_and_mended_as_it_says() {
         ]
     );
 
-    // The same pipeline for each queue: with a shuffle of its own it is no better, nor on one worker.
+    // The same pipeline for each queue: neither a shuffle in each pipeline nor a single worker helps.
     for shuffled in [false, true] {
         let (halved, said) = run(context(2, PARTING), |lan, wan| {
             let pipeline = |queue: &Queue| match shuffled {
@@ -113,7 +114,7 @@ fn state_that_knows_half_of_its_flows_is_told_and_mended_as_it_says() {
         );
     }
 
-    // As it says.
+    // The remedy that the warning names.
     let (mended, said) = run(context(2, PARTING), |lan, wan| {
         vec![connections(merged(lan).shuffle(ShuffleConfig::default())).send(wan)]
     });
@@ -122,12 +123,12 @@ fn state_that_knows_half_of_its_flows_is_told_and_mended_as_it_says() {
 
 #[test]
 fn nothing_is_said_where_every_flow_is_whole() {
-    // A queue for every flow, whatever stands behind it.
+    // The generator gives every flow its own queue, so any pipeline sees whole flows.
     let each = |lan: &[Queue], wan: &Queue| {
         lan.iter().map(|queue| connections(queue.receive()).send(wan)).collect::<Vec<_>>()
     };
     assert_eq!(run(context(2, ""), each).1, [""; 0]);
-    // Queues that part directions, and no state by flow.
+    // Queues that separate directions, but no state by flow.
     let plain = |lan: &[Queue], wan: &Queue| {
         let ttl = |queue: &Queue| queue.receive().function("plain", |input| input.parse::<Link>().done());
         lan.iter().map(|queue| ttl(queue).send(wan)).collect::<Vec<_>>()
@@ -135,7 +136,7 @@ fn nothing_is_said_where_every_flow_is_whole() {
     assert_eq!(run(context(2, PARTING), plain).1, [""; 0]);
 }
 
-/// A node that gives packets to other workers, made by hand: every worker has its end, also one that receives nothing.
+/// A shuffle node made by hand: every worker has its part of it, also a worker that receives nothing.
 #[test]
 fn a_shuffle_that_is_made_by_hand_is_one_all_the_same() {
     let shuffle = netbricks_core::Shuffle::new(ShuffleConfig {

@@ -1,9 +1,11 @@
-//! The paper's listings run, and do what the library's functions of the same purpose do.
+//! The paper's listings run, and they do the same as the library's functions of the same purpose.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use netbricks::prelude::*;
 use netbricks::{NetBricksContext, Pipeline, Queue, Sent, Summary};
@@ -23,7 +25,8 @@ fn backends() -> Vec<Backend> {
     (1..=5).map(|number| format!("web-{number} 02:00:00:00:00:0{number} {number}").parse().unwrap()).collect()
 }
 
-/// Runs what `chain` makes of the arriving queues; what left, by flow, each flow's frames in order.
+/// Runs the pipelines that `chain` makes of the arriving queues; returns the frames that left, in order, by
+/// flow.
 fn run(
     name: &str,
     workers: usize,
@@ -52,7 +55,7 @@ fn run(
 #[test]
 fn listing_3_sends_every_flow_where_maglev_does() {
     for workers in [1, 2] {
-        // The generator gives every flow a queue, so that this finds whole flows on any number of workers.
+        // The generator gives every flow its own queue, so this sees whole flows on any number of workers.
         let (_, expected) = run("maglev", workers, |input, wan| {
             let config = MaglevConfig { backends: backends(), slots: 1_009, ..MaglevConfig::default() };
             let node =
@@ -70,7 +73,7 @@ fn listing_3_sends_every_flow_where_maglev_does() {
         });
         assert_eq!((summary.received, summary.sent), (PACKETS, PACKETS));
         assert!(flows == expected, "{workers} workers");
-        let handed: u64 = summary.nodes.iter().map(|node| node.handed).sum();
+        let handed: u64 = summary.nodes.iter().map(|node| node.handoff_out).sum();
         assert_eq!(handed > 1_000, workers > 1, "{handed} packets crossed");
     }
 }
@@ -98,4 +101,93 @@ fn listing_1_decrements_as_the_ttl_function_does() {
     let (summary, flows) = run("ttl-listing", 1, |input, wan| vec![listing_1_2::ttl_nf(input).send(wan)]);
     assert_eq!(summary.sent, PACKETS);
     assert!(flows == expected);
+}
+
+/// Ports of a run that ends only when it is stopped.
+const ENDLESS: &str = "[port.lan]\ndriver = \"generator\"\nrate = \"10 kpps\"\nclock = \"real\"\n\
+                       [port.wan]\ndriver = \"null\"\n";
+
+/// Builds and runs an example as its documentation says, from the root of the repository; returns its output.
+fn cargo_run(example: &str) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--example", example])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .env("CARGO_TARGET_DIR", target())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{example}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The directory that this test was built in.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
+}
+
+#[test]
+fn the_examples_run_as_they_are_from_the_root_of_the_repository() {
+    for example in ["listing_1_2", "listing_3"] {
+        let report = cargo_run(example);
+        assert!(report.contains("100,000 received + 0 created = "), "{example}: {report}");
+        assert!(report.trim_end().ends_with("every packet accounted for"), "{example}: {report}");
+    }
+}
+
+#[test]
+fn a_listing_reports_at_sigusr1_and_drains_and_reports_at_ctrl_c() {
+    cargo_run("listing_3");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless.toml");
+    std::fs::write(&file, ENDLESS).unwrap();
+    let mut child = Command::new(target().join("debug/examples/listing_3"))
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let send = |signal: &str| {
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    };
+    // The thread that listens to signals starts last. The kernel keeps 15 bytes of its name.
+    let listens = || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().flatten();
+        let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+        threads.filter_map(|thread| name(thread).ok()).any(|name| name.trim_end() == "netbricks-signa")
+    };
+    while !listens() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    send("USR1");
+    let mut line = String::new();
+    while !line.trim_end().ends_with("so far") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    assert!(line.contains(" received + 0 created "), "{line}");
+    send("INT");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.trim_end().ends_with("every packet accounted for"), "{report}");
+}
+
+#[test]
+fn a_handle_stops_a_run_that_would_go_on_for_ever() {
+    let endless = || NetBricksContext::from_text(ENDLESS).unwrap();
+    // Stopped before it begins.
+    let ctx = endless();
+    let end = ctx.queues_of("lan")[0].receive().send(&ctx.queues_of("wan")[0]);
+    ctx.stop_handle().stop();
+    assert!(ctx.run([end]).unwrap().conserved);
+    // Stopped while it runs, from the first packet that a function sees.
+    let ctx = endless().without_signals();
+    let (stop, wan) = (ctx.stop_handle(), ctx.queues_of("wan"));
+    let seen = ctx.queues_of("lan")[0].receive().function("stop", move |input| {
+        let stop = stop.clone();
+        input.parse::<Link>().transform(move |_| stop.stop()).done()
+    });
+    let summary = ctx.run([seen.send(&wan[0])]).unwrap();
+    assert!(summary.conserved && summary.received > 0 && !summary.running, "{summary:?}");
 }

@@ -18,7 +18,7 @@ fn ttl_nf(input: Pipeline) -> Pipeline {
             .parse::<Link>()
             .parse::<Ip>()
             .transform(|pkt| pkt.header_mut().decrement_ttl())
-            .filter(Drop::TtlExpired, |pkt| pkt.header().ttl() != 0)
+            .filter(DropReason::TtlExpired, |pkt| pkt.header().ttl() != 0)
             .done()
     })
 }
@@ -69,7 +69,7 @@ fn a_shuffle_by_ones_own_key_brings_the_same_flows_to_state_as_one_worker_has() 
             .iter()
             .map(|p| {
                 if !shuffles {
-                    // The generator gives every flow a queue: this is what there is to be found.
+                    // The generator gives every flow its own queue, so this count is the expected one.
                     return count(p.receive()).send(&wan[0]);
                 }
                 let shuffled = p.receive().shuffle_by(
@@ -88,7 +88,8 @@ fn a_shuffle_by_ones_own_key_brings_the_same_flows_to_state_as_one_worker_has() 
         assert_eq!(summary.sent, 20_000);
         assert!(flows(&expected).len() > 100 && flows(&summary) == flows(&expected), "{workers} workers");
         assert!(
-            workers == 1 || summary.nodes.iter().any(|node| node.kind == "shuffle" && node.handed > 1_000)
+            workers == 1
+                || summary.nodes.iter().any(|node| node.kind == "shuffle" && node.handoff_out > 1_000)
         );
     }
 }
@@ -102,7 +103,7 @@ fn groups_go_their_ways_and_merge() {
         for p in &lan {
             let input = p.receive().shuffle(ShuffleConfig::default());
             let groups = GroupConfig { groups: 3, queue };
-            // As Listing 3: a function of one's own with state decides on the group.
+            // As in Listing 3, the program's own function with state decides on the group.
             let branches = input
                 .group_by_own(groups, |groups, worker| {
                     let chosen = worker.flow_table::<FlowKey, u64>("chosen", FlowTableConfig::new(4_096));
@@ -159,7 +160,7 @@ fn merging_no_pipeline_at_all_is_an_error_that_says_so() {
 }
 
 #[test]
-fn what_cannot_run_says_why() {
+fn pipelines_that_cannot_run_say_why() {
     let wrong = NetBricksContext::from_text("[port.lan]\ndriver = \"generater\"\nflows = 0\n");
     let Err(ContextError::Configuration(text)) = wrong else { panic!("{wrong:?}") };
     assert!(text.contains("configuration:2:10") && text.contains("did you mean `generator`?"), "{text}");

@@ -1,4 +1,4 @@
-//! What reading a packet costs: parses, keys, hashes, checksums, printing. `cargo bench -p netbricks-packet`
+//! The cost of reading a packet: parses, keys, hashes, checksums, printing. `cargo bench -p netbricks-packet`
 
 use divan::{Bencher, black_box, counter::BytesCount};
 use netbricks_packet::build::ethernet;

@@ -4,11 +4,9 @@ use core::net::Ipv4Addr;
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
-use crate::link::Link;
+use crate::ethernet::ethertype;
 use crate::mac::MacAddress;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// An ARP packet for IPv4 over Ethernet (RFC 826, "Packet format").
@@ -62,7 +60,7 @@ impl Arp {
     /// The operation that answers.
     pub const REPLY: u16 = 2;
 
-    /// Asks who has `target_ip`.
+    /// Asks for the owner of `target_ip`.
     pub fn request(sender_mac: MacAddress, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) -> Self {
         let mut packet = Self([0; 28]);
         packet.set_hardware_type(1);
@@ -121,7 +119,7 @@ impl Header for Arp {
                 found,
             ));
         }
-        // What follows is padding to the smallest frame.
+        // The bytes behind it are padding to the smallest frame.
         Ok(Found { facts: (), len: Self::SIZE, total: Some(Self::SIZE), next: NOTHING })
     }
     #[inline(always)]
@@ -133,8 +131,6 @@ impl Header for Arp {
         whole(Self::mut_from_prefix(bytes)).0
     }
 }
-
-follows! { Arp: Ethernet | Vlan | Link = [ethertype::ARP]; }
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Ethernet II and IEEE 802.3 frames: two addresses and what follows.
+//! Ethernet II and IEEE 802.3 frames: two addresses, a type or length, and a payload.
 //!
 //! [`Ethernet`] is the bare header; functions that should also serve tagged frames parse
 //! [`Link`](crate::link::Link).
@@ -6,7 +6,7 @@
 use zerocopy::FromBytes;
 
 use crate::mac::MacAddress;
-use crate::stack::{Follows, Found, Header, Malformed, NOTHING, Usual, Wire, malformed, shape, whole};
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, shape, whole};
 
 crate::header! {
     /// An Ethernet header (IEEE 802.3-2022, clause 3.1; RFC 894).
@@ -29,7 +29,7 @@ crate::header! {
         destination, set_destination: MacAddress = 0, 48, No, Mac, plain;
         /// The sender's address.
         source, set_source: MacAddress = 48, 48, No, Mac, plain;
-        /// What follows from 0x0600 on; below, the number of bytes that follow (802.3).
+        /// The EtherType, from 0x0600 on; below, the number of bytes that follow (802.3).
         ethertype, set_ethertype: u16 = 96, 16, No, EtherType, kept;
     }
 }
@@ -55,8 +55,9 @@ impl Ethernet {
     }
 }
 
-/// What a type-or-length field in the last two of `len` header bytes says: the number of what follows, and where the
-/// payload ends if it is a length.
+/// Reads the type-or-length field in the last two of `len` header bytes.
+///
+/// Answers the number of the next header, and where the payload ends if the field is a length.
 pub(crate) fn type_or_length(value: u16, len: usize) -> (u16, Option<usize>) {
     match value {
         0..=1500 => (NOTHING, Some(len + value as usize)),
@@ -87,6 +88,18 @@ impl Header for Ethernet {
         }
         Ok(Found { facts: (), len: Self::SIZE, total, next })
     }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<()>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            Ok(found) => return Ok(found),
+            Err(refused) => refused,
+        };
+        let Some([high, low]) = bytes.get(12..14) else { return Err(refused) };
+        let (next, total) = type_or_length(u16::from_be_bytes([*high, *low]), Self::SIZE);
+        if total.is_none_or(|total| total > bytes.len().saturating_add(slack.missing)) {
+            return Err(refused);
+        }
+        Ok(Found { facts: (), len: Self::SIZE, total, next })
+    }
     #[inline(always)]
     fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<()>> {
         let here = SHAPE != shape::ANY && at == 0 && usual.link::<SHAPE>() == Self::SIZE;
@@ -109,10 +122,6 @@ impl Header for Ethernet {
             header.set_ethertype(total.saturating_sub(Self::SIZE).min(1500) as u16);
         }
     }
-}
-
-impl Follows<Wire> for Ethernet {
-    const NUMBERS: &'static [u16] = &[0];
 }
 
 /// EtherType numbers (IANA "IEEE 802 Numbers"), and their names.

@@ -66,8 +66,9 @@ impl Field {
         Some(value >> spare & (u128::MAX >> (128 - u32::from(self.bits))))
     }
 
-    /// Writes the field's bits (the low ones of `value`) and leaves its neighbours' alone; `None` if the bytes are
-    /// too few. Carries nothing into checksums: see [`covered`](Field::covered).
+    /// Writes the field's bits, the low ones of `value`; `None` if the bytes are too few.
+    ///
+    /// Its neighbours stay. Carries nothing into checksums: see [`covered`](Field::covered).
     pub fn write(&self, header: &mut [u8], value: u128) -> Option<()> {
         let (first, last) = (self.bit as usize / 8, (self.bit + self.bits).div_ceil(8) as usize);
         let bytes = header.get_mut(first..last)?;
@@ -91,8 +92,9 @@ pub trait Value: Copy {
     fn set(self, header: &mut [u8], bit: usize, bits: usize);
 }
 
-/// Byte-aligned whole numbers compile to one load and a byte swap, the rest to a load, shift and mask: every
-/// argument is a constant after inlining.
+/// Whole numbers: every argument is a constant after inlining.
+///
+/// Byte-aligned ones compile to one load and a byte swap, the rest to a load, shift and mask.
 macro_rules! number {
     ($($type:ty)*) => {$(
         impl Value for $type {
@@ -176,9 +178,9 @@ octets! { MacAddress, 6; Ipv4Addr, 4; Ipv6Addr, 16; }
 ///     }
 /// }
 /// ```
-/// A field is: name, setter's name, type = first bit, bits, [`Covered`], [`Show`], and `plain` (public setter) or
-/// `kept` (setter only inside this crate, because other bytes depend on the field: lengths, addresses and ports
-/// under a checksum, announcements).
+/// A field is: name, setter's name, type = first bit, bits, [`Covered`], [`Show`], and `plain` or `kept`. A `plain` field
+/// has a public setter. A `kept` one has a setter only inside this crate, because other bytes depend on it: lengths,
+/// addresses and ports under a checksum, announcements.
 #[macro_export]
 macro_rules! header {
     (

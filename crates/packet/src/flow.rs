@@ -10,20 +10,25 @@ use crate::protocol;
 
 /// Addresses, ports and protocol of a flow in one direction: equal if and only if all of it is.
 ///
-/// An ICMP echo's identifier stands in both ports; a later fragment, which has no ports, has zeros and a flag.
+/// An ICMP echo has its identifier in both ports. A later fragment has no ports: it has zeros there, and a
+/// flag.
 ///
-/// Keys are in the order of their [words](FlowKey::words). Inside are five words of bytes as a frame has them, the first the
-/// lowest, so that a key is read off a frame and nothing is swapped. IPv4 needs two of them, which are bytes 8 to 23 of a
-/// packet without options, but for time to live and checksum: a zero byte, the protocol, flags, a zero byte, the addresses,
-/// the ports; the others are 0. IPv6 has the addresses in the first four; in the last are a zero byte, the protocol, flags, a
-/// zero byte, and the ports, and it is never 0.
+/// Keys are in the order of their [words](FlowKey::words). The internal form is five words of bytes as a
+/// frame has them, the first byte lowest. So a key is read from a frame without any byte swap.
+///
+/// IPv4 needs two words: bytes 8 to 23 of a packet without options, without time to live and checksum. They
+/// hold a zero byte, the protocol, flags, a zero byte, the addresses, the ports. The other words are 0. IPv6
+/// has the addresses in the first four words. Its last word holds a zero byte, the protocol, flags, a zero
+/// byte, and the ports, and is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey([u64; 5]);
 
 const V6: u64 = 1 << 16;
 const FRAGMENT: u64 = 2 << 16;
 const MAPPED: u64 = 0xffff << 32;
-/// Of IPv4's bytes 8 to 15 those that a key has: protocol and source (RFC 791, section 3.1).
+/// A mask for IPv4's bytes 8 to 15.
+///
+/// A key has the protocol and the source of them (RFC 791, section 3.1).
 const IN_KEY: u64 = 0xffff_ffff_0000_ff00;
 /// The bits of IPv4's flags and fragment offset (RFC 791, section 3.1) that a later fragment has.
 const LATER_FRAGMENT: u16 = 0x1fff;
@@ -83,13 +88,17 @@ impl FlowKey {
     pub const fn unpacked(packed: [u64; 5]) -> Self {
         Self(packed)
     }
-    /// As it is inside: for tables, whose hashes leave out what is 0 with IPv4. The last word tells the versions apart.
+    /// The internal words, for tables: their hashes leave out the words that are 0 with IPv4.
+    ///
+    /// The last word tells the versions apart.
     #[inline(always)]
     pub const fn packed(&self) -> [u64; 5] {
         self.0
     }
 
-    /// The key that has these words: as [`words`](Self::words) gave them. Of words that no key has, some are not looked at.
+    /// The key with these words, as [`words`](Self::words) gave them.
+    ///
+    /// If no key has these words, some of their bits are ignored.
     #[inline(always)]
     pub const fn from_words([a, b, c, d, last]: [u64; 5]) -> Self {
         let kind = (last >> 24 & 0xff) << 8 | last & (V6 | FRAGMENT);
@@ -102,13 +111,13 @@ impl FlowKey {
             Self([a.swap_bytes(), b.swap_bytes(), c.swap_bytes(), d.swap_bytes(), last])
         }
     }
-    /// As [`from_words`](Self::from_words); `None` where no key has these words: what came from outside may say anything.
+    /// As [`from_words`](Self::from_words); `None` if no key has these words, as words from outside may be.
     pub fn try_from_words(words: [u64; 5]) -> Option<Self> {
         let key = Self::from_words(words);
         (key.words() == words).then_some(key)
     }
 
-    /// The key of a packet with header `ip` and what follows it up to the packet's end.
+    /// The key of a packet with header `ip`. `payload` has the bytes from there to the packet's end.
     #[inline]
     pub fn of(ip: IpRef<'_>, payload: &[u8]) -> Self {
         match ip {
@@ -125,11 +134,12 @@ impl FlowKey {
         }
     }
 
-    /// The key of the IP packet in `frame` whose header, of which `facts` are known, takes the bytes `at..end`, and whose
-    /// payload ends at `limit`: as a parse found it.
+    /// The key of the IP packet in `frame`, as a parse found it.
     ///
-    /// What most packets are, IPv4 without options and with ports, is small enough to be inlined into every loop that
-    /// needs a key; all else is a call.
+    /// Its header, of which `facts` are known, takes the bytes `at..end`, and its payload ends at `limit`.
+    ///
+    /// Most packets are IPv4 without options and with ports. The code for them is small enough to be inlined
+    /// into every loop that needs a key; other packets cost a call.
     ///
     /// # Panics
     /// When no such header lies there; one that a parse of this frame found always does.
@@ -147,7 +157,7 @@ impl FlowKey {
         }
     }
 
-    /// As [`at`](Self::at), if the packet is IPv6 with ports straight behind its fixed header.
+    /// As [`at`](Self::at), if the packet is IPv6 with ports directly behind its fixed header.
     #[inline(always)]
     pub(crate) fn plain_v6_at(
         frame: &[u8],
@@ -172,8 +182,9 @@ impl FlowKey {
         None
     }
 
-    /// As [`at`](Self::at), if the packet is what most are and has none of the bits of `FRAGMENT` in its flags and fragment
-    /// offset.
+    /// As [`at`](Self::at), if the packet is IPv4 without options and with ports.
+    ///
+    /// It then has none of the bits of `FRAGMENT` in its flags and fragment offset.
     #[inline(always)]
     pub(crate) fn plain_at<const FRAGMENT: u16>(
         frame: &[u8],
@@ -188,7 +199,7 @@ impl FlowKey {
             && limit >= end + 4
             && let Some(bytes) = frame.get(at..end + 4).and_then(<[u8]>::first_chunk::<{ FIXED + 4 }>)
             && protocol::has_ports(bytes[9])
-            // Both bytes at once, in whatever order the machine has.
+            // Both bytes at once, in the machine's byte order.
             && let Some(fragment) = bytes[6..].first_chunk()
             && u16::from_ne_bytes(*fragment) & FRAGMENT.to_be() == 0
         {
@@ -199,8 +210,10 @@ impl FlowKey {
         None
     }
 
-    /// The words of an IPv4 flow's key that are not 0. A call for a rare packet that gives only these leaves it known that the
-    /// others are 0, and the usual packet's key in registers.
+    /// The words of an IPv4 flow's key that are not 0.
+    ///
+    /// A rare packet is a call, which answers only these words. So the compiler knows that the others are 0,
+    /// and the usual packet's key stays in registers.
     #[inline(always)]
     pub(crate) fn v4_words(self) -> (u64, u64) {
         debug_assert!(!self.is_v6());
@@ -220,17 +233,20 @@ impl FlowKey {
         })
     }
 
-    /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session; `None` if it holds no
-    /// well-formed IP packet.
+    /// The key of an Ethernet frame, behind any VLAN tags, MPLS labels or PPPoE session.
+    ///
+    /// `None` if it holds no well-formed IP packet.
     #[inline]
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let (header, payload) = Ip::in_frame(frame)?;
         Some(Self::of(header, payload))
     }
 
-    /// Five words, on which machines that share flows agree: 0 and 1 are the source address, 2 and 3 the destination (IPv4
-    /// addresses as ::ffff:a.b.c.d), each read big-endian. The last is, from its most significant bit on: source port (16
-    /// bits), destination port (16), protocol (8), flags (8), zero (16).
+    /// Five words, on which machines that share flows agree.
+    ///
+    /// Words 0 and 1 are the source address, 2 and 3 the destination (IPv4 addresses as ::ffff:a.b.c.d), each
+    /// read big-endian. The last is, from its most significant bit on: source port (16 bits), destination port
+    /// (16), protocol (8), flags (8), zero (16).
     #[inline(always)]
     pub const fn words(&self) -> [u64; 5] {
         let [first, second, c, d, _] = self.0;
@@ -243,8 +259,9 @@ impl FlowKey {
             [0, MAPPED | source as u64, 0, MAPPED | destination as u64, last]
         }
     }
-    /// Whether a key with this word, the first of an IPv4 flow's [packed](Self::packed) form and the last of an IPv6 flow's, is
-    /// of IPv6.
+    /// Whether a key with this word is of IPv6.
+    ///
+    /// It is the first word of an IPv4 flow's [packed](Self::packed) form, or the last of an IPv6 flow's.
     #[inline(always)]
     pub const fn is_of_v6(word: u64) -> bool {
         word & V6 != 0
@@ -417,17 +434,24 @@ impl HashKey {
 
     /// The hash of a flow in one direction.
     ///
-    /// With k0 … k7 the expanded key and w0 … w4 the words: s = (w0+k0)(w1+k1) + (w2+k2)(w3+k3) + (w4+k4)k5, where
-    /// additions in brackets are modulo 2^64 and the rest modulo 2^128 (NH of UMAC, RFC 4418, on 64-bit words: two
-    /// different keys have the same s for one key in 2^64). Then p = ((s mod 2^64) ^ k6) × ((s div 2^64) ^ k7), and the
-    /// hash is (p mod 2^64) ^ (p div 2^64).
+    /// k0 … k7 are the expanded key and w0 … w4 the words. Additions in brackets are modulo 2^64 and the rest modulo 2^128:
+    ///
+    /// ```text
+    /// s = (w0+k0)(w1+k1) + (w2+k2)(w3+k3) + (w4+k4)k5
+    /// p = ((s mod 2^64) ^ k6) × ((s div 2^64) ^ k7)
+    /// hash = (p mod 2^64) ^ (p div 2^64)
+    /// ```
+    ///
+    /// The first line is NH of UMAC (RFC 4418) on 64-bit words: two different flows have the same s for one key in 2^64.
     #[inline(always)]
     pub const fn hash(&self, flow: &FlowKey) -> u64 {
         self.hash_words(flow.words())
     }
 
-    /// The same of five words that are no flow's: who hashes something else beside flows gives its last word something
-    /// in the lower 16 bits, which no flow's has.
+    /// The same of five words that are no flow's.
+    ///
+    /// To hash other values beside flows, set some of the lower 16 bits of their last word, which are 0 in
+    /// every flow's.
     #[inline(always)]
     pub const fn hash_words(&self, words: [u64; 5]) -> u64 {
         let [w0, w1, w2, w3, w4] = words;
@@ -474,7 +498,7 @@ mod tests {
     use super::*;
     use crate::oracle::{self, Random};
 
-    /// Straight from the bytes, as the RFCs draw them.
+    /// Directly from the bytes, as the RFCs draw them.
     fn expected(sample: &oracle::Sample) -> FlowKey {
         let bytes = &sample.bytes;
         let octets = |at: usize| -> [u8; 16] { bytes[at..at + 16].try_into().unwrap() };

@@ -1,21 +1,15 @@
 //! Geneve (RFC 8926, section 3.4): an encapsulation in UDP with options of type, length and value.
 //!
-//! The options are part of the header; the view iterates them and stops at the first whose length lies.
+//! The options are part of the header. The view iterates them and stops at the first one with a wrong length.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
 use crate::field::Field;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::link::Link;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, follows, whole};
-use crate::udp::Udp;
+use crate::stack::{Found, Header, Malformed, whole};
 
 crate::header! {
     /// Geneve, RFC 8926, section 3.4.
@@ -38,9 +32,9 @@ crate::header! {
         option_length, set_option_length: u8 = 2, 6, No, Dec, kept;
         /// A control message: not to be forwarded to tenants.
         control, set_control: bool = 8, 1, No, Flag, plain;
-        /// At least one option is critical: who does not know it drops the packet.
+        /// At least one option is critical: a receiver that does not know it drops the packet.
         critical, set_critical: bool = 9, 1, No, Flag, kept;
-        /// The EtherType of what follows, 0x6558 for an Ethernet frame.
+        /// The EtherType of the payload; 0x6558 for an Ethernet frame.
         protocol_type, set_protocol_type: u16 = 16, 16, No, EtherType, kept;
         /// The virtual network identifier, 24 bits.
         vni, set_vni: u32 = 32, 24, No, Dec, plain;
@@ -60,7 +54,7 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct GeneveOptionHeader, "option", 4 bytes {
-        /// Who defines the type (IANA).
+        /// The organisation that defines the type (IANA).
         class, set_class: u16 = 0, 16, No, Hex, plain;
         /// The type; its upper bit makes the option critical.
         kind, set_kind: u8 = 16, 8, No, Hex, plain;
@@ -92,10 +86,10 @@ impl Geneve {
     }
 }
 
-/// One option: who defined it, which it is, and its data.
+/// One option: its class, its type, and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneveOption<'a> {
-    /// Who defines the type (IANA).
+    /// The organisation that defines the type (IANA).
     pub class: u16,
     /// The type; its upper bit makes the option critical.
     pub kind: u8,
@@ -104,7 +98,7 @@ pub struct GeneveOption<'a> {
 }
 
 impl GeneveOption<'_> {
-    /// Who does not know the option has to drop the packet.
+    /// A receiver that does not know the option has to drop the packet.
     pub fn is_critical(&self) -> bool {
         self.kind & 0x80 != 0
     }
@@ -117,7 +111,9 @@ pub struct GeneveOptions<'a> {
 }
 
 impl<'a> GeneveOptions<'a> {
-    /// Bytes not yet read; not empty after the last option where an option's length lies.
+    /// Bytes that are not read yet.
+    ///
+    /// If an option has a wrong length, they are not empty after the last option.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -239,15 +235,6 @@ impl fmt::Debug for GeneveMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.as_ref(), f)
     }
-}
-
-follows! {
-    Geneve: Udp = [Geneve::PORT];
-    Ethernet: Geneve = [Geneve::ETHERNET];
-    Link: Geneve = [Geneve::ETHERNET];
-    Ipv4: Geneve = [ethertype::IPV4];
-    Ipv6: Geneve = [ethertype::IPV6];
-    Ip: Geneve = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]

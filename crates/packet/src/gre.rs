@@ -1,20 +1,15 @@
 //! Generic routing encapsulation: version 0 (RFC 2784, key and sequence of RFC 2890) and PPTP's version 1 (RFC 2637).
 //!
-//! Flags in the first two bytes say which four-byte words follow; the view reads only those that are there.
+//! Flags in the first two bytes say which four-byte words follow. The view reads only those that exist.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
 use crate::field::Field;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::link::Link;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, follows, whole};
+use crate::stack::{Found, Header, Malformed, whole};
 
 crate::header! {
     /// GRE, RFC 2784, section 2.1 with RFC 2890, section 2; words that a flag does not announce are absent.
@@ -46,7 +41,7 @@ crate::header! {
         acknowledgment_present, set_acknowledgment_present: bool = 8, 1, No, Flag, kept;
         /// 0, or 1 for PPTP.
         version, set_version: u8 = 13, 3, No, Dec, kept;
-        /// The EtherType of what follows.
+        /// The EtherType of the payload.
         protocol_type, set_protocol_type: u16 = 16, 16, Own, EtherType, kept;
     }
 }
@@ -67,6 +62,11 @@ pub enum GreWord {
 crate::field::display! { Gre }
 
 impl Gre {
+    /// Bytes that the length field does not count; only PPTP's has one, where RFC 2784's may have a checksum.
+    pub(crate) fn uncounted(header: &[u8]) -> Option<usize> {
+        let (header, _) = Self::ref_from_prefix(header).ok()?;
+        header.is_pptp().then(|| header.header_length())
+    }
     /// The IP protocol number.
     pub const PROTOCOL: u16 = 47;
     /// The protocol type of a bridged Ethernet frame.
@@ -92,7 +92,7 @@ impl Gre {
         4 + 4 * (words.count_ones() as usize + usize::from(self.is_pptp() && self.acknowledgment_present()))
     }
 
-    /// Where `word` lies, counted in bytes from the header's first; `None` if the flags do not announce it.
+    /// The place of `word` in bytes from the header's first; `None` if the flags do not announce it.
     #[inline(always)]
     pub fn word_offset(&self, word: GreWord) -> Option<usize> {
         let present = [
@@ -299,15 +299,6 @@ impl fmt::Debug for GreMut<'_> {
     }
 }
 
-follows! {
-    Gre: Ipv4 | Ipv6 | Ip = [Gre::PROTOCOL];
-    Ethernet: Gre = [Gre::ETHERNET];
-    Link: Gre = [Gre::ETHERNET];
-    Ipv4: Gre = [ethertype::IPV4];
-    Ipv6: Gre = [ethertype::IPV6];
-    Ip: Gre = [ethertype::IPV4, ethertype::IPV6];
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rfcs_do_not_allow_is_malformed() {
+    fn headers_that_the_rfcs_do_not_allow_are_malformed() {
         for (bytes, rule) in [
             ([0x40, 0, 8, 0], "source routes (RFC 1701) are not supported"),
             ([0, 2, 8, 0], "the version is neither 0 nor 1 (PPTP)"),

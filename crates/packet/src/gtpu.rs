@@ -7,17 +7,14 @@ use core::ops::{Deref, DerefMut};
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::ethertype;
 use crate::field::Field;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
 use crate::print::Fields;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
-use crate::udp::Udp;
+use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
-    /// GTP-U, TS 29.281, section 5.1. One of E, S and PN set means that all of the four bytes after it are there.
+    /// GTP-U, TS 29.281, section 5.1.
+    ///
+    /// If one of E, S and PN is set, all of the four bytes after the fixed part exist.
     ///
     /// ```text
     ///  0                   1                   2                   3
@@ -50,7 +47,7 @@ crate::header! {
     }
 }
 
-/// More extension headers than any network chains are an attack on whoever walks them.
+/// More extension headers than any network chains: an attack on the parser that walks them.
 const EXTENSIONS: usize = 16;
 
 crate::field::display! { Gtpu }
@@ -194,7 +191,7 @@ impl Header for Gtpu {
         if header.protocol_type() != 1 {
             return Err(malformed("the protocol type is GTP', not GTP", 1, 0));
         }
-        // The header ends inside what it says is its length, whatever encloses it.
+        // The header ends inside its stated length, whatever encloses it.
         let total = 8 + usize::from(header.length());
         let bytes = bytes.get(..total).unwrap_or(bytes);
         let mut len = 8;
@@ -261,13 +258,6 @@ impl fmt::Debug for GtpuMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.as_ref(), f)
     }
-}
-
-follows! {
-    Gtpu: Udp = [Gtpu::PORT];
-    Ipv4: Gtpu = [ethertype::IPV4];
-    Ipv6: Gtpu = [ethertype::IPV6];
-    Ip: Gtpu = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]

@@ -5,10 +5,8 @@ use core::net::Ipv4Addr;
 use zerocopy::FromBytes;
 
 use crate::checksum::update16;
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
 use crate::quoted::Quoted;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// The first 8 bytes of an ICMP message, which all messages have (RFC 792).
@@ -23,13 +21,13 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct Icmpv4, "icmp", 8 bytes {
-        /// What the message is: see [`kind`].
+        /// The type of the message: see [`kind`].
         message_type, put_message_type: u8 = 0, 8, Own, Dec, kept;
-        /// What kind of that type.
+        /// The code, which depends on the type.
         code, put_code: u8 = 8, 8, Own, Dec, kept;
         /// Over the whole message.
         checksum, set_checksum: u16 = 16, 16, No, Hex, plain;
-        /// Four bytes whose meaning the type tells.
+        /// Four bytes whose meaning depends on the type.
         rest_of_header, put_rest_of_header: u32 = 32, 32, Own, Hex, kept;
     }
 }
@@ -58,7 +56,7 @@ pub mod kind {
     pub const PARAMETER_PROBLEM: u8 = 12;
     /// Asks for the time.
     pub const TIMESTAMP_REQUEST: u8 = 13;
-    /// Tells the time.
+    /// Gives the time.
     pub const TIMESTAMP_REPLY: u8 = 14;
 
     /// The code of [`DESTINATION_UNREACHABLE`] that says "fragmentation needed and don't fragment set".
@@ -101,8 +99,9 @@ impl Icmpv4 {
     pub fn is_echo(&self) -> bool {
         matches!(self.message_type(), kind::ECHO_REQUEST | kind::ECHO_REPLY)
     }
-    /// Whether it reports an error, so that it quotes a packet and must never be answered with an error (RFC 1122,
-    /// section 3.2.2).
+    /// Whether the message reports an error (RFC 1122, section 3.2.2).
+    ///
+    /// Such a message quotes a packet, and must never be answered with an error.
     #[inline(always)]
     pub fn is_error(&self) -> bool {
         matches!(
@@ -124,8 +123,9 @@ impl Icmpv4 {
     pub fn sequence_number(&self) -> Option<u16> {
         self.is_echo().then(|| self.rest_of_header() as u16)
     }
-    /// The largest packet that the next hop takes, in bytes, from "fragmentation needed" (RFC 1191; 0 from routers
-    /// older than that).
+    /// The largest packet that the next hop takes, in bytes, from "fragmentation needed" (RFC 1191).
+    ///
+    /// 0 from routers older than that RFC.
     pub fn next_hop_mtu(&self) -> Option<u16> {
         ((self.message_type(), self.code()) == (kind::DESTINATION_UNREACHABLE, kind::FRAGMENTATION_NEEDED))
             .then(|| self.rest_of_header() as u16)
@@ -138,7 +138,7 @@ impl Icmpv4 {
     pub fn pointer(&self) -> Option<u8> {
         (self.message_type() == kind::PARAMETER_PROBLEM).then(|| self.0[4])
     }
-    /// Turns an echo request into the reply to it, checksum included; says whether it was one.
+    /// Turns an echo request into its reply, checksum included. Answers whether it was a request.
     #[inline]
     pub fn become_reply(&mut self) -> bool {
         if (self.message_type(), self.code()) != (kind::ECHO_REQUEST, 0) {
@@ -152,12 +152,12 @@ impl Icmpv4 {
     #[inline]
     fn carry(&mut self, old: u16, new: u16) {
         let carried = update16(self.checksum(), old, new);
-        // Of a message of zeros alone, as the answer to a ping without identifier, number and bytes is one, the checksum is
-        // the other zero. It holds whatever follows.
+        // A message of zeros only has the other form of zero as its checksum. The reply to a ping without
+        // identifier, number and bytes is such a message. That form is right whatever follows.
         let zeros = self.message_type() == 0 && self.code() == 0 && self.rest_of_header() == 0;
         self.set_checksum(if carried == 0 && zeros { 0xffff } else { carried });
     }
-    /// Writes an echo's identifier and carries it into the checksum; says whether it is an echo.
+    /// Writes an echo's identifier and updates the checksum. Answers whether it is an echo.
     #[inline]
     pub fn set_identifier(&mut self, identifier: u16) -> bool {
         let Some(old) = self.identifier() else { return false };
@@ -165,13 +165,14 @@ impl Icmpv4 {
         self.carry(old, identifier);
         true
     }
-    /// The packet that an error quotes in its `payload`, which is what follows these 8 bytes; `None` if it is no error
-    /// or what it quotes is no IPv4 header.
+    /// The packet that an error quotes in its `payload`, which comes after these 8 bytes.
+    ///
+    /// `None` if it is no error or quotes no IPv4 header.
     pub fn quoted<'a>(&self, payload: &'a [u8]) -> Option<Quoted<'a>> {
         if !self.is_error() {
             return None;
         }
-        // RFC 4884, section 4: these three count the quote in 32-bit words, 0 if it is all there is.
+        // RFC 4884, section 4: these three count the quote in 32-bit words, with 0 if nothing follows it.
         let words = match self.message_type() {
             kind::DESTINATION_UNREACHABLE | kind::TIME_EXCEEDED | kind::PARAMETER_PROBLEM => {
                 usize::from(self.0[5])
@@ -205,8 +206,6 @@ impl Header for Icmpv4 {
         whole(Self::mut_from_prefix(bytes)).0
     }
 }
-
-follows! { Icmpv4: Ipv4 | Ip = [1, FIRST_FRAGMENT | 1]; }
 
 #[cfg(test)]
 mod tests {
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_says_is_read_of_that_type_only() {
+    fn fields_of_a_type_are_read_from_that_type_only() {
         let needed = message(kind::DESTINATION_UNREACHABLE, kind::FRAGMENTATION_NEEDED, [0, 0, 0x05, 0xdc]);
         let unreachable = message(kind::DESTINATION_UNREACHABLE, 3, [0, 0, 0x05, 0xdc]);
         let redirect = message(kind::REDIRECT, 1, [10, 0, 0, 254]);

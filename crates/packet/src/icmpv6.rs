@@ -3,11 +3,9 @@
 use zerocopy::FromBytes;
 
 use crate::checksum::update16;
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv6::Ipv6;
 use crate::neighbor::Neighbor;
 use crate::quoted::Quoted;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// The first 8 bytes of an ICMPv6 message, which all defined messages have (RFC 4443, section 2.1).
@@ -22,13 +20,13 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct Icmpv6, "icmpv6", 8 bytes {
-        /// What the message is: see [`kind`].
+        /// The type of the message: see [`kind`].
         message_type, put_message_type: u8 = 0, 8, Own, Dec, kept;
-        /// What kind of that type.
+        /// The code, which depends on the type.
         code, put_code: u8 = 8, 8, Own, Dec, kept;
         /// Over pseudo-header and the whole message.
         checksum, set_checksum: u16 = 16, 16, No, Hex, plain;
-        /// Four bytes whose meaning the type tells.
+        /// Four bytes whose meaning depends on the type.
         rest_of_header, put_rest_of_header: u32 = 32, 32, Own, Hex, kept;
     }
 }
@@ -132,8 +130,9 @@ impl Icmpv6 {
     pub fn pointer(&self) -> Option<u32> {
         (self.message_type() == kind::PARAMETER_PROBLEM).then(|| self.rest_of_header())
     }
-    /// Turns an echo request into the reply to it, checksum included (exchanging the addresses does not change it);
-    /// says whether it was one.
+    /// Turns an echo request into its reply, checksum included. Answers whether it was a request.
+    ///
+    /// Exchanging the addresses does not change the checksum.
     #[inline]
     pub fn become_reply(&mut self) -> bool {
         if (self.message_type(), self.code()) != (kind::ECHO_REQUEST, 0) {
@@ -144,7 +143,7 @@ impl Icmpv6 {
         self.set_checksum(update16(self.checksum(), old, new));
         true
     }
-    /// Writes an echo's identifier and carries it into the checksum; says whether it is an echo.
+    /// Writes an echo's identifier and updates the checksum. Answers whether it is an echo.
     #[inline]
     pub fn set_identifier(&mut self, identifier: u16) -> bool {
         let Some(old) = self.identifier() else { return false };
@@ -152,8 +151,9 @@ impl Icmpv6 {
         self.set_checksum(update16(self.checksum(), old, identifier));
         true
     }
-    /// The packet that an error quotes in its `payload`, which is what follows these 8 bytes; `None` if it is no error
-    /// or what it quotes is no IPv6 header.
+    /// The packet that an error quotes in its `payload`, which comes after these 8 bytes.
+    ///
+    /// `None` if it is no error or quotes no IPv6 header.
     pub fn quoted<'a>(&self, payload: &'a [u8]) -> Option<Quoted<'a>> {
         if !matches!(
             self.message_type(),
@@ -164,15 +164,17 @@ impl Icmpv6 {
         ) {
             return None;
         }
-        // RFC 4884, section 4.4 and 4.5: these two count the quote in 64-bit words, 0 if it is all there is.
+        // RFC 4884, section 4.4 and 4.5: these two count the quote in 64-bit words, with 0 if nothing follows
+        // it.
         let words = match self.message_type() {
             kind::DESTINATION_UNREACHABLE | kind::TIME_EXCEEDED => usize::from(self.0[4]),
             _ => 0,
         };
         Quoted::read(payload, words * 8)
     }
-    /// The neighbour discovery message that goes on in `payload`, which is what follows these 8 bytes; `None` if it is
-    /// none.
+    /// The neighbour discovery message that goes on in `payload`, which comes after these 8 bytes.
+    ///
+    /// `None` if it is none.
     ///
     /// # Errors
     /// [`Malformed`] if its fixed part is cut short.
@@ -205,11 +207,10 @@ impl Header for Icmpv6 {
     }
 }
 
-follows! { Icmpv6: Ipv6 | Ip = [58, FIRST_FRAGMENT | 58]; }
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ipv6;
     use crate::oracle::{self, Random};
     use crate::protocol;
     extern crate std;
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_says_is_read_of_that_type_only() {
+    fn fields_of_a_type_are_read_from_that_type_only() {
         let too_big = Icmpv6::new(kind::PACKET_TOO_BIG, 0, 1280);
         let problem = Icmpv6::new(kind::PARAMETER_PROBLEM, 0, 40);
         assert_eq!(too_big.octets(), [2, 0, 0, 0, 0, 0, 0x05, 0x00]);

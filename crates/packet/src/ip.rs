@@ -1,24 +1,39 @@
-//! IPv4 or IPv6 as one header: what both have by one name, the rest by `match`.
+//! IPv4 or IPv6 as one header: common fields under one name, the others by `match`.
 
 use core::net::IpAddr;
 
-use crate::ethernet::{Ethernet, ethertype};
+use crate::ethernet::ethertype;
 use crate::ipv4::{Ipv4, Ipv4Mut, Ipv4Ref};
 use crate::ipv6::{Ipv6, Ipv6Facts, Ipv6Mut, Ipv6Ref};
-use crate::link::Link;
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, Usual, Wire, follows, malformed, shape};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, shape};
 
 /// The family of both IP versions: `parse::<Ip>()` takes whichever was announced.
 #[derive(Debug)]
 pub enum Ip {}
 
-/// A first fragment announces its transport protocol's number with this bit set: it holds the transport header, but not
-/// all that the header's length speaks of. Headers that can be read there list both numbers.
+/// Set in the number by which a first fragment announces its transport protocol.
+///
+/// Such a fragment holds the transport header, but not all bytes that this header's length counts. Headers
+/// that can be read there list both numbers. If the fragment does not even hold the whole transport header,
+/// it announces nothing.
 pub const FIRST_FRAGMENT: u16 = 0x100;
 
-/// Which version it is, and what its parse remembers.
+/// The number by which a first fragment of protocol `number` announces the header of its `payload`.
+///
+/// A sender may cut at any place behind the IP header (RFC 791, section 3.2). So a transport header that
+/// continues in the next fragment is not malformed: then nothing is announced.
+#[cold]
+pub(crate) fn announced_by_first_fragment(number: u8, payload: &[u8]) -> u16 {
+    let needed = match number {
+        protocol::TCP => payload.get(12).map_or(20, |offset| (usize::from(offset >> 4) * 4).max(20)),
+        protocol::UDP | protocol::ICMP | protocol::ICMPV6 => 8,
+        _ => 0,
+    };
+    if payload.len() < needed { NOTHING } else { FIRST_FRAGMENT | u16::from(number) }
+}
+
+/// The version, and the results of its parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpFacts {
     /// IPv4.
@@ -58,8 +73,9 @@ impl Header for Ip {
     type Ref<'a> = IpRef<'a>;
     type Mut<'a> = IpMut<'a>;
     const EXACT: bool = true;
+    const UNSTATED_IS_EMPTY: bool = true;
     const SHAPES: bool = false;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = "ip";
     const FIELDS: &'static [crate::field::Field] = &[];
 
@@ -70,7 +86,7 @@ impl Header for Ip {
         match announced {
             ethertype::IPV4 | V4 => find_v4(bytes),
             ethertype::IPV6 | V6 => find_v6(bytes),
-            // A link without a header, such as a TUN device's: the first nibble tells.
+            // A link without a header, such as a TUN device's: the first nibble gives the version.
             0 => match bytes.first().map(|byte| byte >> 4) {
                 Some(4) => find_v4(bytes),
                 Some(6) => find_v6(bytes),
@@ -85,6 +101,29 @@ impl Header for Ip {
                 usize::from(ethertype::IPV4),
                 usize::from(other),
             )),
+        }
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<IpFacts>, Malformed> {
+        // `find` checks that an IP header was announced at all; the first nibble gives its version.
+        let refused = match Self::find(bytes, announced) {
+            Ok(Found { facts: IpFacts::V4, len, total, next }) => {
+                return Ok(Found { facts: IpFacts::V4, len, total, next });
+            }
+            Ok(Found { facts: IpFacts::V6(_), .. }) => None,
+            Err(refused) if refused.header == Self::NAME => return Err(refused),
+            Err(refused) => Some(refused),
+        };
+        match (bytes.first().map(|byte| byte >> 4), refused) {
+            (Some(4), Some(refused)) if refused.header == Ipv4::NAME => {
+                let Found { facts: (), len, total, next } = Ipv4::find_with(bytes, announced, slack)?;
+                Ok(Found { facts: IpFacts::V4, len, total, next })
+            }
+            (Some(6), refused) if refused.is_none_or(|refused| refused.header == Ipv6::NAME) => {
+                let Found { facts, len, total, next } = Ipv6::find_with(bytes, announced, slack)?;
+                Ok(Found { facts: IpFacts::V6(facts), len, total, next })
+            }
+            (_, Some(refused)) => Err(refused),
+            (_, None) => Self::find(bytes, announced),
         }
     }
     #[inline(always)]
@@ -145,8 +184,9 @@ fn find_v6(bytes: &[u8]) -> Result<Found<IpFacts>, Malformed> {
 }
 
 impl<'a> IpRef<'a> {
-    /// The IP header at the start of `bytes` and the payload after it, up to where its length field says; the version
-    /// is that of the first nibble.
+    /// The IP header at the start of `bytes` and the payload after it.
+    ///
+    /// Its length field gives the payload's end, and its first nibble the version.
     ///
     /// # Errors
     /// [`Malformed`] as [`Header::find`].
@@ -156,6 +196,17 @@ impl<'a> IpRef<'a> {
         let (header, rest) = bytes.split_at(len);
         let payload = &rest[..total.unwrap_or(bytes.len()).saturating_sub(len).min(rest.len())];
         Ok((Ip::view(header, facts), payload))
+    }
+    /// Bytes of the packet as its header states them, the header included.
+    ///
+    /// An IPv4 header states 0, and an IPv6 header 40, if the length is stated nowhere or in a jumbo payload
+    /// option (RFC 2675).
+    #[must_use]
+    pub fn stated_len(&self) -> usize {
+        match self {
+            Self::V4(header) => header.total_length().into(),
+            Self::V6(header) => Ipv6::SIZE + usize::from(header.payload_length()),
+        }
     }
     /// The version.
     #[inline(always)]
@@ -221,7 +272,7 @@ impl<'a> IpRef<'a> {
             Self::V6(header) => header.is_fragment(),
         }
     }
-    /// A part of a larger packet, but not its first: there is no transport header.
+    /// Whether it is a part of a larger packet, but not the first: then there is no transport header.
     #[inline(always)]
     pub fn is_later_fragment(&self) -> bool {
         match self {
@@ -297,10 +348,4 @@ impl IpMut<'_> {
             Self::V6(header) => header.set_ecn(ecn),
         }
     }
-}
-
-follows! {
-    Ip: Wire = [0];
-    Ip: Ethernet | Vlan | Link = [ethertype::IPV4, ethertype::IPV6];
-    Ip: Ipv4 | Ipv6 | Ip = [4, 41];
 }

@@ -6,12 +6,10 @@ use core::ops::Deref;
 use zerocopy::FromBytes;
 
 use crate::checksum::{Sum, update16};
-use crate::ethernet::{Ethernet, ethertype};
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv6::Ipv6;
-use crate::link::Link;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
-use crate::vlan::Vlan;
+use crate::ethernet::ethertype;
+use crate::ip::{FIRST_FRAGMENT, announced_by_first_fragment};
+use crate::protocol;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, whole};
 
 crate::header! {
     /// The fixed part of an IPv4 header (RFC 791, section 3.1; RFC 2474 and RFC 3168 for the second byte).
@@ -56,7 +54,7 @@ crate::header! {
         fragment_offset, put_fragment_offset: u16 = 51, 13, Own, Dec, kept;
         /// Hops left.
         time_to_live, put_time_to_live: u8 = 64, 8, Own, Dec, kept;
-        /// What follows.
+        /// The protocol that follows.
         protocol, put_protocol: u8 = 72, 8, Own, Protocol, kept;
         /// The complement of the one's complement sum of the header's other words.
         header_checksum, set_header_checksum: u16 = 80, 16, No, Hex, plain;
@@ -70,8 +68,9 @@ crate::header! {
 crate::field::display! { Ipv4 }
 
 impl Ipv4 {
-    /// A header without options for `payload` bytes (saturating at what 16 bits can say): time to live 64, don't
-    /// fragment, identification 0, checksum right.
+    /// A header without options for `payload` bytes, its checksum right.
+    ///
+    /// Time to live 64, don't fragment, identification 0. Lengths saturate at 16 bits.
     pub fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: usize) -> Self {
         let mut header = Self([0; 20]);
         header.put_version(4);
@@ -99,8 +98,8 @@ impl Ipv4 {
             return;
         }
         self.0[8] -= 1;
-        // One's complement sums are the same in either byte order, so no swap is needed: the bytes are added as they
-        // lie. The time to live is the high byte of its word.
+        // One's complement sums are the same in either byte order, so no swap is needed: the bytes are added
+        // in the frame's order. The time to live is the high byte of its word.
         let sum = u32::from(u16::from_ne_bytes([self.0[10], self.0[11]])) + u32::from(0x0100u16.to_be());
         let checksum = (sum + u32::from(sum >= 0xffff)) as u16;
         [self.0[10], self.0[11]] = checksum.to_ne_bytes();
@@ -183,7 +182,7 @@ impl Deref for Ipv4Mut<'_> {
         self.fixed
     }
 }
-/// Setters, one by one: whoever could replace the whole header could change its length.
+/// Setters, one by one: a view that could replace the whole header could change its length.
 impl Ipv4Mut<'_> {
     /// As [`Ipv4::decrement_ttl`].
     #[inline(always)]
@@ -260,14 +259,15 @@ impl Ipv4Mut<'_> {
 /// One IPv4 option (RFC 791, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Option<'a> {
-    /// Copied flag, class and number in one byte: 7 is record route, 68 timestamp, 131 and 137 source routes, 148
-    /// router alert.
+    /// Copied flag, class and number in one byte.
+    ///
+    /// 7 is record route, 68 timestamp, 131 and 137 source routes, 148 router alert.
     pub kind: u8,
-    /// What follows kind and length.
+    /// The bytes after kind and length.
     pub data: &'a [u8],
 }
 
-/// The options of one header, in order, without padding; after a length that lies, one error and then nothing.
+/// The options of one header, in order, without padding. After a wrong length, one error and then nothing.
 #[derive(Clone, Debug)]
 pub struct Ipv4Options<'a> {
     rest: &'a [u8],
@@ -305,8 +305,9 @@ impl<'a> Iterator for Ipv4Options<'a> {
 }
 
 impl Ipv4 {
-    /// Finds the header at the start of a packet that may be cut short, as ICMP errors quote it: its length, and where
-    /// the packet ends in `bytes`.
+    /// Finds the header at the start of a packet that may be cut short, as ICMP errors quote it.
+    ///
+    /// Answers its length, and where the packet ends in `bytes`.
     pub(crate) fn find_quoted(bytes: &[u8]) -> Result<(usize, usize), Malformed> {
         let Some(fixed) = bytes.first_chunk::<20>() else {
             return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
@@ -329,7 +330,7 @@ impl Header for Ipv4 {
     type Mut<'a> = Ipv4Mut<'a>;
     const EXACT: bool = true;
     const SHAPES: bool = false;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = Self::SHORT;
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
@@ -363,9 +364,36 @@ impl Header for Ipv4 {
         let next = if fragment == 0 {
             u16::from(fixed[9])
         } else if fragment == MORE_FRAGMENTS {
-            FIRST_FRAGMENT | u16::from(fixed[9])
+            announced_by_first_fragment(fixed[9], bytes.get(len..total).unwrap_or_default())
         } else {
             NOTHING
+        };
+        Ok(Found { facts: (), len, total: Some(total), next })
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<()>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            Ok(found) => return Ok(found),
+            Err(refused) => refused,
+        };
+        let Some(fixed) = bytes.first_chunk::<20>() else { return Err(refused) };
+        let (len, total) =
+            (usize::from(fixed[0] & 15) * 4, usize::from(u16::from_be_bytes([fixed[2], fixed[3]])));
+        if fixed[0] >> 4 != 4 || len < Self::SIZE || len > bytes.len() {
+            return Err(refused);
+        }
+        let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
+        let next = u16::from(fixed[9]);
+        // Only segments are cut by devices, and no fragments of them.
+        if total == 0 && slack.unstated && fragment == 0 && protocol::is_segmented(fixed[9]) {
+            return Ok(Found { facts: (), len, total: Some(bytes.len()), next });
+        }
+        if total < len || total > bytes.len().saturating_add(slack.missing) {
+            return Err(refused);
+        }
+        let next = match fragment {
+            0 => next,
+            MORE_FRAGMENTS => FIRST_FRAGMENT | next,
+            _ => NOTHING,
         };
         Ok(Found { facts: (), len, total: Some(total), next })
     }
@@ -377,7 +405,9 @@ impl Header for Ipv4 {
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
         let next = match fragment {
             0 => u16::from(fixed[9]),
-            MORE_FRAGMENTS => FIRST_FRAGMENT | u16::from(fixed[9]),
+            MORE_FRAGMENTS => {
+                announced_by_first_fragment(fixed[9], bytes.get(Self::SIZE..total).unwrap_or_default())
+            }
             _ => NOTHING,
         };
         Some(Found { facts: (), len: Self::SIZE, total: Some(total), next })
@@ -400,17 +430,13 @@ impl Header for Ipv4 {
     }
 }
 
-follows! {
-    Ipv4: Ethernet | Vlan | Link = [ethertype::IPV4];
-    Ipv4: Ipv4 | Ipv6 | Ip = [4];
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
     use std::vec::Vec;
 
     use super::*;
+    use crate::ip::FIRST_FRAGMENT;
     use crate::oracle::{self, Random};
 
     fn valid(bytes: &[u8]) -> bool {
@@ -492,7 +518,31 @@ mod tests {
             assert!(rule.contains(word), "{rule} should speak of {word}");
         }
         assert_eq!(find(|header| header.put_fragment_offset(1), 60).unwrap().2, NOTHING);
-        assert_eq!(find(|header| header.put_more_fragments(true), 60).unwrap().2, FIRST_FRAGMENT | 6);
+    }
+
+    #[test]
+    fn a_first_fragment_with_a_part_of_its_transport_header_announces_nothing() {
+        let next = |number: u8, payload: &[u8]| {
+            let mut header = Ipv4::new(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, number, payload.len());
+            header.put_more_fragments(true);
+            let bytes = [&header.octets()[..], payload].concat();
+            Ipv4::find(&bytes, 0).unwrap().next
+        };
+        let mut tcp = [0; 60];
+        // 32 bytes of TCP header.
+        tcp[12] = 0x80;
+        for size in [0, 8, 12, 13, 20, 31] {
+            assert_eq!(next(6, &tcp[..size]), NOTHING, "{size} bytes of 32");
+        }
+        assert_eq!(next(6, &tcp[..32]), FIRST_FRAGMENT | 6);
+        // A wrong data offset makes the header malformed; it is not a cut.
+        tcp[12] = 0x10;
+        assert_eq!(next(6, &tcp[..24]), FIRST_FRAGMENT | 6);
+        for number in [1, 17] {
+            assert_eq!(next(number, &[0; 7]), NOTHING);
+            assert_eq!(next(number, &[0; 8]), FIRST_FRAGMENT | u16::from(number));
+        }
+        assert_eq!(next(132, &[]), FIRST_FRAGMENT | 132);
     }
 
     #[test]

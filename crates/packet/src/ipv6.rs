@@ -7,13 +7,10 @@ use core::ops::Deref;
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
-use crate::link::Link;
+use crate::ethernet::ethertype;
+use crate::ip::{FIRST_FRAGMENT, announced_by_first_fragment};
 use crate::protocol;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, follows, malformed, whole};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, whole};
 
 crate::header! {
     /// The fixed part of an IPv6 header (RFC 8200, section 3).
@@ -46,7 +43,7 @@ crate::header! {
         flow_label, set_flow_label: u32 = 12, 20, No, Hex, plain;
         /// Bytes after the fixed part, extension headers included; 0 in a jumbogram.
         payload_length, set_payload_length: u16 = 32, 16, No, Dec, kept;
-        /// What follows the fixed part: an extension header or the upper layer.
+        /// The header after the fixed part: an extension header or the upper layer.
         next_header, set_next_header: u8 = 48, 8, No, Protocol, kept;
         /// Hops left.
         hop_limit, set_hop_limit: u8 = 56, 8, No, Dec, plain;
@@ -60,7 +57,8 @@ crate::header! {
 crate::field::display! { Ipv6 }
 
 impl Ipv6 {
-    /// A header without extension headers for `payload` bytes (saturating at what 16 bits can say), hop limit 64.
+    /// A header without extension headers for `payload` bytes (limited to what 16 bits can state), hop limit
+    /// 64.
     pub fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, payload: usize) -> Self {
         let mut header = Self([0; 40]);
         header.set_version(6);
@@ -83,14 +81,21 @@ impl Ipv6 {
     }
 }
 
-/// At most so many extension headers are walked; a packet with more is malformed.
+/// The most extension headers that a parse walks.
+///
+/// A parse does not look for the transport header behind more of them. Then nothing is announced, and the
+/// payload begins with the first header that was not walked.
 pub const MAX_EXTENSIONS: usize = 16;
 
-/// What the walk over the extension headers found out. One word, so that it stays in a register.
+/// Results of the walk over the extension headers, in one word, so that it stays in a register.
 ///
-/// From the least significant bit on: where the last header's "next header" byte is, in bytes from the start (16 bits,
-/// 6 or in an extension header); where the fragment header is (16, 0 without one); where the jumbo payload length is
-/// (16, 0 without one); the protocol (8); whether it is a later fragment (1).
+/// From the least significant bit on, with offsets in bytes from the start:
+///
+/// - where the last header's "next header" byte is: 6, or in an extension header (16 bits)
+/// - where the fragment header is, 0 without one (16 bits)
+/// - where the jumbo payload length is, 0 without one (16 bits)
+/// - the protocol (8 bits)
+/// - whether it is a later fragment (1 bit)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Facts(NonZeroU64);
 
@@ -122,19 +127,21 @@ impl Ipv6Facts {
         self.with(0, 1 << 56)
     }
     #[inline(always)]
-    const fn announcer(&self) -> usize {
+    pub(crate) const fn announcer(&self) -> usize {
         (self.0.get() & 0xffff) as usize
     }
     #[inline(always)]
     const fn jumbo(&self) -> usize {
         (self.0.get() >> 32 & 0xffff) as usize
     }
-    /// The upper-layer protocol (that of the whole packet in a later fragment; 50 for ESP; 59 for nothing).
+    /// The upper-layer protocol: in a later fragment, that of the whole packet; 50 for ESP; 59 for nothing.
+    ///
+    /// Where the transport is [hidden](Self::hides_transport), the number of the first header that was not walked.
     #[inline(always)]
     pub const fn protocol(&self) -> u8 {
         (self.0.get() >> 48) as u8
     }
-    /// Where the fragment header is, in bytes from the IPv6 header's first, if there is one.
+    /// The place of the fragment header in bytes from the IPv6 header's first, if there is one.
     #[inline(always)]
     pub const fn fragment_header(&self) -> Option<usize> {
         match self.0.get() >> 16 & 0xffff {
@@ -146,6 +153,11 @@ impl Ipv6Facts {
     #[inline(always)]
     pub const fn is_later_fragment(&self) -> bool {
         self.0.get() >> 56 & 1 == 1
+    }
+    /// More than [`MAX_EXTENSIONS`] extension headers come before the transport header, which was not looked for.
+    #[inline(always)]
+    pub const fn hides_transport(&self) -> bool {
+        is_extension(self.protocol()) && !self.is_later_fragment()
     }
 }
 
@@ -191,7 +203,7 @@ impl Deref for Ipv6Mut<'_> {
     }
 }
 
-/// The fixed part's setters: not all of it, since lengths and what follows were checked.
+/// Setters of the fixed part, except for lengths and the next header, which were checked.
 impl Ipv6Mut<'_> {
     /// As [`Ipv6::decrement_hop_limit`].
     #[inline(always)]
@@ -226,7 +238,7 @@ impl<'a> Ipv6Ref<'a> {
     pub fn fixed(&self) -> &'a Ipv6 {
         self.fixed
     }
-    /// What the parse remembers.
+    /// The facts that the parse remembers.
     #[inline(always)]
     pub fn facts(&self) -> Ipv6Facts {
         self.facts
@@ -250,7 +262,9 @@ impl<'a> Ipv6Ref<'a> {
         let at = self.facts.fragment_header()?.checked_sub(Ipv6::SIZE)?;
         self.extensions.get(at..)?.first_chunk()
     }
-    /// There is a fragment header and the packet is a part of a larger one ("atomic fragments" of RFC 6946 are not).
+    /// The packet is a part of a larger one.
+    ///
+    /// A packet with a fragment header can be whole: an "atomic fragment" (RFC 6946).
     #[inline(always)]
     pub fn is_fragment(&self) -> bool {
         self.facts.fragment_header().is_some() && (self.fragment_offset() != 0 || self.more_fragments())
@@ -280,7 +294,7 @@ impl<'a> Ipv6Mut<'a> {
     pub fn as_ref(&self) -> Ipv6Ref<'_> {
         Ipv6Ref { fixed: self.fixed, extensions: self.extensions, facts: self.facts }
     }
-    /// What the parse remembers.
+    /// The facts that the parse remembers.
     #[inline(always)]
     pub fn facts(&self) -> Ipv6Facts {
         self.facts
@@ -297,7 +311,7 @@ impl<'a> Ipv6Mut<'a> {
 pub struct Extension<'a> {
     /// The number that announced it: see [`protocol`].
     pub kind: u8,
-    /// The number of what follows it.
+    /// The number of the header after it.
     pub next: u8,
     /// All its bytes, the "next header" byte first.
     pub bytes: &'a [u8],
@@ -323,8 +337,9 @@ impl<'a> Iterator for Extensions<'a> {
     }
 }
 
-/// The bytes that an extension header takes by its own length field, or `None` if `kind` is no extension header that
-/// can be walked or fewer than its first two bytes are there.
+/// The bytes that an extension header takes by its own length field.
+///
+/// `None` if `kind` is no extension header that can be walked or fewer than its first two bytes are there.
 #[inline(always)]
 fn extension_size(kind: u8, bytes: &[u8]) -> Option<usize> {
     let length = || bytes.get(1).map(|length| usize::from(*length));
@@ -357,7 +372,7 @@ const fn is_extension(kind: u8) -> bool {
     )
 }
 
-/// What upper-layer protocol `number` announces.
+/// The announcement of upper-layer protocol `number`.
 #[inline(always)]
 const fn announces(number: u8) -> u16 {
     if matches!(number, protocol::ESP | protocol::NO_NEXT_HEADER) { NOTHING } else { number as u16 }
@@ -368,8 +383,9 @@ impl Header for Ipv6 {
     type Ref<'a> = Ipv6Ref<'a>;
     type Mut<'a> = Ipv6Mut<'a>;
     const EXACT: bool = true;
+    const UNSTATED_IS_EMPTY: bool = true;
     const SHAPES: bool = false;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = Self::SHORT;
     const FIELDS: &'static [crate::field::Field] = Self::TABLE;
 
@@ -381,7 +397,7 @@ impl Header for Ipv6 {
         usual: Usual,
     ) -> Option<Found<Ipv6Facts>> {
         let total = usual.ip::<SHAPE>(at, ethertype::IPV6)?;
-        // Looked at once more: an operator's author can announce something else.
+        // Checked once more: an operator's author can announce another number.
         let number = bytes.get(6).copied().filter(|number| Usual::is_followed_by(*number))?;
         Some(Found {
             facts: Ipv6Facts::new(number),
@@ -421,6 +437,34 @@ impl Header for Ipv6 {
         let facts = Ipv6Facts::new(fixed[6]);
         Ok(Found { facts, len: Self::SIZE, total: Some(total), next: announces(fixed[6]) })
     }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<Ipv6Facts>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            // A payload length of 0 is right only where nothing follows: no segment is empty.
+            Ok(found)
+                if !(slack.unstated
+                    && found.total == Some(Self::SIZE)
+                    && bytes.len() > Self::SIZE
+                    && bytes.get(6).is_some_and(|next| protocol::is_segmented(*next))) =>
+            {
+                return Ok(found);
+            }
+            Ok(found) => return Ok(Found { total: Some(bytes.len()), ..found }),
+            Err(refused) => refused,
+        };
+        let Some(fixed) = bytes.first_chunk::<40>() else { return Err(refused) };
+        if fixed[0] >> 4 != 6 {
+            return Err(refused);
+        }
+        let total = Self::SIZE + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        match walk(bytes, fixed[6], total, true) {
+            Ok(found)
+                if found.total.is_some_and(|total| total <= bytes.len().saturating_add(slack.missing)) =>
+            {
+                Ok(found)
+            }
+            _ => Err(refused),
+        }
+    }
     #[inline(always)]
     fn view(bytes: &[u8], facts: Ipv6Facts) -> Ipv6Ref<'_> {
         let (fixed, extensions) = whole(Self::ref_from_prefix(bytes));
@@ -451,8 +495,10 @@ impl Header for Ipv6 {
     }
 }
 
-/// What [`walk`] found, in two registers: the facts, 0 if they are refused; what follows, length and end. See
-/// [`crate::link`] for why.
+/// The result of [`walk`] in two registers; see [`crate::link`] for why.
+///
+/// The first holds the facts, 0 if they are refused. The second holds the next header's number, the length
+/// and the end.
 #[inline(never)]
 fn walk_in_registers(bytes: &[u8], kind: u8, total: usize) -> (u64, u64) {
     match walk(bytes, kind, total, false) {
@@ -511,11 +557,8 @@ fn walk(bytes: &[u8], kind: u8, total: usize, truncated: bool) -> Result<Found<I
     let (mut walked, mut first) = (0, false);
     while is_extension(facts.protocol()) {
         if walked == MAX_EXTENSIONS {
-            return Err(malformed::<Ipv6>(
-                "it has more than 16 extension headers",
-                MAX_EXTENSIONS,
-                walked + 1,
-            ));
+            // RFC 8200 sets no limit. A sender that hides a transport header costs no more than this walk.
+            return Ok(Found { facts, len, total: Some(total), next: NOTHING });
         }
         walked += 1;
         let rest = bytes.get(len..).unwrap_or(&[]);
@@ -536,14 +579,20 @@ fn walk(bytes: &[u8], kind: u8, total: usize, truncated: bool) -> Result<Found<I
         }
         len += size;
     }
-    let first = if first { FIRST_FRAGMENT } else { 0 };
-    let next = announces(facts.protocol());
-    Ok(Found { facts, len, total: Some(total), next: if next == NOTHING { next } else { next | first } })
+    let next = match announces(facts.protocol()) {
+        NOTHING => NOTHING,
+        // Of the rest a capture holds nothing.
+        next if first && bytes.len() < total => FIRST_FRAGMENT | next,
+        _ if first => announced_by_first_fragment(facts.protocol(), bytes.get(len..).unwrap_or_default()),
+        next => next,
+    };
+    Ok(Found { facts, len, total: Some(total), next })
 }
 
 impl Ipv6 {
-    /// Finds the header at the start of a packet that may be cut short, as ICMP errors quote it: what a parse remembers,
-    /// the length with extension headers, and where the packet ends in `bytes`.
+    /// Finds the header at the start of a packet that may be cut short, as ICMP errors quote it.
+    ///
+    /// Answers the facts of a parse, the length with extension headers, and where the packet ends in `bytes`.
     pub(crate) fn find_quoted(bytes: &[u8]) -> Result<(Ipv6Facts, usize, usize), Malformed> {
         let Some(fixed) = bytes.first_chunk::<40>() else {
             return Err(malformed::<Self>("the bytes end before the header does", Self::SIZE, bytes.len()));
@@ -554,6 +603,25 @@ impl Ipv6 {
         let total = Self::SIZE + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         let found = walk(bytes, fixed[6], total, true)?;
         Ok((found.facts, found.len, found.total.map_or(bytes.len(), |total| total.min(bytes.len()))))
+    }
+}
+
+impl Ipv6 {
+    /// The view of `header`: an IPv6 header with all its extension headers.
+    ///
+    /// Its lengths are not looked at, and the facts of a parse are not known.
+    pub(crate) fn whole_header(header: &[u8]) -> Ipv6Ref<'_> {
+        Self::view(header, Ipv6Facts::new(protocol::NO_NEXT_HEADER))
+    }
+    /// The place where such a header announces the next header, as a parse would store it.
+    pub(crate) fn facts_of_built(header: &[u8]) -> Ipv6Facts {
+        let (mut announcer, mut end) = (6, Self::SIZE);
+        let mut number = Self::whole_header(header).next_header();
+        for extension in Self::whole_header(header).extensions() {
+            (announcer, number) = (end, extension.next);
+            end += extension.bytes.len();
+        }
+        Ipv6Facts::new(number).with_announcer(announcer as u16)
     }
 }
 
@@ -573,11 +641,6 @@ fn jumbo(bytes: &[u8]) -> Option<(usize, usize)> {
             _ => return None,
         }
     }
-}
-
-follows! {
-    Ipv6: Ethernet | Vlan | Link = [ethertype::IPV6];
-    Ipv6: Ipv4 | Ipv6 | Ip = [41];
 }
 
 #[cfg(test)]
@@ -607,7 +670,7 @@ mod tests {
             assert!(!view.is_fragment(), "atomic fragments are whole packets");
             walked += sample.extensions;
 
-            // What an operator writes when it changes what follows, and how much of it, is read back.
+            // Numbers and lengths that an operator writes are read back.
             let mut bytes = sample.bytes.clone();
             Ipv6::announce(Ipv6::view_mut(&mut bytes[..found.len], found.facts), 47);
             Ipv6::set_total(Ipv6::view_mut(&mut bytes[..found.len], found.facts), sample.bytes.len() - 1);
@@ -627,6 +690,10 @@ mod tests {
         let find = |offset: u16, more: u16| {
             let [high, low] = (offset << 3 | more).to_be_bytes();
             let bytes = header(44, &[17, 0, high, low, 0, 0, 0, 7, 1, 2, 3, 4, 5, 6, 7, 8]);
+            let cut = header(44, &[17, 0, high, low, 0, 0, 0, 7, 1, 2, 3, 4, 5, 6, 7]);
+            if offset == 0 && more == 1 {
+                assert_eq!(Ipv6::find(&cut, 0).unwrap().next, NOTHING, "the header goes on in the next");
+            }
             let found = Ipv6::find(&bytes, 0).unwrap();
             let view = Ipv6::view(&bytes[..found.len], found.facts);
             assert_eq!((found.len, view.identification(), view.fragment_offset()), (48, Some(7), offset));
@@ -640,23 +707,41 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_walked_is_named() {
+    fn extension_headers_that_cannot_be_walked_are_named() {
         let rule = |bytes: &[u8]| Ipv6::find(bytes, 0).map(|found| found.next).map_err(|error| error.rule);
         assert_eq!(rule(&header(50, &[1, 2, 3, 4])), Ok(NOTHING));
         assert_eq!(rule(&header(59, &[1, 2, 3, 4])), Ok(NOTHING));
-        // An extension header that says 16 bytes, with 8 there.
+        // An extension header that states 16 bytes, of which 8 exist.
         assert!(rule(&header(60, &[6, 1, 1, 4, 0, 0, 0, 0])).unwrap_err().contains("beyond the payload"));
         assert!(rule(&header(60, &[6])).unwrap_err().contains("beyond the payload"));
-        // 16 extension headers pass, 17 do not.
+        // Behind more than 16 extension headers nothing is looked for.
         let chain = |count: usize| {
             let mut rest = [60, 0, 1, 4, 0, 0, 0, 0].repeat(count);
             rest[count * 8 - 8] = 6;
             rule(&header(60, &rest))
         };
         assert_eq!(chain(16), Ok(6));
-        assert!(chain(17).unwrap_err().contains("16"));
+        assert_eq!(chain(17), Ok(NOTHING));
+        assert_eq!(chain(1_000), Ok(NOTHING));
         // AH counts in words of 4 bytes, less 2.
         assert_eq!(rule(&header(51, &[6, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2])), Ok(6));
+    }
+
+    #[test]
+    fn bytes_behind_too_many_extension_headers_are_payload() {
+        let mut rest = [60, 0, 1, 4, 0, 0, 0, 0].repeat(17);
+        rest[16 * 8] = 6;
+        rest.extend([0; 20]);
+        let bytes = header(60, &rest);
+        let found = Ipv6::find(&bytes, 0).unwrap();
+        let view = Ipv6::view(&bytes[..found.len], found.facts);
+        assert_eq!((found.len, found.total), (40 + 16 * 8, Some(bytes.len())));
+        assert!(found.facts.hides_transport());
+        assert_eq!((view.protocol(), view.extensions().count()), (60, 16));
+        // One fewer, and TCP is found.
+        let found = Ipv6::find(&header(60, &rest[8..]), 0).unwrap();
+        assert!(!found.facts.hides_transport());
+        assert_eq!((found.next, found.facts.protocol()), (6, 6));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Headers, views, flow keys, checksums: building, reading and printing packets.
 //!
-//! Read in this order: `field` (how a header is declared), `stack` (what a parse leaves behind), then any header.
+//! Read in this order: `field` (the declaration of a header), `stack` (the result of a parse), then any
+//! header.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -27,11 +28,15 @@ pub(crate) mod oracle;
 pub mod pppoe;
 pub mod print;
 pub mod protocol;
+mod protocol_table;
+pub mod pseudo;
 pub mod quoted;
 mod related;
 pub mod rewrite;
 #[cfg(test)]
 mod robustness_tests;
+#[cfg(test)]
+mod slack_tests;
 pub mod splice;
 pub mod srv6;
 pub mod stack;
@@ -57,6 +62,7 @@ pub use link::Link;
 pub use mac::MacAddress;
 pub use mpls::Mpls;
 pub use pppoe::{Ppp, Pppoe};
+pub use pseudo::PseudoHeader;
 pub use quoted::Quoted;
 pub use srv6::SegmentRouting;
 pub use tcp::Tcp;

@@ -1,4 +1,4 @@
-//! Everything below the network layer as one header: Ethernet and whatever tags, labels and sessions follow it.
+//! All headers below the network layer as one header: Ethernet with its tags, labels and sessions.
 //!
 //! One type for all of them, so that one chain serves tagged and untagged frames alike.
 
@@ -7,22 +7,23 @@ use zerocopy::FromBytes;
 use crate::ethernet::{Ethernet, ethertype, type_or_length};
 use crate::mpls::Mpls;
 use crate::pppoe::Pppoe;
-use crate::stack::{Found, Header, Malformed, NOTHING, Usual, Wire, follows, malformed, shape, whole};
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, Usual, malformed, shape, whole};
 use crate::vlan::Vlan;
 
 /// Ethernet with any VLAN tags, an MPLS label stack or a PPPoE session. Announces the network layer by its ethertype.
 ///
-/// After an MPLS stack, which says nothing of what follows, the first nibble is taken for an IP version (as RFC 4928
-/// makes sure that it can be); any other payload announces [`NOTHING`].
+/// An MPLS stack does not state its payload's type. The first nibble after it is taken as an IP version,
+/// which RFC 4928 makes safe. Any other payload announces [`NOTHING`].
 #[derive(Debug)]
 pub enum Link {}
 
 /// At most so many tags and labels together; a frame with more is malformed.
 pub const MAX_TAGS: usize = 8;
 
-/// What lies between Ethernet and the network layer. One word, so that it stays in a register: the number of VLAN tags
-/// in the lowest byte, of MPLS labels in the next, then the bytes of the PPP protocol number, 1 or 2 if there is a PPPoE
-/// session, else 0.
+/// The tags between Ethernet and the network layer, in one word, so that it stays in a register.
+///
+/// The lowest byte counts VLAN tags, the next MPLS labels. The third has the bytes of the PPP protocol
+/// number, 1 or 2; it is 0 without a PPPoE session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkFacts(u64);
 
@@ -42,7 +43,7 @@ impl LinkFacts {
     const fn ppp(self) -> usize {
         (self.0 >> 16) as u8 as usize
     }
-    /// There is nothing between Ethernet and the network layer.
+    /// Whether the network layer directly follows Ethernet.
     #[inline(always)]
     pub const fn is_untagged(self) -> bool {
         self.0 == 0
@@ -73,7 +74,7 @@ impl Header for Link {
     type Ref<'a> = LinkRef<'a>;
     type Mut<'a> = LinkMut<'a>;
     const EXACT: bool = true;
-    const USUAL: bool = true;
+    const FAST_PATH: bool = true;
     const NAME: &'static str = "link";
     const FIELDS: &'static [crate::field::Field] = &[];
 
@@ -102,6 +103,12 @@ impl Header for Link {
             next: rest as u16,
         })
     }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<LinkFacts>, Malformed> {
+        match (Self::find(bytes, announced), bytes.get(12..14)) {
+            (Err(_), Some([high, low])) => walk(bytes, u16::from_be_bytes([*high, *low]), slack.missing),
+            (found, _) => found,
+        }
+    }
     #[inline(always)]
     fn find_usual<const SHAPE: u8>(_: &[u8], at: usize, _: u16, usual: Usual) -> Option<Found<LinkFacts>> {
         let len = usual.link::<SHAPE>();
@@ -119,7 +126,8 @@ impl Header for Link {
         let (ethernet, rest) = whole(Ethernet::mut_from_prefix(bytes));
         LinkMut { ethernet, rest, facts }
     }
-    /// Writes the innermost ethertype, or the PPP protocol. An MPLS stack has none: the payload's first nibble tells.
+    /// Writes the innermost ethertype, or the PPP protocol. An MPLS stack has neither: its payload's first
+    /// nibble gives the type.
     fn announce(mut link: LinkMut<'_>, next: u16) {
         let facts = link.facts;
         if facts.labels() > 0 {
@@ -177,12 +185,16 @@ impl Header for Link {
 const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
 
-/// What [`walk`] found, in two registers: length and end; what follows, the facts, and a bit that is set. A `Result`
-/// would come back through memory, the fast path's would then take the same way, and narrow stores that are read back
-/// wide cost a dozen cycles a packet.
+/// The result of [`walk`] in two registers.
+///
+/// The first has the length and the end. The second has the next header's number, the facts, and a bit that
+/// is set.
+///
+/// A `Result` would come back through memory, and the fast path's would then take the same way. Narrow stores
+/// that are read back wide cost a dozen cycles a packet.
 #[inline(never)]
 fn walk_in_registers(bytes: &[u8], ethertype: u16) -> (u64, u64) {
-    match walk(bytes, ethertype) {
+    match walk(bytes, ethertype, 0) {
         Ok(Found { facts, len, total, next }) => {
             let total = total.map_or(u32::MAX, |total| total as u32);
             let facts = facts.0 << 16;
@@ -196,15 +208,15 @@ fn walk_in_registers(bytes: &[u8], ethertype: u16) -> (u64, u64) {
 #[cold]
 #[inline(never)]
 fn why_not(bytes: &[u8], ethertype: u16) -> Malformed {
-    match walk(bytes, ethertype) {
+    match walk(bytes, ethertype, 0) {
         Err(malformed) => malformed,
         // Only refused frames come here.
         Ok(found) => malformed::<Link>("its tags are refused", found.len, bytes.len()),
     }
 }
 
-/// Everything but an untagged IP frame.
-fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed> {
+/// Everything but an untagged IP frame, of which `missing` bytes more were on the wire.
+fn walk(bytes: &[u8], mut ethertype: u16, missing: usize) -> Result<Found<LinkFacts>, Malformed> {
     let (mut vlans, mut labels, mut ppp) = (0, 0, 0);
     let (mut len, mut total) = (Ethernet::SIZE, None);
     let short = |needed: usize| malformed::<Link>("the frame ends before its tags do", needed, bytes.len());
@@ -249,13 +261,14 @@ fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed>
                 ));
             }
             let length = usize::from(u16::from_be_bytes([*high, *low]));
-            let Some(payload) = rest.get(..length) else {
+            if length > rest.len().saturating_add(missing) {
                 return Err(malformed::<Link>(
                     "its PPPoE length points beyond the frame",
                     length,
                     rest.len(),
                 ));
-            };
+            }
+            let payload = rest.get(..length).unwrap_or(rest);
             // RFC 1661, section 2 and 6.5: an odd first byte is a protocol number compressed to one byte.
             let (number, size) = match payload {
                 [low, ..] if low & 1 == 1 => (u16::from(*low), 1),
@@ -275,7 +288,7 @@ fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed>
             let (next, end) = type_or_length(other, len);
             total = end;
             if let Some(end) = end
-                && end > bytes.len()
+                && end > bytes.len().saturating_add(missing)
             {
                 return Err(malformed::<Link>("its 802.3 length points beyond the frame", end, bytes.len()));
             }
@@ -285,7 +298,7 @@ fn walk(bytes: &[u8], mut ethertype: u16) -> Result<Found<LinkFacts>, Malformed>
     Ok(Found { facts: LinkFacts::new(vlans, labels, ppp), len, total, next })
 }
 
-/// The tags at the start of what follows Ethernet: never fewer than the parse counted.
+/// The tags directly behind Ethernet: never fewer than the parse counted.
 #[inline]
 fn vlans(rest: &[u8], count: usize) -> &[Vlan] {
     <[Vlan]>::ref_from_prefix_with_elems(rest, count).map_or(&[], |(tags, _)| tags)
@@ -324,7 +337,7 @@ impl<'a> LinkRef<'a> {
         let rest = self.rest.get(self.facts.vlans() * Vlan::SIZE..)?;
         Pppoe::ref_from_prefix(rest).ok().map(|(header, _)| header)
     }
-    /// What the parse remembers.
+    /// The facts that the parse remembers.
     #[inline(always)]
     pub fn facts(&self) -> LinkFacts {
         self.facts
@@ -361,8 +374,6 @@ impl LinkMut<'_> {
     }
 }
 
-follows! { Link: Wire = [0]; }
-
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -371,7 +382,7 @@ mod tests {
     use super::*;
     use crate::oracle::Random;
 
-    /// A frame with these tags, labels and PPP protocol bytes, and what `find` should say of it.
+    /// A frame with these tags, labels and PPP protocol bytes, and the expected answer of `find`.
     fn frame(random: &mut Random) -> (Vec<u8>, usize, u16, Option<usize>, LinkFacts) {
         let mut bytes = random.bytes(12);
         let (vlans, v6) = (random.below(5), random.chance(2));
@@ -439,7 +450,7 @@ mod tests {
             // Any of it cut off is too short, never another frame.
             let cut = random.below(len);
             assert!(Link::find(&bytes[..cut], 0).is_err());
-            // What an operator announces is read back.
+            // The number that an operator announces is read back.
             if facts.labels() == 0 && next != NOTHING {
                 Link::announce(Link::view_mut(&mut bytes[..len], facts), 0x86dd);
                 assert_eq!(Link::find(&bytes, 0).unwrap().next, 0x86dd);

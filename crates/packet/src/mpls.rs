@@ -1,17 +1,12 @@
 //! One MPLS label stack entry (RFC 3032, section 2.1; the traffic class is RFC 5462's name for the "Exp" bits).
 //!
-//! Labels do not say what they carry, so after the bottom of the stack the payload's first nibble decides.
+//! Labels do not state their payload's type, so after the bottom of the stack the payload's first nibble
+//! decides.
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
 use crate::field::Field;
-use crate::gre::Gre;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
     /// One label stack entry, RFC 3032, section 2.1.
@@ -52,8 +47,10 @@ impl Mpls {
         entry
     }
 
-    /// The EtherType of what follows: another label, or what the first nibble of `payload` shows (RFC 4928,
-    /// section 2: 4 and 6 are IP, 0 a pseudowire's control word, which nothing here reads).
+    /// The EtherType of the bytes after this label: another label, or the protocol that their first nibble
+    /// shows.
+    ///
+    /// RFC 4928, section 2: 4 and 6 are IP. 0 is a pseudowire's control word, which no code here reads.
     #[inline(always)]
     fn follower(&self, payload: &[u8]) -> u16 {
         match payload.first().map(|byte| byte >> 4) {
@@ -92,18 +89,10 @@ impl Header for Mpls {
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Mpls {
         whole(Mpls::mut_from_prefix(bytes)).0
     }
-    /// Another label after this one: not the bottom. Anything else: the bottom.
+    /// Another label after this one makes it not the bottom. Any other header makes it the bottom.
     fn announce(entry: &mut Mpls, next: u16) {
         entry.set_bottom_of_stack(next != Self::ETHER_TYPE && next != Self::ETHER_TYPE_UPSTREAM);
     }
-}
-
-follows! {
-    Mpls: Ethernet | Vlan | Gre = [Mpls::ETHER_TYPE, Mpls::ETHER_TYPE_UPSTREAM];
-    Mpls: Mpls = [Mpls::ETHER_TYPE];
-    Ipv4: Mpls = [ethertype::IPV4];
-    Ipv6: Mpls = [ethertype::IPV6];
-    Ip: Mpls = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]
@@ -123,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_a_label_until_the_bottom_and_then_what_the_nibble_says() {
+    fn labels_follow_until_the_bottom_and_then_the_nibble_decides() {
         let next = |bytes: &[u8]| Mpls::find(bytes, 0).map(|found| found.next);
         assert_eq!(next(&[0, 1, 0x00, 64, 0x45]), Ok(0x8847));
         assert_eq!(next(&[0, 1, 0x01, 64, 0x45]), Ok(0x0800));

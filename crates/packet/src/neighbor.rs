@@ -1,4 +1,4 @@
-//! Neighbour discovery for IPv6 (RFC 4861, section 4): what ICMPv6 types 133 to 137 say, and their options.
+//! Neighbour discovery for IPv6 (RFC 4861, section 4): ICMPv6 types 133 to 137 and their options.
 
 use core::net::Ipv6Addr;
 
@@ -11,7 +11,7 @@ use crate::stack::{Malformed, malformed};
 pub enum Neighbor<'a> {
     /// A host asks for routers.
     RouterSolicitation {
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
     /// A router announces itself.
@@ -28,17 +28,17 @@ pub enum Neighbor<'a> {
         reachable_time: u32,
         /// Milliseconds between solicitations; 0 for no advice.
         retransmit_timer: u32,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
-    /// Asks who has an address.
+    /// Asks for the owner of an address.
     NeighborSolicitation {
         /// The address.
         target: Ipv6Addr,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
-    /// Tells who has an address.
+    /// States the owner of an address.
     NeighborAdvertisement {
         /// The address.
         target: Ipv6Addr,
@@ -46,18 +46,18 @@ pub enum Neighbor<'a> {
         router: bool,
         /// It answers a solicitation.
         solicited: bool,
-        /// It replaces what caches hold.
+        /// It replaces cached entries.
         replaces: bool,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
     /// Names a better first hop.
     Redirect {
         /// The better hop, or the destination itself if it is on the link.
         target: Ipv6Addr,
-        /// Whom to reach by it.
+        /// The destination to reach by it.
         destination: Ipv6Addr,
-        /// What else it says.
+        /// Its options.
         options: NeighborOptions<'a>,
     },
 }
@@ -137,8 +137,9 @@ impl<'a> Neighbor<'a> {
     }
 }
 
-/// An option of neighbour discovery (RFC 4861, section 4.6). A known type whose length is not the one that the RFC
-/// gives is [`Unknown`](NeighborOption::Unknown).
+/// An option of neighbour discovery (RFC 4861, section 4.6).
+///
+/// A known type with another length than the RFC gives is [`Unknown`](NeighborOption::Unknown).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighborOption<'a> {
     /// The sender's MAC address.
@@ -155,7 +156,7 @@ pub enum NeighborOption<'a> {
         on_link: bool,
         /// Hosts may make addresses from it (RFC 4862).
         autonomous: bool,
-        /// Seconds that it is valid; all ones for ever.
+        /// Seconds of validity; all ones means without end.
         valid_lifetime: u32,
         /// Seconds that addresses from it are preferred.
         preferred_lifetime: u32,
@@ -173,7 +174,7 @@ pub enum NeighborOption<'a> {
     },
 }
 
-/// The options of one message, in order; after a length that lies, one error and then nothing.
+/// The options of one message, in order. After a wrong length, one error and then nothing.
 #[derive(Clone, Debug)]
 pub struct NeighborOptions<'a> {
     rest: &'a [u8],

@@ -1,4 +1,4 @@
-//! What tests measure the parsers by: seeded random packets made byte by byte, and the checksum as RFC 1071 words it.
+//! The yardstick of the parsers: seeded random packets made byte by byte, and RFC 1071's checksum.
 
 extern crate std;
 use std::vec::Vec;
@@ -49,7 +49,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What was put into a random IP packet.
+/// The contents of a random IP packet.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) bytes: Vec<u8>,
@@ -57,13 +57,15 @@ pub(crate) struct Sample {
     /// Where the transport header begins.
     pub(crate) transport: usize,
     pub(crate) protocol: u8,
-    /// A routing header with segments left changes whose destination the checksum covers.
-    pub(crate) routed: bool,
+    /// Where a routing header or source route holds the destination that the checksum covers.
+    pub(crate) final_at: Option<usize>,
+    /// Where a home address option holds the source that the checksum covers.
+    pub(crate) home_at: Option<usize>,
     pub(crate) extensions: usize,
 }
 
 impl Sample {
-    /// Writes every checksum anew, as its RFC says it, with nothing of the crate's own arithmetic.
+    /// Computes every checksum again by its RFC, without the crate's own arithmetic.
     pub(crate) fn refresh(&mut self) {
         if !self.v6 {
             self.bytes[10..12].fill(0);
@@ -82,12 +84,9 @@ impl Sample {
         let segment = &self.bytes[self.transport..];
         let mut covered = Vec::new();
         if self.protocol != protocol::ICMP {
-            let last = if self.v6 { 40 } else { 20 };
-            covered.extend_from_slice(&self.bytes[if self.v6 { 8 } else { 12 }..last]);
-            if self.routed {
-                // The last address of the routing header, which directly follows the fixed part.
-                covered.truncate(16);
-                covered.extend_from_slice(&self.bytes[48..64]);
+            let (source, destination, size) = if self.v6 { (8, 24, 16) } else { (12, 16, 4) };
+            for at in [self.home_at.unwrap_or(source), self.final_at.unwrap_or(destination)] {
+                covered.extend_from_slice(&self.bytes[at..at + size]);
             }
             covered.extend_from_slice(&(segment.len() as u32).to_be_bytes());
             covered.extend_from_slice(&[0, 0, 0, self.protocol]);
@@ -148,20 +147,32 @@ fn v4_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
     bytes[2..4].copy_from_slice(&((20 + words * 4 + payload) as u16).to_be_bytes());
     bytes[6..8].copy_from_slice(&[0x40, 0]);
     bytes[9] = protocol;
-    // Options: record route over all of it, or NOPs.
+    // Options: record route over all of it, a source route behind one NOP, or NOPs.
     let mut options = std::vec![1; words * 4];
-    if words > 0 && random.chance(2) {
+    let mut final_at = None;
+    if words > 0 && random.chance(3) {
         options[0] = 7;
         options[1] = (words * 4) as u8;
+    } else if words > 1 && random.chance(2) {
+        // RFC 791, section 3.1: the pointer counts from 1. Beyond the length, it means that the route is
+        // completed.
+        let visited = random.below(words);
+        options[1] = [131, 137][random.below(2)];
+        options[2] = (words * 4 - 1) as u8;
+        options[3] = (4 + 4 * visited) as u8;
+        let addresses = random.edgy(words * 4 - 4);
+        options[4..].copy_from_slice(&addresses);
+        final_at = (visited < words - 1).then_some(20 + words * 4 - 4);
     }
     bytes.extend(options);
-    Sample { transport: bytes.len(), bytes, v6: false, protocol, routed: false, extensions: 0 }
+    Sample { transport: bytes.len(), bytes, v6: false, protocol, final_at, home_at: None, extensions: 0 }
 }
 
 fn v6_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
     let mut bytes = random.edgy(40);
     bytes[0] = 0x60 | bytes[0] & 15;
-    let (mut announcer, mut routed, extensions) = (6, false, random.below(5));
+    let (mut announcer, extensions) = (6, random.below(5));
+    let (mut final_at, mut home_at) = (None, None);
     for i in 0..extensions {
         let kind = match random.below(5) {
             0 if i == 0 => protocol::HOP_BY_HOP,
@@ -176,9 +187,13 @@ fn v6_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
             // Offset 0 and no more fragments: an atomic fragment (RFC 6946).
             protocol::FRAGMENT => bytes.extend([0, 0, 0, 0, 1, 2, 3, 4]),
             protocol::ROUTING => {
-                routed = random.chance(2);
-                bytes.extend([0, 2, 4, u8::from(routed), 0, 0, 0, 0]);
-                bytes.extend(random.bytes(16));
+                final_at = routing_header(random, &mut bytes);
+            }
+            protocol::DESTINATION_OPTIONS if random.chance(3) => {
+                // RFC 6275, section 6.3: behind padding, at a multiple of 8, less 2.
+                bytes.extend([0, 2, 1, 2, 0, 0, 201, 16]);
+                home_at = home_at.or(Some(bytes.len()));
+                bytes.extend(random.edgy(16));
             }
             _ => {
                 let words = random.below(4);
@@ -192,7 +207,22 @@ fn v6_header(random: &mut Random, protocol: u8, payload: usize) -> Sample {
     bytes[announcer] = protocol;
     let length = (bytes.len() - 40 + payload) as u16;
     bytes[4..6].copy_from_slice(&length.to_be_bytes());
-    Sample { transport: bytes.len(), bytes, v6: true, protocol, routed, extensions }
+    Sample { transport: bytes.len(), bytes, v6: true, protocol, final_at, home_at, extensions }
+}
+
+/// Appends a routing header of type 0, 2 or 4.
+///
+/// Answers where it holds the final destination, if it has segments left.
+fn routing_header(random: &mut Random, bytes: &mut Vec<u8>) -> Option<usize> {
+    let kind = [0, 2, 4][random.below(3)];
+    let count = if kind == 2 { 1 } else { 1 + random.below(3) };
+    let left = random.below(count + 1) as u8;
+    let last_entry = if kind == 4 { count as u8 - 1 } else { 0 };
+    bytes.extend([0, 2 * count as u8, kind, left, last_entry, 0, 0, 0]);
+    let list = bytes.len();
+    bytes.extend(random.edgy(16 * count));
+    // RFC 8754 lists the last segment first, RFC 2460 last.
+    (left > 0).then_some(if kind == 0 { list + 16 * (count - 1) } else { list })
 }
 
 /// Well-formed TCP options of `size` bytes.

@@ -4,14 +4,9 @@
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype};
+use crate::ethernet::ethertype;
 use crate::field::Field;
-use crate::gre::Gre;
-use crate::ip::Ip;
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, whole};
-use crate::vlan::Vlan;
+use crate::stack::{Found, Header, Malformed, NOTHING, whole};
 
 crate::header! {
     /// PPPoE, RFC 2516, section 4.
@@ -62,7 +57,7 @@ impl Pppoe {
     pub const SESSION: u16 = 0x8864;
     /// The EtherType of discovery packets.
     pub const DISCOVERY: u16 = 0x8863;
-    /// What a session packet announces; the number of PPP among the EtherTypes.
+    /// The announcement of a session packet: the number of PPP among the EtherTypes.
     pub const PPP: u16 = 0x880b;
 
     /// A session packet with `length` bytes after this header.
@@ -101,13 +96,15 @@ impl Header for Pppoe {
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Pppoe {
         whole(Pppoe::mut_from_prefix(bytes)).0
     }
-    /// What is longer than 65,535 bytes cannot be stated; an operator refuses such a packet before it gets here.
+    /// Saturates at 65,535 bytes; an operator refuses a longer packet before it gets here.
     fn set_total(header: &mut Pppoe, total: usize) {
         header.set_length(total.saturating_sub(6).min(usize::from(u16::MAX)) as u16);
     }
 }
 
-/// Which of its three shapes a PPP header has (RFC 1661, section 2; RFC 1662, section 3.1; RFC 1661, section 6.5).
+/// The shape of a PPP header.
+///
+/// See RFC 1661, section 2; RFC 1662, section 3.1; RFC 1661, section 6.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PppShape {
     /// Two bytes of protocol.
@@ -121,6 +118,10 @@ pub enum PppShape {
 }
 
 impl PppShape {
+    /// The shape of a header under construction: the builder writes the plain one.
+    pub(crate) fn of_built(_: &[u8]) -> Self {
+        Self::Plain
+    }
     /// Bytes of a header of this shape.
     pub const fn size(self) -> usize {
         match self {
@@ -203,8 +204,9 @@ impl Header for Ppp {
     fn view_mut(bytes: &mut [u8], _: PppShape) -> &mut [u8] {
         bytes
     }
-    /// Takes the EtherTypes of IPv4 and IPv6, or a PPP number. A compressed field keeps its one byte: numbers that
-    /// do not fit it are not written.
+    /// Takes the EtherTypes of IPv4 and IPv6, or a PPP number.
+    ///
+    /// A compressed field keeps its one byte: numbers that do not fit it are not written.
     fn announce(bytes: &mut [u8], next: u16) {
         let next = Self::number(next);
         let at = if bytes.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
@@ -222,7 +224,7 @@ impl Ppp {
     /// The number of IPv6.
     pub const IPV6: u16 = 0x0057;
 
-    /// The PPP number of what `next` announces elsewhere: those of IP by their EtherTypes, others are PPP's already.
+    /// The PPP number for `next`: IP's EtherTypes are converted, other numbers are PPP's already.
     pub(crate) fn number(next: u16) -> u16 {
         match next {
             ethertype::IPV4 => Self::IPV4,
@@ -235,14 +237,6 @@ impl Ppp {
     pub fn new(protocol: u16) -> Self {
         Self(protocol.to_be_bytes())
     }
-}
-
-follows! {
-    Pppoe: Ethernet | Vlan = [Pppoe::SESSION, Pppoe::DISCOVERY];
-    Ppp: Pppoe | Gre = [Pppoe::PPP];
-    Ipv4: Ppp = [ethertype::IPV4];
-    Ipv6: Ppp = [ethertype::IPV6];
-    Ip: Ppp = [ethertype::IPV4, ethertype::IPV6];
 }
 
 #[cfg(test)]

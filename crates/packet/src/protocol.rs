@@ -72,6 +72,11 @@ numbers! {
     ETHERNET = 143, "ethernet";
 }
 
+/// The protocol's packets leave their sender in segments that a device cuts: TCP, and UDP of datagrams of equal size.
+pub(crate) const fn is_segmented(number: u8) -> bool {
+    matches!(number, TCP | UDP)
+}
+
 /// The protocol's payload begins with a source and a destination port of 16 bits each.
 #[inline(always)]
 pub const fn has_ports(number: u8) -> bool {

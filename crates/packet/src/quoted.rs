@@ -1,5 +1,6 @@
-//! The packet that an ICMP error quotes (RFC 792, RFC 4443, section 2.4), which may be cut short anywhere after its
-//! header, and the extensions after it (RFC 4884).
+//! The packet that an ICMP error quotes (RFC 792; RFC 4443, section 2.4).
+//!
+//! It may be cut short anywhere after its header. Extensions can follow it (RFC 4884).
 
 use crate::checksum::Sum;
 use crate::flow::FlowKey;
@@ -8,7 +9,7 @@ use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::stack::Header;
 
-/// A quoted packet: its IP header whole, and what there is of the rest.
+/// A quoted packet: its whole IP header, and the quoted part of the rest.
 #[derive(Clone, Copy)]
 pub struct Quoted<'a> {
     ip: IpRef<'a>,
@@ -17,7 +18,9 @@ pub struct Quoted<'a> {
     extensions: &'a [u8],
 }
 
-/// Where things are in a packet that may be cut short: what a parse remembers, the header's length, the packet's end.
+/// Finds the header of a packet that may be cut short.
+///
+/// Answers the facts of a parse, the header's length, and the packet's end.
 pub(crate) fn find(bytes: &[u8]) -> Option<(IpFacts, usize, usize)> {
     match bytes.first()? >> 4 {
         4 => Ipv4::find_quoted(bytes).ok().map(|(len, end)| (IpFacts::V4, len, end)),
@@ -48,7 +51,7 @@ impl<'a> Quoted<'a> {
     pub fn header_len(&self) -> usize {
         self.header_len
     }
-    /// What there is of its transport header and payload; routers must quote 8 bytes of it, no more.
+    /// The bytes quoted of its transport header and payload; routers must quote 8, no more.
     #[inline(always)]
     pub fn transport(&self) -> &'a [u8] {
         self.transport
@@ -60,7 +63,7 @@ impl<'a> Quoted<'a> {
     /// The extension objects after the quote; none if their header's version or checksum is wrong.
     pub fn extensions(&self) -> ExtensionObjects<'a> {
         let rest = match *self.extensions {
-            // RFC 4884, section 7: version 2; a checksum of 0 says that there is none.
+            // RFC 4884, section 7: version 2; a checksum of 0 means that there is none.
             [first, _, high, low, ref rest @ ..]
                 if first >> 4 == 2
                     && ((high, low) == (0, 0) || Sum::ZERO.add_bytes(self.extensions).fold() == 0xffff) =>
@@ -76,15 +79,15 @@ impl<'a> Quoted<'a> {
 /// One extension object (RFC 4884, section 7.1), such as an MPLS label stack (RFC 4950).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionObject<'a> {
-    /// What it is about: 1 is an MPLS label stack, 2 an interface (RFC 5837).
+    /// Its class: 1 is an MPLS label stack, 2 an interface (RFC 5837).
     pub class: u8,
-    /// What of that.
+    /// Its type within the class (C-Type).
     pub kind: u8,
-    /// What it says.
+    /// Its data.
     pub data: &'a [u8],
 }
 
-/// Extension objects in order, up to the first whose length lies.
+/// Extension objects in order, up to the first with a wrong length.
 #[derive(Clone, Debug)]
 pub struct ExtensionObjects<'a> {
     rest: &'a [u8],

@@ -3,14 +3,22 @@
 //! All functions work on an IP packet: the bytes from the IP header's first to its payload's last. Checksums are
 //! carried incrementally (RFC 1624), so corruption on the way here is still found at the packet's end. Nothing is
 //! written when an error is returned.
+//!
+//! Addresses are those of the header's fields, as in a [`FlowKey`](crate::FlowKey). A packet on a source
+//! route goes to the next stop, which its Destination Address field names. Its final destination is at
+//! another place and does not change. The transport checksum then covers the final destination, so a change
+//! of the field does not change the checksum: see [`PseudoHeader`]. The same holds for the source, if a Home
+//! Address option holds the covered one.
 
 use core::fmt;
 use core::net::IpAddr;
 
 use crate::checksum::{Sum, field_offset};
-use crate::ip::{Ip, IpFacts};
-use crate::ipv6::Ipv6;
+use crate::ip::{Ip, IpFacts, IpRef};
+use crate::ipv4::Ipv4;
+use crate::ipv6::{self, Ipv6};
 use crate::protocol;
+use crate::pseudo::PseudoHeader;
 use crate::quoted;
 use crate::stack::{Header, Malformed};
 
@@ -37,7 +45,10 @@ pub enum RewriteError {
     },
     /// An authentication header (RFC 4302) covers the field.
     Authenticated,
-    /// It is no ICMP error, or what it quotes is no IP packet.
+    /// More extension headers than [`MAX_EXTENSIONS`](crate::ipv6::MAX_EXTENSIONS) hide the transport header, whose
+    /// checksum would have to change.
+    TransportNotFound,
+    /// It is not an ICMP error, or it quotes no IP packet.
     NoQuote,
 }
 
@@ -60,6 +71,11 @@ impl fmt::Display for RewriteError {
             Self::Authenticated => {
                 f.write_str("an authentication header covers the field, so no rewrite can keep it right")
             }
+            Self::TransportNotFound => write!(
+                f,
+                "more than {} extension headers hide the transport header and its checksum",
+                ipv6::MAX_EXTENSIONS
+            ),
             Self::NoQuote => f.write_str("the packet is no ICMP error that quotes an IP packet"),
         }
     }
@@ -80,7 +96,9 @@ pub struct Shape {
     protocol: u8,
     later: bool,
     authenticated: bool,
-    /// The pseudo-header holds the source as it stands in the header, and likewise the destination.
+    /// Too many extension headers come before the transport header.
+    hidden: bool,
+    /// Whether the pseudo-header holds the header's source; the next flag says the same for the destination.
     source_covered: bool,
     destination_covered: bool,
     /// The transport checksum is left to a device.
@@ -99,8 +117,10 @@ impl Shape {
         let found = Ip::find(ip, 0)?;
         Ok(Self::known(ip, found.facts, found.len, found.total.unwrap_or(ip.len())))
     }
-    /// The shape of a packet of which a parse already told `facts`, its header's length and where its payload ends,
-    /// both in bytes from the start of `ip`.
+    /// The shape of a packet that was parsed already.
+    ///
+    /// The parse gave `facts`, its header's length and its payload's end, both in bytes from the start of
+    /// `ip`.
     #[inline]
     pub fn known(ip: &[u8], facts: IpFacts, header_len: usize, end: usize) -> Self {
         let mut shape = Self {
@@ -108,6 +128,7 @@ impl Shape {
             protocol: 0,
             later: false,
             authenticated: false,
+            hidden: false,
             source_covered: true,
             destination_covered: true,
             partial: false,
@@ -121,55 +142,44 @@ impl Shape {
                     shape.later = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x1fff != 0;
                     shape.authenticated = fixed[9] == protocol::AH;
                 }
+                if header_len > Ipv4::SIZE
+                    && let Some(header) = ip.get(..header_len)
+                {
+                    shape.read_pseudo_header(IpRef::V4(Ipv4::view(header, ())));
+                }
             }
             IpFacts::V6(facts) => {
                 shape.v6 = true;
                 shape.protocol = facts.protocol();
                 shape.later = facts.is_later_fragment();
+                shape.hidden = facts.hides_transport();
                 if header_len > Ipv6::SIZE
                     && let Some(header) = ip.get(..header_len)
                 {
-                    shape.read_extensions(header, facts);
+                    let header = Ipv6::view(header, facts);
+                    shape.authenticated = header.extensions().any(|extension| extension.kind == protocol::AH);
+                    shape.read_pseudo_header(IpRef::V6(header));
                 }
             }
         }
         shape
     }
 
-    /// The same of a packet of which a sender left a checksum to a device that sums from byte `start` of `ip` on, and puts the
-    /// checksum `offset` bytes behind that: if it is the transport's, its field holds the sum of the pseudo-header until then
-    /// (virtio 1.2, section 5.1.6.2).
+    /// The same of a packet whose sender left a checksum to a device.
+    ///
+    /// The device sums from byte `start` of `ip` on, and puts the checksum `offset` bytes behind that. If it is
+    /// the transport's, its field holds the sum of the pseudo-header until then (virtio 1.2, section 5.1.6.2).
     #[must_use]
     pub fn left_to_device(self, start: usize, offset: usize) -> Self {
         let partial = start == self.transport() && self.checksum() == Some(start + offset);
         Self { partial, ..self }
     }
 
-    /// RFC 8200, section 8.1: with segments left, a routing header holds the final destination, which is the one that
-    /// the pseudo-header uses. RFC 6275, section 6.3.1: a home address option holds the source that it uses.
-    fn read_extensions(&mut self, header: &[u8], facts: crate::ipv6::Ipv6Facts) {
-        for extension in Ipv6::view(header, facts).extensions() {
-            match extension.kind {
-                protocol::AH => self.authenticated = true,
-                protocol::ROUTING if extension.bytes.get(3).is_some_and(|left| *left != 0) => {
-                    self.destination_covered = false;
-                }
-                protocol::DESTINATION_OPTIONS => {
-                    let mut rest = extension.bytes.get(2..).unwrap_or(&[]);
-                    while let Some(kind) = rest.first() {
-                        const HOME_ADDRESS: u8 = 201;
-                        self.source_covered &= *kind != HOME_ADDRESS;
-                        let size = if *kind == 0 {
-                            1
-                        } else {
-                            2 + rest.get(1).map_or(0, |length| usize::from(*length))
-                        };
-                        rest = rest.get(size..).unwrap_or(&[]);
-                    }
-                }
-                _ => {}
-            }
-        }
+    #[cold]
+    fn read_pseudo_header(&mut self, ip: IpRef<'_>) {
+        let pseudo = PseudoHeader::of(ip);
+        self.source_covered = pseudo.covers_source_field();
+        self.destination_covered = pseudo.covers_destination_field();
     }
 
     /// Where the transport header begins.
@@ -184,7 +194,7 @@ impl Shape {
         matches!(self.protocol, protocol::UDP | protocol::UDP_LITE)
     }
 
-    /// Writes the source address.
+    /// Writes the Source Address field.
     ///
     /// # Errors
     /// As [`RewriteError`] lists them; then nothing was written.
@@ -192,7 +202,7 @@ impl Shape {
     pub fn set_source(&self, ip: &mut [u8], address: IpAddr) -> Result<(), RewriteError> {
         self.set_address(ip, address, if self.v6 { 8 } else { 12 }, self.source_covered, true)
     }
-    /// Writes the destination address.
+    /// Writes the Destination Address field: on a source route, the next stop.
     ///
     /// # Errors
     /// As [`RewriteError`] lists them; then nothing was written.
@@ -215,6 +225,9 @@ impl Shape {
         }
         if self.authenticated {
             return Err(RewriteError::Authenticated);
+        }
+        if covered && self.hidden {
+            return Err(RewriteError::TransportNotFound);
         }
         let mut checksum = if covered && self.protocol != protocol::ICMP { self.checksum() } else { None };
         if let Some(field) = checksum
@@ -246,6 +259,44 @@ impl Shape {
         if !self.v6 {
             carry(ip, 10, delta, false);
         }
+        match checksum {
+            Some(field) if self.partial => carry_partial(ip, field, delta),
+            Some(field) => carry(ip, field, delta, self.is_udp()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Exchanges the Source and Destination Address fields.
+    ///
+    /// A checksum that covers both or neither does not change; one that covers only one of them does.
+    ///
+    /// # Errors
+    /// As [`RewriteError`] lists them; then nothing was written.
+    pub fn exchange_addresses(&self, ip: &mut [u8]) -> Result<(), RewriteError> {
+        let (at, size) = if self.v6 { (8, 16) } else { (12, 4) };
+        if self.authenticated {
+            return Err(RewriteError::Authenticated);
+        }
+        let one_is_covered = self.source_covered != self.destination_covered;
+        if one_is_covered && self.hidden {
+            return Err(RewriteError::TransportNotFound);
+        }
+        let covers = |_: &usize| one_is_covered && self.protocol != protocol::ICMP;
+        let checksum = self.checksum().filter(covers);
+        if let Some(field) = checksum
+            && field + 2 > self.end.min(ip.len() as u32) as usize
+        {
+            return Err(self.truncated(field + 2, ip));
+        }
+        let Some(addresses) = ip.get_mut(at..at + 2 * size) else {
+            return Err(self.truncated(at + 2 * size, ip));
+        };
+        let half = |addresses: &[u8], at: usize| Sum::ZERO.add_bytes(&addresses[at..at + size]).fold();
+        let covered = if self.source_covered { 0 } else { size };
+        let old = half(addresses, covered);
+        addresses.rotate_left(size);
+        let delta = Sum::ZERO.add16(!old).add16(half(addresses, covered));
         match checksum {
             Some(field) if self.partial => carry_partial(ip, field, delta),
             Some(field) => carry(ip, field, delta, self.is_udp()),
@@ -323,7 +374,7 @@ impl Shape {
         };
         let old = u16::from_be_bytes(*field);
         *field = port.to_be_bytes();
-        // What the device sums up is not in the field yet.
+        // The field does not yet contain the bytes that the device adds.
         if let Some(field) = checksum
             && !self.partial
         {
@@ -362,7 +413,7 @@ fn carry_partial(ip: &mut [u8], at: usize, delta: Sum) {
     }
 }
 
-/// Writes the source address of the IP packet `ip`.
+/// Writes the Source Address field of the IP packet `ip`.
 ///
 /// # Errors
 /// As [`RewriteError`] lists them; then nothing was written.
@@ -370,7 +421,7 @@ fn carry_partial(ip: &mut [u8], at: usize, delta: Sum) {
 pub fn set_source(ip: &mut [u8], address: IpAddr) -> Result<(), RewriteError> {
     Shape::of(ip)?.set_source(ip, address)
 }
-/// Writes the destination address of the IP packet `ip`.
+/// Writes the Destination Address field of the IP packet `ip`.
 ///
 /// # Errors
 /// As [`RewriteError`] lists them; then nothing was written.
@@ -424,9 +475,10 @@ pub enum QuotedChange {
     DestinationPort(u16),
 }
 
-/// Changes the packet quoted by the ICMP or ICMPv6 error in the IP packet `ip`, as a translator must (RFC 5508, section
-/// 4.2): the quoted header's checksum and, where the quote reaches so far, the quoted transport's are kept right, and so
-/// is the error's own.
+/// Changes the packet quoted by the ICMP or ICMPv6 error in the IP packet `ip`.
+///
+/// A translator must (RFC 5508, section 4.2). The quoted header's checksum stays right, and so does the error's
+/// own. So does the quoted transport's, where the quote reaches so far.
 ///
 /// # Errors
 /// As [`RewriteError`] lists them; then nothing was written.
@@ -502,7 +554,8 @@ mod tests {
             let (before, new) = (sample.bytes.clone(), address(&mut random, sample.v6));
             let port = random.edgy(2).iter().fold(0, |port, byte| port << 8 | u16::from(*byte));
             let ip = &mut sample.bytes;
-            let result = match random.below(6) {
+            let result = match random.below(7) {
+                6 => Shape::of(ip).unwrap().exchange_addresses(ip),
                 0 => set_source(ip, new),
                 1 => set_destination(ip, new),
                 2 => set_source_port(ip, port),
@@ -560,7 +613,8 @@ mod tests {
         let transport = header.len();
         let message = [if v6 { 3 } else { 11 }, 0, 0, 0, 0, 0, 0, 0];
         let bytes = [&header[..], &message, quote].concat();
-        let mut sample = Sample { bytes, v6, transport, protocol: number, routed: false, extensions: 0 };
+        let mut sample =
+            Sample { bytes, v6, transport, protocol: number, final_at: None, home_at: None, extensions: 0 };
         sample.refresh();
         sample
     }
@@ -584,7 +638,7 @@ mod tests {
                 _ => (QuotedChange::DestinationPort(port), |ip, _, port| set_destination_port(ip, port)),
             };
             change_quoted(&mut packet.bytes, change).unwrap();
-            // The quote is what the whole packet would have been, cut.
+            // The quote is the beginning of the whole packet.
             if direct(&mut quoted.bytes, new, port).is_err() {
                 set_echo_identifier(&mut quoted.bytes, port).unwrap();
             }
@@ -610,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_rewritten_is_left_alone() {
+    fn packets_that_cannot_be_rewritten_are_left_alone() {
         let mut random = Random(73);
         for _ in 0..100_000 {
             let mut bytes = if random.chance(4) {

@@ -8,10 +8,10 @@ use crate::oracle::{self, Random};
 use crate::stack::{Found, Header, Layer, NOTHING, Root, Stack};
 use crate::{Arp, Ethernet, FlowKey, Icmpv4, Icmpv6, Ip, IpRef, Ipv4, Ipv6, Link, Tcp, Udp, Vlan};
 
-/// What was found, the header and its payload.
+/// The header found and its payload.
 type Parsed<'a, H> = Option<(Found<<H as Header>::Facts>, &'a [u8], &'a [u8])>;
 
-/// Parses, checks what a parse promises, and returns header and payload.
+/// Parses, checks the guarantees of a parse, and returns header and payload.
 fn parse<H: Header>(bytes: &[u8], announced: u16) -> Parsed<'_, H> {
     let found = H::find(bytes, announced).ok()?;
     let end = found.total.unwrap_or(bytes.len());
@@ -85,7 +85,7 @@ fn network(announced: u16, bytes: &[u8]) {
     assert_eq!((writing.ttl(), writing.as_ref().dscp()), (7, 9));
     Ip::announce(Ip::view_mut(&mut copy, found.facts), 99);
     Ip::set_total(Ip::view_mut(&mut copy, found.facts), header.len() + 3);
-    // What was written into the bytes moves no boundary: views still read what they always did.
+    // The bytes that were written move no boundary: views read the same places as before.
     let _ = Ip::view(&copy, found.facts).protocol();
 }
 

@@ -1,15 +1,18 @@
 //! Replacing options and payload by bytes of another length, with every length field and checksum that follows from it.
 //!
-//! A [`Splice`] is planned on the packet as it is, bytes are moved (by [`apply`](Splice::apply) into the slack after the
-//! packet, or by the caller into headroom before it), and [`finish`](Splice::finish) writes what has to be written.
-//! Checksums are carried, so corruption on the way here is still found at the packet's end.
+//! A [`Splice`] is planned on the packet as it is, and then bytes are moved. Either [`apply`](Splice::apply)
+//! moves them into the slack after the packet, or the caller into headroom before it. [`finish`](Splice::finish)
+//! writes the lengths and checksums. They are carried, so corruption on the way here is still found at the
+//! packet's end.
 
 use core::fmt;
 use core::ops::Range;
 
 use crate::checksum::{Sum, field_offset};
 use crate::ip::{Ip, IpFacts, IpRef};
+use crate::ipv4::Ipv4;
 use crate::protocol;
+use crate::pseudo::PseudoHeader;
 use crate::stack::{Header, Malformed};
 use crate::tcp::Tcp;
 
@@ -24,10 +27,10 @@ pub enum SpliceError {
     Authenticated,
     /// The packet has not the options meant, or a payload whose checksum can't be carried.
     WrongProtocol {
-        /// The number of what it holds instead.
+        /// The number of the protocol that the packet holds.
         protocol: u8,
     },
-    /// What is to be inserted, or the packet after it, is longer than its length field can say.
+    /// The inserted bytes, or the packet after it, are longer than a length field can say.
     TooLong {
         /// Bytes allowed.
         limit: usize,
@@ -93,8 +96,12 @@ pub struct Splice {
     inserted: usize,
     given: usize,
     end: usize,
-    /// The one's complement sum of what a checksum covers and the splice changes, before it.
+    /// The one's complement sum, before the splice, of the covered bytes that it changes.
     before: u16,
+    /// The one's complement sum of the addresses in the pseudo-header before it.
+    ///
+    /// It counts where IPv4 options are replaced: a source route among them holds the final destination.
+    addresses: u16,
     /// The transport checksum holds the pseudo-header's sum alone.
     partial: bool,
 }
@@ -111,6 +118,7 @@ impl Splice {
         }
         splice.at = 20;
         splice.removed = splice.transport - 20;
+        splice.addresses = addresses(&ip[..splice.transport]);
         splice.planned(ip)
     }
 
@@ -128,8 +136,9 @@ impl Splice {
         splice.planned(ip)
     }
 
-    /// Replaces `range` of the payload after the TCP, UDP, ICMP or ICMPv6 header by `length` bytes. TCP's sequence
-    /// numbers are the caller's business.
+    /// Replaces `range` of the payload after the TCP, UDP, ICMP or ICMPv6 header by `length` bytes.
+    ///
+    /// The caller adjusts TCP's sequence numbers.
     ///
     /// # Errors
     /// As [`SpliceError`] lists them.
@@ -172,6 +181,7 @@ impl Splice {
             given: length,
             end: found.total.unwrap_or(ip.len()),
             before: 0,
+            addresses: 0,
             partial: false,
         };
         Ok(splice)
@@ -204,8 +214,10 @@ impl Splice {
         Ok(self)
     }
 
-    /// The same in a packet whose transport checksum is left to a device: the field holds the sum of the pseudo-header, in
-    /// which the length alone changes, until the device adds the rest (virtio 1.2, section 5.1.6.2).
+    /// The same in a packet whose transport checksum is left to a device.
+    ///
+    /// The field holds the sum of the pseudo-header, in which the length alone changes. The device adds the rest
+    /// (virtio 1.2, section 5.1.6.2).
     #[must_use]
     pub const fn left_to_device(self) -> Self {
         Self { partial: true, ..self }
@@ -244,8 +256,9 @@ impl Splice {
         self.inserted as isize - self.removed as isize
     }
 
-    /// Moves what comes after the change to its new place in `buffer`, which begins with the packet and has room for it
-    /// as it will be, and then [`finish`](Splice::finish)es. Returns the packet's new length.
+    /// Moves the bytes after the change to their new place in `buffer` and [`finish`](Splice::finish)es.
+    ///
+    /// `buffer` begins with the packet and has room for it as it will be. Returns the packet's new length.
     ///
     /// # Errors
     /// [`SpliceError::WrongSize`]; then nothing was written.
@@ -258,8 +271,10 @@ impl Splice {
         self.finish(&mut buffer[..self.new_end()], bytes)
     }
 
-    /// Writes the inserted `bytes`, the lengths and the checksums into `ip`, the packet after its bytes were moved:
-    /// those before [`at`](Splice::at) and those from `at + removed` on are where they belong. Returns its length.
+    /// Writes the inserted `bytes`, the lengths and the checksums into `ip`, whose bytes were moved.
+    ///
+    /// Those before [`at`](Splice::at) and those from `at + removed` on are where they belong. Returns its
+    /// length.
     ///
     /// # Errors
     /// [`SpliceError::WrongSize`]; then nothing was written.
@@ -276,6 +291,7 @@ impl Splice {
                 write16(ip, 2, end as u16);
                 let after = self.covered(ip, self.inserted, end);
                 carry(ip, 10, self.before, after, false);
+                self.carry_addresses(&mut ip[..end]);
                 return Ok(end);
             }
             Part::TcpOptions => {
@@ -308,6 +324,25 @@ impl Splice {
         Ok(end)
     }
 
+    /// Carries the addresses of the new pseudo-header into the transport checksum, where new options changed them.
+    fn carry_addresses(&self, ip: &mut [u8]) {
+        let transport = 20 + self.inserted;
+        let after = addresses(&ip[..transport]);
+        let place = field_offset(self.protocol).filter(|_| self.protocol != protocol::ICMP);
+        let Some(field) = place.map(|offset| transport + offset).filter(|field| field + 2 <= ip.len()) else {
+            return;
+        };
+        if after == self.addresses {
+            return;
+        }
+        if self.partial {
+            let sum = Sum::ZERO.add_bytes(&ip[field..field + 2]).add16(!self.addresses).add16(after);
+            write16(ip, field, sum.fold());
+        } else {
+            carry(ip, field, self.addresses, after, is_udp(self.protocol));
+        }
+    }
+
     fn check(&self, ip: usize, bytes: usize) -> Result<(), SpliceError> {
         for (planned, given) in [(self.new_end(), ip), (self.given, bytes)] {
             if planned != given {
@@ -317,8 +352,9 @@ impl Splice {
         Ok(())
     }
 
-    /// The sum of all that a checksum covers and this splice changes, in a packet that ends at `end` and has `middle`
-    /// bytes at the place of the change.
+    /// The sum of all that a checksum covers and this splice changes.
+    ///
+    /// The packet ends at `end` and has `middle` bytes at the place of the change.
     fn covered(&self, ip: &[u8], middle: usize, end: usize) -> u16 {
         // New IPv4 options may end before the transport header began.
         let length = end.saturating_sub(self.transport) as u32;
@@ -331,8 +367,8 @@ impl Splice {
                 .add32(length),
             Part::Payload => {
                 let start = self.at - (self.at - self.transport) % 2;
-                // What lies after the change keeps its sum where it moves by an even number of bytes. A word that is
-                // half changed counts as changed.
+                // Bytes after the change keep their sum if they move by an even number of bytes. A word that
+                // is half changed counts as changed.
                 let stop = if self.growth() % 2 == 0 {
                     end.min(self.at + middle + (self.at + middle - start) % 2)
                 } else {
@@ -355,6 +391,16 @@ fn write16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
+/// The sum of the addresses in the pseudo-header of a packet with this IPv4 header.
+fn addresses(header: &[u8]) -> u16 {
+    let pseudo = PseudoHeader::of(IpRef::V4(Ipv4::view(header, ())));
+    Sum::ZERO.add_address(pseudo.source()).add_address(pseudo.destination()).fold()
+}
+
+const fn is_udp(number: u8) -> bool {
+    matches!(number, protocol::UDP | protocol::UDP_LITE)
+}
+
 /// RFC 1624, equation 3, with RFC 768's zero rule for UDP.
 fn carry(bytes: &mut [u8], at: usize, before: u16, after: u16, udp: bool) {
     let checksum = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -373,8 +419,67 @@ mod tests {
     use super::*;
     use crate::oracle::{self, Random, Sample};
 
+    /// Cut, put together, the lengths set, the checksums computed again: IPv4 options (0), TCP options (1) or payload (2).
+    fn by_hand(sample: Sample, part: usize, cut: Range<usize>, bytes: &[u8]) -> Sample {
+        let mut padded = Vec::from(bytes);
+        if part < 2 {
+            padded.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        let old = sample.bytes;
+        let mut made = Sample { bytes: [&old[..cut.start], &padded, &old[cut.end..]].concat(), ..sample };
+        let size = made.bytes.len();
+        if part == 0 {
+            made.transport = 20 + padded.len();
+            // The route went with the options.
+            made.final_at = None;
+            made.bytes[0] = 0x45 + (padded.len() / 4) as u8;
+        }
+        let transport = made.transport;
+        if part == 1 {
+            let words = 5 + (padded.len() / 4) as u8;
+            made.bytes[transport + 12] = made.bytes[transport + 12] & 15 | words << 4;
+        }
+        if made.v6 {
+            made.bytes[4..6].copy_from_slice(&((size - 40) as u16).to_be_bytes());
+        } else {
+            made.bytes[2..4].copy_from_slice(&(size as u16).to_be_bytes());
+        }
+        if made.protocol == protocol::UDP {
+            let length = ((size - transport) as u16).to_be_bytes();
+            made.bytes[transport + 4..transport + 6].copy_from_slice(&length);
+        }
+        made.refresh();
+        made
+    }
+
+    /// A checksum that is left to a device is the same after the device has completed it.
+    ///
+    /// Answers whether there is a checksum.
+    fn is_same_when_left_to_a_device(plan: Splice, old: &[u8], bytes: &[u8], expected: &Sample) -> bool {
+        let (offset, before) = (field_offset(expected.protocol).unwrap(), plan.transport());
+        let field = before + offset;
+        let has_one = matches!(expected.protocol, protocol::TCP | protocol::UDP);
+        if !has_one || old[field..field + 2] == [0, 0] {
+            return false;
+        }
+        let (size, transport) = (expected.bytes.len(), expected.transport);
+        let mut partial = Vec::from(old);
+        let checksum = u16::from_be_bytes([old[field], old[field + 1]]);
+        write16(&mut partial, field, 0);
+        let rest = Sum::ZERO.add_bytes(&partial[before..]).fold();
+        write16(&mut partial, field, Sum::ZERO.add16(!checksum).add16(!rest).fold());
+        partial.resize(old.len().max(size), 0xaa);
+        assert_eq!(plan.left_to_device().apply(&mut partial, bytes), Ok(size));
+        partial.truncate(size);
+        let checksum = Sum::ZERO.add_bytes(&partial[transport..]).finish();
+        let is_zero = checksum == 0 && expected.protocol == protocol::UDP;
+        write16(&mut partial, transport + offset, if is_zero { 0xffff } else { checksum });
+        assert_eq!(partial, expected.bytes);
+        true
+    }
+
     #[test]
-    fn a_splice_is_a_packet_made_anew() {
+    fn a_splice_is_a_packet_built_again() {
         let mut random = Random(80);
         let (mut spliced, mut left) = (0, 0);
         for _ in 0..100_000 {
@@ -406,37 +511,14 @@ mod tests {
                 }
                 Err(other) => panic!("{other}"),
             };
-            // By hand: cut, put together, set the lengths, make the checksums anew.
-            let mut padded = bytes.clone();
-            if part < 2 {
-                padded.resize(bytes.len().next_multiple_of(4), 0);
-            }
-            let (from, to) = match part {
-                0 => (20, sample.transport),
-                1 => (sample.transport + 20, sample.transport + header),
-                _ => (sample.transport + header + range.start, sample.transport + header + range.end),
+            let payload = sample.transport + header + range.start..sample.transport + header + range.end;
+            let cut = match part {
+                0 => 20..sample.transport,
+                1 => sample.transport + 20..sample.transport + header,
+                _ => payload,
             };
-            let mut expected = Sample { bytes: [&old[..from], &padded, &old[to..]].concat(), ..sample };
+            let expected = by_hand(sample, part, cut.clone(), &bytes);
             let size = expected.bytes.len();
-            if part == 0 {
-                expected.transport = 20 + padded.len();
-                expected.bytes[0] = 0x45 + (padded.len() / 4) as u8;
-            }
-            let transport = expected.transport;
-            if part == 1 {
-                let words = 5 + (padded.len() / 4) as u8;
-                expected.bytes[transport + 12] = expected.bytes[transport + 12] & 15 | words << 4;
-            }
-            if expected.v6 {
-                expected.bytes[4..6].copy_from_slice(&((size - 40) as u16).to_be_bytes());
-            } else {
-                expected.bytes[2..4].copy_from_slice(&(size as u16).to_be_bytes());
-            }
-            if expected.protocol == protocol::UDP {
-                expected.bytes[transport + 4..transport + 6]
-                    .copy_from_slice(&((size - transport) as u16).to_be_bytes());
-            }
-            expected.refresh();
 
             let mut buffer = old.clone();
             buffer.resize(old.len().max(size) + 7, 0xaa);
@@ -444,7 +526,7 @@ mod tests {
             assert_eq!(
                 buffer[..size],
                 expected.bytes,
-                "part {part}, {from}..{to}, {} bytes for them",
+                "part {part}, {cut:?}, {} bytes for them",
                 bytes.len()
             );
             assert_eq!(plan.growth(), size as isize - old.len() as isize);
@@ -456,32 +538,45 @@ mod tests {
             assert_eq!(plan.finish(&mut moved, &bytes), Ok(size));
             assert_eq!(moved, expected.bytes);
 
-            // A checksum that is left to a device becomes the same when the device has done its part.
-            let field = match sample.protocol {
-                protocol::TCP => sample.transport + 16,
-                _ => sample.transport + 6,
-            };
-            if matches!(sample.protocol, protocol::TCP | protocol::UDP) && old[field..field + 2] != [0, 0] {
-                let complete = |ip: &mut [u8], transport: usize| {
-                    let checksum = Sum::ZERO.add_bytes(&ip[transport..]).finish();
-                    let zero = checksum == 0 && sample.protocol == protocol::UDP;
-                    write16(ip, field - sample.transport + transport, if zero { 0xffff } else { checksum });
-                };
-                let mut partial = old.clone();
-                let checksum = u16::from_be_bytes([old[field], old[field + 1]]);
-                write16(&mut partial, field, 0);
-                let rest = Sum::ZERO.add_bytes(&partial[sample.transport..]).fold();
-                write16(&mut partial, field, Sum::ZERO.add16(!checksum).add16(!rest).fold());
-                partial.resize(old.len().max(size), 0xaa);
-                assert_eq!(plan.left_to_device().apply(&mut partial, &bytes), Ok(size));
-                partial.truncate(size);
-                complete(&mut partial, transport);
-                assert_eq!(partial, expected.bytes);
-                left += 1;
-            }
+            left += u32::from(is_same_when_left_to_a_device(plan, &old, &bytes, &expected));
             spliced += 1;
         }
         assert!(spliced > 40_000 && left > 20_000, "{spliced}, {left}");
+    }
+
+    #[test]
+    fn a_source_route_that_comes_or_goes_changes_the_checksum_behind_it() {
+        let mut random = Random(83);
+        let (mut came, mut went) = (0, 0);
+        for _ in 0..20_000 {
+            let mut sample = oracle::packet(&mut random);
+            if sample.v6 {
+                continue;
+            }
+            went += usize::from(sample.final_at.is_some());
+            let count = random.below(9);
+            let pointer = 4 + 4 * random.below(count + 1);
+            let mut route = std::vec![131, (3 + 4 * count) as u8, pointer as u8];
+            route.extend(random.edgy(4 * count));
+            let plan = Splice::ipv4_options(&sample.bytes, route.len()).unwrap();
+            let mut buffer = sample.bytes.clone();
+            buffer.resize(plan.new_end().max(buffer.len()), 0);
+            plan.apply(&mut buffer, &route).unwrap();
+            buffer.truncate(plan.new_end());
+            let transport = 20 + plan.inserted();
+            let is_pending = pointer < 4 + 4 * count;
+            came += usize::from(is_pending);
+            sample = Sample {
+                bytes: buffer.clone(),
+                transport,
+                // The last address of the route.
+                final_at: is_pending.then_some(20 + 3 + 4 * (count.max(1) - 1)),
+                ..sample
+            };
+            sample.refresh();
+            assert_eq!(buffer, sample.bytes);
+        }
+        assert!(came > 5_000 && went > 1_000, "{came}, {went}");
     }
 
     #[test]

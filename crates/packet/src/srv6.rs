@@ -29,17 +29,20 @@ crate::header! {
     /// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
     /// ```
     pub struct SegmentRouting, "srv6", 8 bytes {
-        /// The IP protocol number of what follows.
+        /// The IP protocol number of the next header.
         next_header, set_next_header: u8 = 0, 8, No, Protocol, kept;
         /// The header's length in 8-byte words, the first not counted.
         header_extension_length, set_header_extension_length: u8 = 8, 8, No, Dec, kept;
         /// Always 4.
         routing_type, set_routing_type: u8 = 16, 8, No, Dec, kept;
-        /// Index of the segment that the packet is on its way to; 0 is the last.
+        /// Index of the segment to which the packet is on its way; 0 is the last segment.
+        ///
+        /// In a reduced list, one more than its last index stands for the first segment, which the list
+        /// lacks.
         segments_left, set_segments_left: u8 = 24, 8, No, Dec, kept;
         /// Index of the list's last entry: segments - 1.
         last_entry, set_last_entry: u8 = 32, 8, No, Dec, kept;
-        /// Flags, none of them assigned.
+        /// Flags; none is assigned.
         flags, set_flags: u8 = 40, 8, No, Hex, plain;
         /// Marks packets of one class.
         tag, set_tag: u16 = 48, 16, No, Hex, plain;
@@ -52,8 +55,9 @@ impl SegmentRouting {
     /// The routing type that IANA assigned.
     pub const ROUTING_TYPE: u8 = 4;
 
-    /// The fixed part for `segments` segments (1 to 127), on its way to the first that a packet visits, which the
-    /// list holds last. More segments than the length field can state count as 127.
+    /// The fixed part for `segments` segments (1 to 127), on its way to the first of them.
+    ///
+    /// The list holds that one last. More segments than the length field can state count as 127.
     pub fn new(next_header: u8, segments: u8) -> Self {
         let segments = segments.clamp(1, 127);
         Self([next_header, 2 * segments, Self::ROUTING_TYPE, segments - 1, segments - 1, 0, 0, 0])
@@ -82,6 +86,8 @@ impl<'a> SegmentRoutingRef<'a> {
         segments.iter().map(|octets| Ipv6Addr::from(*octets))
     }
     /// The segment that the packet is on its way to.
+    ///
+    /// `None` where a reduced list lacks it, and only IPv6's destination names it.
     pub fn active_segment(&self) -> Option<Ipv6Addr> {
         self.segments().nth(usize::from(self.segments_left()))
     }
@@ -131,9 +137,10 @@ impl Header for SegmentRouting {
         if list > len {
             return Err(malformed("the segment list reaches beyond the header", list as u32, len as u32));
         }
-        if header.segments_left() > header.last_entry() {
+        // RFC 8754, section 4.1.1: a reduced list lacks the first segment that a packet visits.
+        let (most, left) = (u32::from(header.last_entry()) + 1, u32::from(header.segments_left()));
+        if left > most {
             // RFC 8754, section 4.3.1.1: a parameter problem.
-            let (most, left) = (u32::from(header.last_entry()), u32::from(header.segments_left()));
             return Err(malformed("more segments are left than the list has", most, left));
         }
         Ok(Found { facts: (), len, total: None, next: u16::from(header.next_header()) })
@@ -198,6 +205,14 @@ mod tests {
     }
 
     #[test]
+    fn a_reduced_list_lacks_the_segment_under_way() {
+        let mut bytes = two_segments();
+        bytes[3] = 2;
+        let view = SegmentRouting::read(&bytes).unwrap();
+        assert_eq!((view.active_segment(), view.segments().len()), (None, 2));
+    }
+
+    #[test]
     fn lists_that_lie_are_malformed() {
         let rule = |at: usize, value: u8| {
             let mut bytes = two_segments();
@@ -207,7 +222,7 @@ mod tests {
         assert_eq!(rule(1, 3), "the segment list reaches beyond the header");
         assert_eq!(rule(1, 5), "the bytes end before the header does");
         assert_eq!(rule(2, 0), "the routing type is not 4");
-        assert_eq!(rule(3, 2), "more segments are left than the list has");
+        assert_eq!(rule(3, 3), "more segments are left than the list has");
         assert_eq!(rule(4, 2), "the segment list reaches beyond the header");
     }
 }

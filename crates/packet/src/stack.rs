@@ -1,4 +1,4 @@
-//! What is known of a packet, as a type: `Layer<Layer<Root, Ethernet>, Ipv4>`, `With<…, FlowId>`.
+//! The parsed headers of a packet, as a type: `Layer<Layer<Root, Ethernet>, Ipv4>`, `With<…, FlowId>`.
 //!
 //! A stack is `Copy` and borrows nothing, so it can wait without the packet while a whole batch waits on memory.
 
@@ -8,20 +8,42 @@ use core::marker::PhantomData;
 use crate::field::Field;
 pub use crate::usual::{Usual, shape};
 
-/// What a parse found out: enough never to look at length fields again.
+/// The result of a parse: enough never to look at length fields again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<F> {
-    /// What to remember beside the offset.
+    /// The facts to remember beside the offset.
     pub facts: F,
     /// Bytes that the header takes, options and extension headers included.
     pub len: usize,
-    /// Where its payload ends, counted in bytes from the header's start, if the header says so itself.
+    /// The payload's end, counted in bytes from the header's start, if the header states it.
     pub total: Option<usize>,
-    /// The number by which it announces what follows; [`NOTHING`] where nothing can be parsed after it.
+    /// The number by which it announces the next header; [`NOTHING`] if nothing can be parsed after it.
     pub next: u16,
 }
 
-/// Announces that what follows cannot be parsed as a header (a later fragment, encrypted payload, plain data).
+/// The bytes beyond its end that a frame's metadata allow its length fields to state.
+///
+/// By default none: a frame from a wire is complete, and a length that points beyond it is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LengthSlack {
+    /// Bytes that the frame had on the wire behind its last one, and that a capture did not keep.
+    pub missing: usize,
+    /// Whether an IP length of 0 stands for the frame's length.
+    ///
+    /// Segments that a device was still to cut have such a length.
+    pub unstated: bool,
+}
+
+impl LengthSlack {
+    /// Whether nothing is allowed.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self.missing == 0 && !self.unstated
+    }
+}
+
+/// Announces that the payload cannot be parsed as a header (a later fragment, encrypted payload, plain data).
 pub const NOTHING: u16 = u16::MAX;
 
 /// Why bytes are not the header that was announced.
@@ -47,7 +69,7 @@ impl core::error::Error for Malformed {}
 
 /// One header, or a family of headers seen as one ([`Link`](crate::Link), [`Ip`](crate::Ip)).
 pub trait Header: Sized + 'static {
-    /// What to remember of a parse beside the offset: `()` for one header, the version for a family.
+    /// The facts of a parse beside the offset: `()` for one header, the version for a family.
     type Facts: Copy + 'static;
     /// The checked view, for reading. It covers the header alone, from its first byte to its last.
     type Ref<'a>;
@@ -58,7 +80,7 @@ pub trait Header: Sized + 'static {
     /// The fields of its fixed part, in order. Families have none of their own.
     const FIELDS: &'static [Field];
 
-    /// Whether [`find`](Header::find) itself sees to it that header and payload lie inside the bytes; otherwise
+    /// Whether [`find`](Header::find) itself checks that header and payload lie inside the bytes; otherwise
     /// [`Layer::parse`] does.
     const EXACT: bool = false;
 
@@ -69,15 +91,31 @@ pub trait Header: Sized + 'static {
     /// # Errors
     /// [`Malformed`] names the rule that is broken.
     fn find(bytes: &[u8], announced: u16) -> Result<Found<Self::Facts>, Malformed>;
-    /// Whether somebody with [`Mut`](Header::Mut) can change whether a frame is [usual](Usual), where the header stands in
-    /// such a frame.
+    /// Whether a length of 0 that stands for the frame's appears to [`find`](Header::find) as a packet
+    /// without payload.
+    const UNSTATED_IS_EMPTY: bool = false;
+
+    /// As [`find`](Header::find), in bytes that end where the frame does. `slack` says how many bytes are missing there.
+    ///
+    /// The end that a header states may lie that far beyond the bytes; the header itself may not.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the rule that is broken.
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<Self::Facts>, Malformed> {
+        let _ = slack;
+        Self::find(bytes, announced)
+    }
+    /// Whether a write through [`Mut`](Header::Mut) can change whether a frame is [usual](Usual).
+    ///
+    /// This is about headers at the place that such a frame has for them.
     const SHAPES: bool = true;
 
     /// Whether [`find_usual`](Header::find_usual) is worth a copy of the code.
-    const USUAL: bool = false;
+    const FAST_PATH: bool = false;
 
-    /// As [`find`](Header::find) for the header at offset `at` of a frame of this [`shape`], mostly in constants; `None` for
-    /// headers that such a frame does not have there.
+    /// As [`find`](Header::find) for the header at offset `at` of a frame of this [`shape`], mostly in constants.
+    ///
+    /// `None` for headers that such a frame does not have there.
     #[inline(always)]
     fn find_usual<const SHAPE: u8>(
         _bytes: &[u8],
@@ -87,20 +125,24 @@ pub trait Header: Sized + 'static {
     ) -> Option<Found<Self::Facts>> {
         None
     }
-    /// The view of `bytes`, which [`find`](Header::find) accepted and of which it told the length.
+    /// The view of `bytes`. [`find`](Header::find) accepted them and gave their length.
     fn view(bytes: &[u8], facts: Self::Facts) -> Self::Ref<'_>;
     /// As [`view`](Header::view), for writing.
     fn view_mut(bytes: &mut [u8], facts: Self::Facts) -> Self::Mut<'_>;
-    /// Writes the number that says what follows, when an operator inserts or removes the header after this one. For operators:
-    /// what somebody else writes so is not noticed by functions fused behind.
+    /// Writes the number of the next header, when an operator inserts or removes that one.
+    ///
+    /// For operators only: functions fused behind do not notice such a write by other code.
     fn announce(_header: Self::Mut<'_>, _next: u16) {}
-    /// Writes the length that this header states, when its payload grew or shrank; `total` counts bytes from the
-    /// header's first to the payload's last. Headers that state no length do nothing. For operators, as
-    /// [`announce`](Header::announce).
+    /// Writes the length that this header states, when its payload grew or shrank.
+    ///
+    /// `total` counts bytes from the header's first to the payload's last. Headers that state no length do
+    /// nothing. For operators, as [`announce`](Header::announce).
     fn set_total(_header: Self::Mut<'_>, _total: usize) {}
-    /// Where this header has a checksum over what it carries, in `bytes` from the header's first to the payload's last:
-    /// takes what it covers `out` of it, or adds that. Between the two, in that order, anybody may change what is covered, and
-    /// a wrong checksum stays as wrong as it was. Says whether there is such a checksum.
+    /// Takes the bytes that a checksum over the payload covers `out` of it, or adds them.
+    ///
+    /// `bytes` are those from the header's first to the payload's last. Between the two calls, in that order,
+    /// covered bytes may change, and a wrong checksum stays wrong by the same amount. Answers whether there
+    /// is such a checksum.
     fn cover(_bytes: &mut [u8], _out: bool) -> bool {
         false
     }
@@ -154,17 +196,17 @@ impl Header for Wire {
     }
 }
 
-/// What is known of one packet: its headers so far, and what operators found out.
+/// The parsed headers of one packet, and the values that operators found out.
 pub trait Stack: Copy + 'static {
     /// The innermost header.
     type Top: Header;
-    /// Offset of the innermost header in the frame, in bytes, and what is remembered of it.
+    /// Offset of the innermost header in the frame, in bytes, and the facts of its parse.
     fn top(&self) -> (usize, <Self::Top as Header>::Facts);
     /// Where the innermost header ends and its payload begins, in bytes from the frame's start.
     fn end(&self) -> usize;
     /// Where that payload ends in a frame of `frame` bytes: by the innermost length field, or at the frame's end.
     fn limit(&self, frame: usize) -> usize;
-    /// The number by which the innermost header announces what follows.
+    /// The number by which the innermost header announces the next header.
     fn next(&self) -> u16;
     /// After bytes were inserted at `end()` (or removed there, `by` negative): every enclosing payload ends `by`
     /// bytes further.
@@ -184,14 +226,22 @@ pub trait Stack: Copy + 'static {
     type Packed: Copy + 'static;
     /// Packs it, for frames of less than 2²¹ bytes, which is more than a pool's largest.
     fn pack(self) -> Self::Packed;
-    /// What [`pack`](Stack::pack) packed.
+    /// The stack that [`pack`](Stack::pack) packed.
     fn unpack(packed: Self::Packed) -> Self;
-    /// Writes every length that encloses the innermost payload, after [`resized`](Stack::resized), from the
-    /// innermost header outwards. Checksums over those lengths are the caller's business.
+    /// Writes every length that encloses the innermost payload, from the innermost header outwards.
+    ///
+    /// Called after [`resized`](Stack::resized). The caller corrects checksums over those lengths.
     fn restate(&self, frame: &mut [u8]);
-    /// Takes what is about to change `out` of every checksum that a tunnel has over all it carries, from the outermost
-    /// header inwards, or adds it after the change, from the innermost outwards; says whether there are any. See
-    /// [`Header::cover`].
+    /// As [`restate`](Stack::restate), in a frame of which the end is missing: every length becomes `by` bytes more.
+    ///
+    /// `by` is negative where they become less. How long the missing end is, is not known here.
+    fn restate_by(&self, frame: &mut [u8], by: isize) {
+        let _ = (frame, by);
+    }
+    /// Takes the bytes that are about to change `out` of every checksum that a tunnel has over its payload.
+    ///
+    /// That goes from the outermost header inwards. After the change the bytes are added, from the innermost
+    /// header outwards. Answers whether there are any such checksums. See [`Header::cover`].
     fn cover(&self, _frame: &mut [u8], _out: bool) -> bool {
         false
     }
@@ -242,8 +292,8 @@ impl Stack for Root {
 
 /// Header `H` inside `P`.
 ///
-/// Every number is a word of its own on purpose: narrower ones are written one by one and copied in pairs, and a copy that
-/// is wider than the writes before it waits a dozen cycles for them to leave the store buffer.
+/// Every number has its own word on purpose. Narrower numbers are written one by one and copied in pairs. A
+/// copy that is wider than the writes before it waits a dozen cycles until they leave the store buffer.
 pub struct Layer<P, H: Header> {
     outer: P,
     at: usize,
@@ -258,7 +308,7 @@ pub struct Layer<P, H: Header> {
 /// A [`Layer`], packed.
 pub struct PackedLayer<P: Stack, H: Header> {
     outer: P::Packed,
-    /// End, limit and what is announced.
+    /// End, limit and the announced number.
     word: u64,
     facts: H::Facts,
 }
@@ -295,7 +345,7 @@ impl<P: Stack, H: Header> Layer<P, H> {
         Self::parse_in::<{ shape::ANY }>(outer, frame, None)
     }
 
-    /// As [`parse`](Self::parse), in a frame that is known to be of this [`shape`] where there is an answer of [`Usual::of`].
+    /// As [`parse`](Self::parse), in a frame that has this [`shape`], if [`Usual::of`] gave an answer for it.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -324,8 +374,37 @@ impl<P: Stack, H: Header> Layer<P, H> {
         Ok(Self::of(outer, at, limit, found))
     }
 
-    /// What [`parse_in`](Self::parse_in) found in a usual frame, found out again. Nothing is checked, so that what nobody
-    /// looks at costs nothing: for who has parsed this frame with success, and changed nothing since.
+    /// As [`parse`](Self::parse), in a frame whose length fields may say more than its bytes, as far as `slack` allows.
+    ///
+    /// The missing bytes belong to no payload: `limit` is the frame's end then.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    #[cold]
+    #[inline(never)]
+    pub fn parse_with(outer: P, frame: &[u8], slack: LengthSlack) -> Result<Self, Malformed> {
+        let at = outer.end();
+        let limit = outer.limit(frame.len());
+        let Some(bytes) = frame.get(at..limit) else { return Err(short::<H>(at, limit)) };
+        // Only a header that reaches the frame's end can continue behind it.
+        let missing = if limit == frame.len() { slack.missing } else { 0 };
+        let found = H::find_with(bytes, outer.next(), LengthSlack { missing, ..slack })?;
+        if found.len > bytes.len() {
+            return Err(short::<H>(found.len, bytes.len()));
+        }
+        if let Some(total) = found.total
+            && !(found.len..=bytes.len().saturating_add(missing)).contains(&total)
+        {
+            return Err(outside::<H>(found.len, total, bytes.len()));
+        }
+        let total = found.total.map(|total| total.min(bytes.len()));
+        Ok(Self::of(outer, at, limit, Found { total, ..found }))
+    }
+
+    /// Finds again the header that [`parse_in`](Self::parse_in) found in a usual frame.
+    ///
+    /// Nothing is checked, so results that are not looked at cost nothing. The caller has parsed this frame with
+    /// success, and changed nothing since.
     ///
     /// # Panics
     /// When that was not so; not always, and otherwise the answer means nothing.
@@ -387,7 +466,7 @@ pub(crate) fn malformed<H: Header>(rule: &'static str, needed: usize, found: usi
     Malformed { header: H::NAME, rule, needed: needed as u32, found: found as u32 }
 }
 
-/// A header that `find` accepted: whole, unless somebody views a packet's bytes with another packet's stack.
+/// A header that `find` accepted: whole, unless a packet's bytes are viewed with another packet's stack.
 #[inline(always)]
 pub(crate) fn whole<T, E>(header: Result<T, E>) -> T {
     match header {
@@ -402,17 +481,6 @@ pub(crate) fn whole<T, E>(header: Result<T, E>) -> T {
 fn broken() -> ! {
     panic!("a header is viewed in bytes in which it was not found")
 }
-
-/// Says which headers may come after which: `follows! { Tcp: Ipv4 | Ipv6 | Ip = [6]; }`.
-macro_rules! follows {
-    (@ $inner:ident, $numbers:tt, $($outer:ident)+) => {
-        $( impl $crate::stack::Follows<$outer> for $inner { const NUMBERS: &'static [u16] = &$numbers; } )+
-    };
-    ($($inner:ident: $($outer:ident)|+ = $numbers:tt;)*) => {
-        $( $crate::stack::follows!(@ $inner, $numbers, $($outer)+); )*
-    };
-}
-pub(crate) use follows;
 
 impl<P: Stack, H: Header> Stack for Layer<P, H> {
     type Top = H;
@@ -477,6 +545,18 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
         }
         self.outer.restate(frame);
     }
+    fn restate_by(&self, frame: &mut [u8], by: isize) {
+        // Nothing is checked here but the header's shape, which the stack has found: any end will do.
+        const ANY_END: LengthSlack = LengthSlack { missing: u32::MAX as usize, unstated: false };
+        if self.announced & BOUNDED != 0
+            && let Some(bytes) = frame.get(self.at..)
+            && let Ok(Found { total: Some(total), .. }) = H::find_with(bytes, self.outer.next(), ANY_END)
+            && let Some(bytes) = frame.get_mut(self.at..self.end)
+        {
+            H::set_total(H::view_mut(bytes, self.facts), total.saturating_add_signed(by));
+        }
+        self.outer.restate_by(frame, by);
+    }
     fn cover(&self, frame: &mut [u8], out: bool) -> bool {
         // An outer checksum covers the inner ones as the frame shows them.
         let around = out && self.outer.cover(frame, out);
@@ -485,12 +565,12 @@ impl<P: Stack, H: Header> Stack for Layer<P, H> {
     }
 }
 
-/// A stack and what `map` or `lookup` found out about the packet.
+/// A stack, and the facts that `map` or `lookup` added about the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct With<P, M> {
-    /// What was known before.
+    /// The stack before.
     pub outer: P,
-    /// What was found out.
+    /// The value found out.
     pub value: M,
 }
 
@@ -539,6 +619,9 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
     fn restate(&self, frame: &mut [u8]) {
         self.outer.restate(frame);
     }
+    fn restate_by(&self, frame: &mut [u8], by: isize) {
+        self.outer.restate_by(frame, by);
+    }
     fn cover(&self, frame: &mut [u8], out: bool) -> bool {
         self.outer.cover(frame, out)
     }
@@ -550,7 +633,7 @@ impl<P: Stack, M: Copy + 'static> Stack for With<P, M> {
     note = "a `map` or `lookup` came after the header: call `forget_metadata()` first"
 )]
 pub trait Removable: Stack {
-    /// What is known without it.
+    /// The stack without it.
     type Outer: Stack;
     /// The stack without its innermost header.
     fn without(&self) -> Self::Outer;
@@ -572,7 +655,7 @@ impl<P: Stack, H: Header> Removable for Layer<P, H> {
 
 /// A stack whose innermost entry is metadata, which can be forgotten.
 pub trait Forgettable: Stack {
-    /// What is known without it.
+    /// The stack without it.
     type Outer: Stack;
     /// The stack without its innermost metadata.
     fn without(&self) -> Self::Outer;
@@ -599,7 +682,7 @@ pub struct Further<I>(PhantomData<I>);
     label = "no `{H}` encloses this packet's `header()`"
 )]
 pub trait Holds<H: Header, I> {
-    /// The header's first byte and last byte + 1 in the frame, and what is remembered of it.
+    /// The header's first byte and last byte + 1 in the frame, and the facts of its parse.
     fn locate(&self) -> (usize, usize, H::Facts);
     /// Where the header's payload ends in the frame, in bytes.
     fn payload_end(&self) -> usize;

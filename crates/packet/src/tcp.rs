@@ -5,14 +5,15 @@ use core::ops::{Deref, DerefMut};
 use zerocopy::FromBytes;
 
 use crate::checksum::{Sum, update16, update32};
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::ip::{IpRef, announced_by_first_fragment};
+use crate::protocol;
+use crate::stack::{Found, Header, Malformed, NOTHING, malformed, whole};
 use crate::tcp_options::{TcpOption, TcpOptions, clamp_maximum_segment_size};
 
 crate::header! {
-    /// The fixed part of a TCP header (RFC 9293, section 3.1; RFC 3168 for CWR and ECE, RFC 9768 for AE).
+    /// The fixed part of a TCP header (RFC 9293, section 3.1).
+    ///
+    /// RFC 3168 defines CWR and ECE, RFC 9768 AE.
     ///
     /// ```text
     ///  0                   1                   2                   3
@@ -38,7 +39,7 @@ crate::header! {
         source_port, put_source_port: u16 = 0, 16, Own, Dec, kept;
         /// The receiver's port.
         destination_port, put_destination_port: u16 = 16, 16, Own, Dec, kept;
-        /// Number of the first byte of payload (of the SYN, if there is one).
+        /// Number of the payload's first byte (of the SYN, if there is one).
         sequence_number, put_sequence_number: u32 = 32, 32, Own, Dec, kept;
         /// Number of the next byte that the sender expects, if `ack` is set.
         acknowledgment_number, put_acknowledgment_number: u32 = 64, 32, Own, Dec, kept;
@@ -155,8 +156,9 @@ impl Tcp {
         self.set_checksum(update16(self.checksum(), u16::from(self.0[13]), u16::from(flags)));
         self.0[13] = flags;
     }
-    /// Writes how many bytes of options stand behind it, a multiple of 4 up to 40, and carries that into the checksum; what the
-    /// options themselves are worth in it is the caller's business.
+    /// Writes how many bytes of options follow, a multiple of 4 up to 40, and carries that into the checksum.
+    ///
+    /// The caller carries the options' own bytes.
     pub fn set_options_len(&mut self, bytes: usize) {
         let word = |header: &Self| u16::from_be_bytes([header.0[12], header.0[13]]);
         let old = word(self);
@@ -221,7 +223,7 @@ impl<'a> TcpRef<'a> {
     pub fn options(&self) -> TcpOptions<'a> {
         TcpOptions::new(self.options)
     }
-    /// The maximum segment size that the sender takes, in bytes, if it says so (only in a SYN).
+    /// The largest segment that the sender accepts, in bytes, if it states one (only in a SYN).
     pub fn maximum_segment_size(&self) -> Option<u16> {
         self.options().find_map(|option| match option {
             Ok(TcpOption::MaximumSegmentSize(size)) => Some(size),
@@ -238,15 +240,17 @@ impl TcpMut<'_> {
     }
     /// Changes option bytes in place, their number staying the same, and carries the change into the checksum.
     pub fn change_options(&mut self, change: impl FnOnce(&mut [u8])) {
-        // The options are a multiple of 4 bytes at an even offset, so whatever changed in them, the whole of them can be
+        // The options are a multiple of 4 bytes at an even offset. So after any change, all of them can be
         // taken out of the sum and added again.
         let old = Sum::ZERO.add_bytes(self.options).fold();
         change(self.options);
         let new = Sum::ZERO.add_bytes(self.options).fold();
         self.fixed.set_checksum(update16(self.fixed.checksum(), old, new));
     }
-    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section 3.2); says whether
-    /// one changed.
+    /// Lowers every maximum segment size that the segment states to at most `limit` bytes (RFC 4459, section
+    /// 3.2).
+    ///
+    /// Answers whether one changed.
     pub fn clamp_maximum_segment_size(&mut self, limit: u16) -> bool {
         let is_larger = |option| matches!(option, Ok(TcpOption::MaximumSegmentSize(size)) if size > limit);
         let lowers = self.as_ref().options().any(is_larger);
@@ -292,7 +296,13 @@ impl Header for Tcp {
     }
 }
 
-follows! { Tcp: Ipv4 | Ipv6 | Ip = [6, FIRST_FRAGMENT | 6]; }
+/// Whether a packet is a first fragment that ends in the middle of its TCP header.
+///
+/// Its ports and its sequence number are there (RFC 791, section 3.2: a fragment has 8 bytes at least).
+pub fn is_cut_off(ip: &IpRef<'_>, payload: &[u8]) -> bool {
+    let first = ip.is_fragment() && !ip.is_later_fragment() && ip.protocol() == protocol::TCP;
+    first && announced_by_first_fragment(protocol::TCP, payload) == NOTHING
+}
 
 #[cfg(test)]
 mod tests {
@@ -300,20 +310,20 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::ip::IpRef;
+    use crate::checksum;
     use crate::oracle::{self, Random};
-    use crate::{checksum, protocol};
 
     #[test]
     fn setters_keep_the_checksum() {
         let mut random = Random(40);
         for _ in 0..20_000 {
             let mut sample = oracle::packet(&mut random);
-            if sample.protocol != protocol::TCP || sample.routed {
+            if sample.protocol != protocol::TCP {
                 continue;
             }
             let (ip, _) = IpRef::split(&sample.bytes).unwrap();
-            let (source, destination) = (ip.source(), ip.destination());
+            let pseudo = ip.pseudo_header();
+            let (source, destination) = (pseudo.source(), pseudo.destination());
             let segment = &mut sample.bytes[sample.transport..];
             let len = Tcp::find(segment, 6).unwrap().len;
             let mut header = Tcp::view_mut(&mut segment[..len], ());
@@ -360,7 +370,11 @@ mod tests {
             if size > 12 {
                 bytes[12] = offset << 4;
             }
-            assert!(Tcp::find(&bytes, 6).unwrap_err().rule.contains(word), "offset {offset}, {size} bytes");
+            let error = Tcp::find(&bytes, 6).unwrap_err();
+            assert!(error.rule.contains(word), "offset {offset}, {size} bytes");
+            // The rest of the header may be in the next fragment, but no fragment makes a wrong offset right.
+            let is_announced = announced_by_first_fragment(6, &bytes) != NOTHING;
+            assert_eq!(is_announced, word == "less than 20", "offset {offset}, {size} bytes");
         }
     }
 }

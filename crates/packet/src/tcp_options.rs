@@ -1,9 +1,9 @@
-//! TCP options (RFC 9293, section 3.2), one by one, whatever their length bytes claim.
+//! TCP options (RFC 9293, section 3.2), one by one, safe for any length bytes.
 
 use crate::stack::{Malformed, malformed};
 use crate::tcp::Tcp;
 
-/// One TCP option. A known kind whose length is not the one that its RFC gives is [`Unknown`](TcpOption::Unknown).
+/// One TCP option. A known kind with another length than its RFC gives is [`Unknown`](TcpOption::Unknown).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOption<'a> {
     /// The largest segment that the sender takes, in bytes (RFC 9293, section 3.7.1).
@@ -12,7 +12,7 @@ pub enum TcpOption<'a> {
     WindowScale(u8),
     /// The sender understands selective acknowledgments (RFC 2018, section 2).
     SackPermitted,
-    /// What arrived out of order (RFC 2018, section 3).
+    /// Blocks that arrived out of order (RFC 2018).
     Sack(SackBlocks<'a>),
     /// The sender's clock and the last one heard (RFC 7323, section 3).
     Timestamps {
@@ -70,7 +70,7 @@ impl<'a> SackBlocks<'a> {
     }
 }
 
-/// The options of one header, in order, without padding; after a length that lies, one error and then nothing.
+/// The options of one header, in order, without padding. After a wrong length, one error and then nothing.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     rest: &'a [u8],
@@ -149,9 +149,10 @@ fn read(kind: u8, data: &[u8]) -> TcpOption<'_> {
 /// The most bytes of options that a header has room for.
 pub const LONGEST: usize = 40;
 
-/// Writes options as they are, but of selective acknowledgments (RFC 2018) the first of `blocks` that there is room for and no
-/// others: first sequence number of each and the one after its last. What stands behind a length that lies is left out.
-/// Answers how many bytes that took, a multiple of 4.
+/// Writes options as they are, with other blocks of selective acknowledgments (RFC 2018).
+///
+/// They are the first of `blocks` for which there is room. Each has its first sequence number and the one
+/// after its last.
 ///
 /// ```
 /// use netbricks_packet::tcp_options::{LONGEST, with_sack};
@@ -171,13 +172,13 @@ pub fn with_sack(options: &[u8], blocks: &[(u32, u32)], to: &mut [u8; LONGEST]) 
         let from = all.offset();
         let Some(Ok(option)) = all.next() else { break };
         if !option.is_sack() {
-            // With the no-operations before it, so that it stands where it stood.
+            // With the no-operations before it, so that it keeps its place.
             let option = &options[from..all.offset()];
             to[len..len + option.len()].copy_from_slice(option);
             len += option.len();
         }
     }
-    // Numbers lie at multiples of four.
+    // Numbers are at multiples of four.
     let at = (len + 2).next_multiple_of(4);
     let count = blocks.len().min(LONGEST.saturating_sub(at) / 8);
     let end = if count > 0 { at + 8 * count } else { len.next_multiple_of(4) };
@@ -193,8 +194,9 @@ pub fn with_sack(options: &[u8], blocks: &[(u32, u32)], to: &mut [u8; LONGEST]) 
     end
 }
 
-/// Lowers every maximum segment size that options state to `limit` bytes, where it is larger; says whether one was. Receivers
-/// differ in which one they take, where there are several.
+/// Lowers every maximum segment size in options to at most `limit` bytes. Answers whether one changed.
+///
+/// If there are several, receivers differ in the one that they take.
 ///
 /// ```
 /// use netbricks_packet::tcp_options::clamp_maximum_segment_size;

@@ -3,10 +3,8 @@
 use zerocopy::FromBytes;
 
 use crate::checksum::{self, update16};
-use crate::ip::{FIRST_FRAGMENT, Ip};
-use crate::ipv4::Ipv4;
-use crate::ipv6::Ipv6;
-use crate::stack::{Found, Header, Malformed, NOTHING, follows, malformed, whole};
+use crate::ip::FIRST_FRAGMENT;
+use crate::stack::{Found, Header, LengthSlack, Malformed, NOTHING, malformed, whole};
 
 crate::header! {
     /// A UDP header (RFC 768).
@@ -27,7 +25,7 @@ crate::header! {
         destination_port, put_destination_port: u16 = 16, 16, Own, Dec, kept;
         /// Bytes of header and payload, 8 or more.
         length, set_length: u16 = 32, 16, Own, Dec, kept;
-        /// Over pseudo-header, header and payload; 0 says that there is none (IPv4 only).
+        /// Over pseudo-header, header and payload; 0 means that there is none (IPv4 only).
         checksum, set_checksum: u16 = 48, 16, No, Hex, plain;
     }
 }
@@ -35,7 +33,7 @@ crate::header! {
 crate::field::display! { Udp }
 
 impl Udp {
-    /// A header for `payload` bytes (saturating at what 16 bits can say), without checksum.
+    /// A header for `payload` bytes (limited to what 16 bits can state), without checksum.
     pub fn new(source_port: u16, destination_port: u16, payload: usize) -> Self {
         let mut header = Self([0; 8]);
         header.put_source_port(source_port);
@@ -43,19 +41,19 @@ impl Udp {
         header.set_length((payload + Self::SIZE).min(0xffff) as u16);
         header
     }
-    /// Writes the sender's port and carries it into the checksum, if there is one.
+    /// Writes the sender's port and updates the checksum, if there is one.
     #[inline(always)]
     pub fn set_source_port(&mut self, port: u16) {
         self.carry(self.source_port(), port);
         self.put_source_port(port);
     }
-    /// Writes the receiver's port and carries it into the checksum, if there is one.
+    /// Writes the receiver's port and updates the checksum, if there is one.
     #[inline(always)]
     pub fn set_destination_port(&mut self, port: u16) {
         self.carry(self.destination_port(), port);
         self.put_destination_port(port);
     }
-    /// RFC 768: 0 says that there is no checksum, so a checksum of 0 is written as 0xffff.
+    /// RFC 768: 0 means that there is no checksum, so a checksum of 0 is written as 0xffff.
     #[inline(always)]
     fn carry(&mut self, old: u16, new: u16) {
         let checksum = self.checksum();
@@ -89,7 +87,20 @@ impl Header for Udp {
             }
             return Err(malformed::<Self>("its length points beyond what encloses it", total, bytes.len()));
         }
-        // The destination port is the nearest that UDP has to a number for what follows.
+        // UDP has no number for its payload; the destination port is the nearest to one.
+        let next = u16::from_be_bytes([header[2], header[3]]);
+        Ok(Found { facts: (), len: Self::SIZE, total: Some(total), next })
+    }
+    fn find_with(bytes: &[u8], announced: u16, slack: LengthSlack) -> Result<Found<()>, Malformed> {
+        let refused = match Self::find(bytes, announced) {
+            Ok(found) => return Ok(found),
+            Err(refused) => refused,
+        };
+        let Some(header) = bytes.first_chunk::<8>() else { return Err(refused) };
+        let total = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if total < Self::SIZE || total > bytes.len().saturating_add(slack.missing) {
+            return Err(refused);
+        }
         let next = u16::from_be_bytes([header[2], header[3]]);
         Ok(Found { facts: (), len: Self::SIZE, total: Some(total), next })
     }
@@ -101,8 +112,9 @@ impl Header for Udp {
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Self {
         whole(Self::mut_from_prefix(bytes)).0
     }
-    /// A tunnel put into UDP is announced by its port; the checksum is the caller's business, as after every change of
-    /// the payload.
+    /// Its port announces a tunnel put into UDP.
+    ///
+    /// The caller corrects the checksum, as after every change of the payload.
     fn announce(header: &mut Self, next: u16) {
         header.put_destination_port(next);
     }
@@ -117,8 +129,6 @@ impl Header for Udp {
         is_there
     }
 }
-
-follows! { Udp: Ipv4 | Ipv6 | Ip = [17, FIRST_FRAGMENT | 17]; }
 
 #[cfg(test)]
 mod tests {

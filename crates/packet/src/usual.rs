@@ -5,10 +5,12 @@ use crate::protocol;
 use crate::related::ANY_FRAGMENT;
 use crate::stack::Header;
 
-/// Shapes of frames that nearly all have. Of each, operators may compile a copy of a function, in which offsets are constants.
+/// The shapes of nearly all frames.
 ///
-/// All are Ethernet and an IP packet that is whole, with 4 bytes or more behind its header: IPv4 without options, or IPv6
-/// straight before TCP, UDP or ICMPv6.
+/// For each, operators may compile a copy of a function, in which offsets are constants.
+///
+/// All are Ethernet and a complete IP packet with at least 4 bytes behind its header. The packet is IPv4
+/// without options, or IPv6 directly before TCP, UDP or ICMPv6.
 pub mod shape {
     /// None of these, or not known.
     pub const ANY: u8 = 0;
@@ -20,27 +22,33 @@ pub mod shape {
     pub const V6: u8 = 3;
 }
 
-/// A frame whose [`shape`] is one of those that nearly all have. What is known of it beyond that waits in registers, so that a
-/// second function fused behind a first need not look again.
+/// A frame with one of the usual [`shape`]s.
+///
+/// Further facts of the frame stay in registers, so that a second function fused behind a first need not look
+/// again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usual {
-    /// Bytes by which the packet goes beyond the ports. Not its length itself, and in 32 bits: so a compiler knows that the
-    /// ports are in the packet.
+    /// The number of bytes of the packet behind the ports.
+    ///
+    /// It is not the length itself, and has 32 bits: so a compiler knows that the ports are in the packet.
     beyond: u32,
     /// Bytes of VLAN tags before IPv6.
     tags: u32,
 }
 
 impl Usual {
-    /// Bytes that tell, together with the frame's length, whether a frame is of a shape. Who writes none of them does not change
-    /// the answer.
+    /// The number of leading bytes that decide, with the frame's length, whether a frame has a shape.
+    ///
+    /// Code that writes none of them does not change the answer.
     pub const BYTES: usize = Self::LINK + Self::IPV4;
     /// Bytes of Ethernet, of a VLAN tag, and of the IP headers.
     const LINK: usize = 14;
     const TAG: usize = 4;
     const IPV4: usize = 20;
     const IPV6: usize = 40;
-    /// Bytes of two ports, which the shortest usual packet has room for: who reads them need not look again.
+    /// Bytes of two ports.
+    ///
+    /// The shortest usual packet has room for them, so code that reads them need not check again.
     const PORTS: usize = 4;
 
     /// Looks whether a frame is of this shape; of none that is [any](shape::ANY).
@@ -85,7 +93,7 @@ impl Usual {
         usual.then_some(Self { beyond, tags: tags as u32 })
     }
 
-    /// Whether this may come straight behind IPv6's fixed header.
+    /// Whether a header of this number may directly follow IPv6's fixed header.
     #[inline(always)]
     pub(crate) fn is_followed_by(number: u8) -> bool {
         matches!(number, protocol::TCP | protocol::UDP | protocol::ICMPV6)
@@ -97,7 +105,7 @@ impl Usual {
         u32::from(u16::from_be_bytes(length)).wrapping_sub(least as u32)
     }
 
-    /// What [`of`](Self::of) found in a frame that it found to be of this shape, found out again. In another it means nothing.
+    /// Finds again what [`of`](Self::of) found in a frame of this shape. In another it means nothing.
     #[inline(always)]
     pub(crate) fn again<const SHAPE: u8>(frame: &[u8]) -> Self {
         let tagged = SHAPE == shape::V6
@@ -132,13 +140,16 @@ impl Usual {
         }
     }
 
-    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header and is no fragment, not even a first one.
+    /// Whether a frame of the shape [`V4`](shape::V4) has ports behind its IP header.
+    ///
+    /// A fragment has none here, not even a first one.
     #[inline(always)]
     pub fn has_ports(frame: &[u8]) -> bool {
         const END: usize = Usual::LINK + Usual::IPV4 + Usual::PORTS;
         frame.first_chunk::<END>().is_some_and(|bytes| {
             protocol::has_ports(bytes[Self::LINK + 9])
-                // Both bytes at once, as who makes a key of them looks again, and need not then.
+                // Both bytes at once, as the code that makes a key reads them: so the value is read only
+                // once.
                 && bytes[Self::LINK + 6..]
                     .first_chunk()
                     .is_some_and(|fragment| u16::from_ne_bytes(*fragment) & ANY_FRAGMENT.to_be() == 0)
@@ -151,7 +162,9 @@ impl Usual {
         if SHAPE == shape::V6 { ethertype::IPV6 } else { ethertype::IPV4 }
     }
 
-    /// The packet's length from the IP header's first byte on (bytes), if that is of this ethertype and `at` is where it is.
+    /// The packet's length in bytes from the IP header's first byte on.
+    ///
+    /// `None` unless the header is announced by this ethertype and `at` is where it is.
     #[inline(always)]
     pub(crate) fn ip<const SHAPE: u8>(self, at: usize, ethertype: u16) -> Option<usize> {
         let header = if SHAPE == shape::V6 { Self::IPV6 } else { Self::IPV4 };

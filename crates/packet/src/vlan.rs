@@ -4,8 +4,8 @@
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::{Ethernet, ethertype, type_or_length};
-use crate::stack::{Follows, Found, Header, Malformed, malformed, whole};
+use crate::ethernet::type_or_length;
+use crate::stack::{Found, Header, Malformed, malformed, whole};
 
 crate::header! {
     /// A VLAN tag (IEEE 802.1Q-2022, clause 9.6), without the ethertype before it that announces it.
@@ -24,7 +24,7 @@ crate::header! {
         dei, set_dei: bool = 3, 1, No, Flag, plain;
         /// VLAN identifier, 0 to 4095; 0 is "priority only".
         vid, set_vid: u16 = 4, 12, No, Dec, plain;
-        /// What follows the tag, as in [`Ethernet`].
+        /// The EtherType or length after the tag, as in [`Ethernet`](crate::Ethernet).
         ethertype, set_ethertype: u16 = 16, 16, No, EtherType, kept;
     }
 }
@@ -82,16 +82,10 @@ impl Header for Vlan {
     }
 }
 
-impl Follows<Ethernet> for Vlan {
-    const NUMBERS: &'static [u16] = &[ethertype::VLAN, ethertype::SERVICE_VLAN, ethertype::LEGACY_QINQ];
-}
-impl Follows<Vlan> for Vlan {
-    const NUMBERS: &'static [u16] = <Self as Follows<Ethernet>>::NUMBERS;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ethernet::ethertype;
     use crate::stack::NOTHING;
     extern crate std;
     use std::string::ToString;

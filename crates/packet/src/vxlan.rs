@@ -2,11 +2,8 @@
 
 use zerocopy::FromBytes;
 
-use crate::ethernet::Ethernet;
 use crate::field::Field;
-use crate::link::Link;
-use crate::stack::{Found, Header, Malformed, follows, whole};
-use crate::udp::Udp;
+use crate::stack::{Found, Header, Malformed, whole};
 
 crate::header! {
     /// VXLAN, RFC 7348, section 5.
@@ -33,7 +30,7 @@ crate::field::display! { Vxlan }
 impl Vxlan {
     /// The UDP destination port that IANA assigned.
     pub const PORT: u16 = 4789;
-    /// What every VXLAN packet announces: a bridged Ethernet frame.
+    /// The announcement of every VXLAN packet: a bridged Ethernet frame.
     pub const ETHERNET: u16 = 0x6558;
 
     /// The header of network `vni`; numbers over 24 bits lose their upper bits.
@@ -75,12 +72,6 @@ impl Header for Vxlan {
     fn view_mut(bytes: &mut [u8], (): ()) -> &mut Vxlan {
         whole(Vxlan::mut_from_prefix(bytes)).0
     }
-}
-
-follows! {
-    Vxlan: Udp = [Vxlan::PORT];
-    Ethernet: Vxlan = [Vxlan::ETHERNET];
-    Link: Vxlan = [Vxlan::ETHERNET];
 }
 
 #[cfg(test)]

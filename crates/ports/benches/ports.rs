@@ -1,6 +1,7 @@
-//! What ports without a device cost: making traffic, captures, queues in memory. `cargo bench -p netbricks-ports`
+//! The cost of ports without a device: generator, captures, queues in memory. `cargo bench -p
+//! netbricks-ports`
 //!
-//! The figures to quote are those of `netbricks bench`, which builds its graphs as `run` does.
+//! Quote the figures of `netbricks bench`, which builds its graphs as `run` does.
 
 use std::io::Cursor;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_ports::memory::Memory;
 use netbricks_ports::pcap::{Format, Precision, Reader, Step, Writer};
 use netbricks_ports::{Drivers, OpenContext, Port};
@@ -24,7 +25,7 @@ fn pool() -> Pool {
     Pool::builder().frames(1_024).build().expect("a small pool fits into memory")
 }
 
-/// Settings of a generator that gives as fast as it goes.
+/// Settings of a generator that gives packets as fast as possible.
 #[derive(Clone, Copy, Debug)]
 enum Traffic {
     UdpUniform,
@@ -42,7 +43,7 @@ impl Traffic {
     }
 }
 
-/// A full batch, made and freed again: a context outside a graph asks for no less.
+/// A full batch, made and freed again: the burst of a context outside a graph.
 #[divan::bench(args = [Traffic::UdpUniform, Traffic::Imix, Traffic::TcpConversations])]
 fn generator(bencher: Bencher, traffic: Traffic) {
     let _slot = WorkerSlot::claim().ok();
@@ -53,7 +54,7 @@ fn generator(bencher: Bencher, traffic: Traffic) {
     let driver = drivers.get("generator").expect("it is a standard driver");
     let mut port = driver.open("generator", table, &cx).expect("the settings do");
     let mut queue = port.take_receive(0).expect("there is a first queue");
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool));
     bencher.counter(ItemsCount::new(cx.burst())).bench_local(|| {
         queue.receive(&mut batch, &mut cx);
         assert_eq!(batch.len(), cx.burst());
@@ -61,7 +62,7 @@ fn generator(bencher: Bencher, traffic: Traffic) {
     });
 }
 
-/// A burst from one port to its peer, and nothing else done with it.
+/// A burst from one port to its peer, and no other work.
 #[divan::bench]
 fn memory_there_and_back(bencher: Bencher) {
     let _slot = WorkerSlot::claim().ok();
@@ -73,7 +74,7 @@ fn memory_there_and_back(bencher: Bencher) {
     };
     let ((mut here_receive, mut here_transmit), (mut there_receive, mut there_transmit)) =
         (queues(&mut here), queues(&mut there));
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     assert_eq!(pool.allocate_written_into(&mut batch, BURST, &[0; 60]), BURST);
     bencher.counter(ItemsCount::new(2 * BURST)).bench_local(|| {
         here_transmit.transmit(&mut batch, &mut cx);
@@ -87,13 +88,13 @@ fn memory_there_and_back(bencher: Bencher) {
 const RECORDS: usize = 1_000;
 const FORMATS: [Format; 2] = [Format::Pcap, Format::Pcapng];
 
-/// Times (ns) and frames of a capture: small, middling and large ones in turn.
+/// Times (ns) and frames of a capture: small, medium and large ones in turn.
 fn records() -> Vec<(u64, Vec<u8>)> {
     let record = |number: usize| (number as u64 * 1_000, vec![number as u8; [60, 566, 1_514][number % 3]]);
     (0..RECORDS).map(record).collect()
 }
 
-/// A capture's file, which goes with it.
+/// A capture's file, removed when this is dropped.
 struct Capture(PathBuf);
 
 impl Capture {
@@ -112,7 +113,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // Where nothing was written there is nothing to remove.
+        // If no file was written, there is none to remove.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -131,7 +132,7 @@ fn pcap_write(bencher: Bencher, format: Format) {
         .bench_local(|| capture.write(format, &records));
 }
 
-/// A whole capture that lies in memory.
+/// A whole capture that is in memory.
 #[divan::bench(args = FORMATS)]
 fn pcap_read(bencher: Bencher, format: Format) {
     let (capture, records) = (Capture::new("read"), records());

@@ -1,18 +1,19 @@
-//! Floods an interface with 64-byte UDP packets of many flows through `af_packet`, to load whatever is behind it:
-//! `flood DEVICE SECONDS`. Prints packets sent a second.
+//! Floods an interface with 64-byte UDP packets of many flows through `af_packet`: `flood DEVICE SECONDS`.
+//!
+//! This loads the system behind the interface. Prints packets sent a second.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_ports::{Drivers, OpenContext};
 use toml::de::DeTable;
 
 const BURST: usize = 64;
 
-/// A frame of 60 bytes (64 with its FCS) to a MAC address that nobody has, of flow `flow`.
+/// A frame of 60 bytes (64 with its FCS) of flow `flow`, to a MAC address that no device has.
 fn frame(flow: u16) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 0xfe, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -34,14 +35,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let seconds: u64 = seconds.parse()?;
     let _slot = WorkerSlot::claim()?;
-    let pool = Pool::builder().frames(4096).aligned(true).build()?;
+    let pool = Pool::builder().frames(4096).for_device(true).build()?;
     let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from(".") };
     let text = format!("device = {device:?}\npromiscuous = false\nring = \"512 KiB\"");
     let drivers = Drivers::standard();
     let driver = drivers.get("af_packet").ok_or("no driver af_packet")?;
     let mut port = driver.open("flood", DeTable::parse(&text)?, &cx)?;
     let mut queue = port.take_transmit(0)?;
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     let start = Instant::now();
     let (mut sent, mut flow) = (0_u64, 0_u16);

@@ -1,4 +1,4 @@
-//! Forwards between two ports on one core, to measure drivers without anything else:
+//! Forwards between two ports on one core, to measure drivers alone:
 //! `forward 'driver = "af_xdp"  device = "veth0"' 'driver = "af_xdp"  device = "veth1"' SECONDS`.
 //!
 //! Prints one line: packets received and sent a second.
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let seconds: u64 = seconds.parse()?;
     let _slot = WorkerSlot::claim()?;
-    let pool = Pool::builder().frames(16_384).aligned(true).large(64, 69_632).build()?;
+    let pool = Pool::builder().frames(16_384).for_device(true).large(64, 69_632).build()?;
     let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from(".") };
     let mut ports = [open("left", left, &cx)?, open("right", right, &cx)?];
     for warning in ports.iter().flat_map(|port| port.warnings()) {

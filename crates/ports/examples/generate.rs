@@ -1,10 +1,12 @@
-//! How fast the generator makes packets on this core: `cargo run --release -p netbricks-ports --example generate -- 'flows = 65536'`.
+//! Measures how fast the generator makes packets on this core.
+//!
+//! `cargo run --release -p netbricks-ports --example generate -- 'flows = 65536'`
 
 use std::error::Error;
 use std::time::Instant;
 
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_ports::{Drivers, OpenContext};
 use toml::de::DeTable;
 
@@ -19,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let driver = drivers.get("generator").ok_or("no generator")?;
     let mut port = driver.open("generator", DeTable::parse(&settings)?, &cx)?;
     let mut queue = port.take_receive(0)?;
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool));
     for _ in 0..7 {
         let (mut made, start) = (0, Instant::now());
         while made < PACKETS {

@@ -1,36 +1,44 @@
-//! How arrival times drive the clock: a batch holds arrivals of one millisecond only, and the graph's time is that
-//! millisecond, so that no result depends on the batch size. Nor does a batch span the deadline of an event, which has its
-//! turn between the two.
+//! How arrival times drive the clock.
+//!
+//! A batch holds arrivals of one millisecond only, and the graph's time is that millisecond, so that no
+//! result depends on the batch size. A batch also does not span the deadline of an event: the event has its
+//! turn between two batches.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, Poll};
 
 const MILLISECOND: u64 = 1_000_000;
-/// How long a source whose pool is empty waits before it asks again (ns). It asks for a time rather than for its next
-/// turn: whoever keeps the buffers may wait for a time as well, and only this source moves the clock.
+/// How long a source whose pool is empty waits before it asks again (ns).
+///
+/// It asks for a time and not for its next turn. The node that keeps the buffers may wait for a time as well,
+/// and only this source moves the clock.
 const STALLED: u64 = 100_000;
-/// How often a wait in a row may be twice as long as the one before: up to 0.1 s, and never longer than all before it.
+/// How often a wait doubles in a row.
+///
+/// The longest wait is 0.1 s, and no wait is longer than all those before it.
 const DOUBLINGS: u32 = 10;
 
 /// The clock of a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrivals {
-    /// Start of the millisecond that the batch in hand belongs to (ns).
+    /// Start of the millisecond that the current batch belongs to (ns).
     current: u64,
-    /// What arrives from here on needs another batch, or another look (ns).
+    /// An arrival from this time on needs another batch, or another check (ns).
     edge: u64,
 }
 
 impl Arrivals {
-    /// Begins a poll: events may have other deadlines by now.
+    /// Begins a poll: the deadline of the next event may have changed.
     #[inline(always)]
     pub(crate) fn begin(&mut self, cx: &Context) {
         self.edge = self.current.saturating_add(MILLISECOND).min(cx.deadline());
     }
 
-    /// Whether an arrival at `time` (ns) may join the batch; advances the graph's clock where it starts a new one. Time
-    /// that goes back counts as standing still. Where even an empty batch may not have it, an event comes first: the
-    /// source answers [`Poll::Busy`].
+    /// Whether an arrival at `time` (ns) may join the batch. Advances the graph's clock if the arrival starts
+    /// a batch.
+    ///
+    /// A time that goes back counts as unchanged. If even an empty batch may not have the arrival, an event
+    /// comes first: the source answers [`Poll::Busy`].
     #[inline(always)]
     pub(crate) fn admit(&mut self, time: u64, batch: &Batch, cx: &mut Context) -> bool {
         // The usual case, and the first arrival of a capture that starts at the epoch.
@@ -38,22 +46,24 @@ impl Arrivals {
     }
 
     fn start(&mut self, time: u64, cx: &mut Context) -> bool {
-        if !cx.approach(time) {
+        if !cx.receiving().approach(time) {
             return false;
         }
         self.current = time - time % MILLISECOND;
-        cx.advance(self.current);
+        cx.receiving().advance(self.current);
         self.begin(cx);
         true
     }
 
-    /// What a source answers that found no buffer for its first packet.
+    /// The answer of a source that found no buffer for its first packet.
     pub(crate) fn stalled(cx: &Context) -> Poll {
         Self::stalled_again(cx, 0)
     }
 
-    /// As [`stalled`](Self::stalled), of a source that has been so `times` before in a row and will not give up: whoever
-    /// keeps buffers for hours of the graph's time gives them back after some thousand turns.
+    /// As [`stalled`](Self::stalled), for a source that has stalled `times` times before in a row and will
+    /// not give up.
+    ///
+    /// A node that keeps buffers for hours of the graph's time gives them back after some thousand turns.
     pub(crate) fn stalled_again(cx: &Context, times: u32) -> Poll {
         Poll::Until(cx.now().saturating_add(STALLED << times.min(DOUBLINGS)))
     }

@@ -1,30 +1,33 @@
-//! How benchmarks are fed: the same packets again and again, burst after burst, so that a source and a sink cost what
-//! they cost the C yardstick, a copy of handles. For one thread; nodes of one graph share the store.
+//! Packets for benchmarks: the same packets again and again, burst after burst.
+//!
+//! So a source and a sink cost what they cost the C yardstick, a copy of handles. For one thread; the nodes
+//! of one graph share the store.
 
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, Node, Output, Poll, Role};
+use netbricks_core::{Context, Node, Poll, Shape};
 
 type Hook = Box<dyn FnMut(&mut Batch)>;
 
 struct Inner {
-    /// A ring of bursts: one leaves at `out`, one comes back at `home`.
+    /// A ring of bursts: one leaves at `out`, one returns at `home`.
     bursts: Vec<Batch>,
     out: usize,
     home: usize,
     hook: Option<Hook>,
 }
 
-/// Packets that go round: [`source`](Store::source) hands them out, [`sink`](Store::sink) takes them back.
+/// Packets that circulate: [`source`](Store::source) hands them out, [`sink`](Store::sink) takes them back.
 #[derive(Clone)]
 pub struct Store(Rc<RefCell<Inner>>);
 
 impl Store {
-    /// A store of `packets` packets of `len` zero bytes in bursts of `burst`. `None` when the pool has not that many,
-    /// or `burst` is 0 or larger than a batch.
+    /// A store of `packets` packets of `len` zero bytes in bursts of `burst`.
+    ///
+    /// `None` when the pool does not have so many, or `burst` is 0 or larger than a batch.
     pub fn new(pool: &Pool, packets: usize, len: usize, burst: usize) -> Option<Self> {
         if burst == 0 || burst > netbricks_buffer::BATCH || packets == 0 {
             return None;
@@ -40,13 +43,14 @@ impl Store {
         Some(Self(Rc::new(RefCell::new(Inner { bursts, out: 0, home: 0, hook: None }))))
     }
 
-    /// Runs `hook` over every burst before it is handed out, as a NIC writes what arrived.
+    /// Runs `hook` over every burst before it is handed out, as a NIC writes arrivals.
     pub fn set_hook(&self, hook: Option<Hook>) {
         self.0.borrow_mut().hook = hook;
     }
 
-    /// Rewrites every packet that is in the store, in the order in which they go out; the number counts from 0. The
-    /// next burst is the first again.
+    /// Rewrites every packet in the store, in the order in which they leave.
+    ///
+    /// `write` gets the packet's number, counted from 0. The first of these bursts leaves next.
     pub fn reset(&self, mut write: impl FnMut(usize, &mut Packet)) {
         let inner = &mut *self.0.borrow_mut();
         let mut number = 0;
@@ -62,14 +66,15 @@ impl Store {
         }
     }
 
-    /// Looks at every packet that is in the store, in the order in which they go out.
+    /// Shows every packet in the store, in the order in which they leave.
     pub fn for_each(&self, mut see: impl FnMut(usize, &Packet)) {
         let inner = self.0.borrow();
         let (later, first) = inner.bursts.split_at(inner.out);
         first.iter().chain(later).flat_map(Batch::iter).enumerate().for_each(|(i, packet)| see(i, packet));
     }
 
-    /// Packets that are in the store: those it started with, less those that were dropped or are on their way.
+    /// The number of packets in the store: the first number, without packets that were dropped or are in the
+    /// graph.
     pub fn packets(&self) -> usize {
         self.0.borrow().bursts.iter().map(Batch::len).sum()
     }
@@ -84,13 +89,17 @@ impl Store {
     }
 }
 
-/// A hook that writes one 12-byte tuple of `trace` (addresses and ports as in an IPv4 header without options behind
-/// Ethernet, network order) into each frame, going round; frames shorter than 38 bytes are left alone.
+/// A hook that writes 12-byte tuples of `trace` into the frames, one each, and repeats the trace.
+///
+/// A tuple has addresses and ports as in an IPv4 header without options behind Ethernet, in network order.
+/// Frames shorter than 38 bytes are not changed.
 pub fn write_tuples(trace: impl Deref<Target = [[u8; 12]]> + 'static) -> Box<dyn FnMut(&mut Batch)> {
     write_at::<26, 12>(trace)
 }
 
-/// A hook that writes `N` bytes of `trace` at byte `AT` of each frame, going round; shorter frames are left alone.
+/// A hook that writes `N` bytes of `trace` at byte `AT` of each frame, and repeats the trace.
+///
+/// Shorter frames are not changed.
 pub fn write_at<const AT: usize, const N: usize>(
     trace: impl Deref<Target = [[u8; N]]> + 'static,
 ) -> Box<dyn FnMut(&mut Batch)> {
@@ -113,7 +122,7 @@ struct Source(Store);
 
 impl Node for Source {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, netbricks_core::Drop::Unconnected);
+        cx.drop_batch(batch, netbricks_core::DropReason::Unconnected);
     }
     #[inline]
     fn poll(&mut self, batch: &mut Batch, _cx: &mut Context) -> Poll {
@@ -128,17 +137,8 @@ impl Node for Source {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "store receive"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "store receive".into(), ..Shape::receive() }
     }
 }
 
@@ -147,9 +147,9 @@ struct Sink(Store);
 impl Node for Sink {
     #[inline]
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let inner = &mut *self.0.0.borrow_mut();
-        // A burst that comes back in pieces fills further places; all places together hold every packet there is.
+        // A burst that returns in pieces fills further places. All places together hold all packets.
         while !batch.is_empty() {
             inner.bursts[inner.home].append(batch);
             inner.home += 1;
@@ -158,22 +158,16 @@ impl Node for Sink {
             }
         }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "store transmit"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "store transmit".into(), ..Shape::transmit() }
     }
 }
 
-/// A node that allocates a burst of packets of `len` bytes a turn, as they lie in the pool.
+/// A node that allocates a burst of packets of `len` bytes a turn, with the bytes that the pool has.
 pub fn allocate(burst: usize, len: usize) -> Box<dyn Node> {
     Box::new(Allocate { burst, bytes: vec![0; len] })
 }
-/// A node that frees what it gets; the packets count as sent.
+/// A node that frees its packets; they count as sent.
 pub fn free() -> Box<dyn Node> {
     Box::new(Free)
 }
@@ -185,24 +179,15 @@ struct Allocate {
 
 impl Node for Allocate {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, netbricks_core::Drop::Unconnected);
+        cx.drop_batch(batch, netbricks_core::DropReason::Unconnected);
     }
     #[inline]
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let taken = cx.pool().allocate_written_into(batch, self.burst, &self.bytes);
         if taken == 0 { Poll::Idle } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "allocate"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "allocate".into(), ..Shape::receive() }
     }
 }
 
@@ -211,17 +196,11 @@ struct Free;
 impl Node for Free {
     #[inline]
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "free"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "free".into(), ..Shape::transmit() }
     }
 }
 

@@ -1,5 +1,8 @@
-//! Network interfaces of the host: found by name, asked about MTU, link and offloads, and checked for a host stack that
-//! would answer beside us.
+//! Network interfaces of the host: found by name, and asked about MTU, link and offloads.
+//!
+//! A check finds a host stack that would answer on the interface beside us.
+
+mod netlink;
 
 use std::io;
 use std::net::IpAddr;
@@ -11,13 +14,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::port::{Link, PortError};
 use crate::sys::interface::{self, Ask, Ethtool};
 
-/// Bytes of the largest packet that a host hands over: an IP packet of 64 KiB behind an Ethernet header with two tags.
-pub(crate) const LARGEST_ARRIVAL: usize = 65_535 + 14 + 8;
+/// Bytes of an Ethernet header with two tags.
+pub(crate) const HEADER: usize = 14 + 8;
+/// Bytes of the largest packet that a host hands over.
+///
+/// That is an IP packet of 64 KiB behind an Ethernet header with two tags.
+pub(crate) const LARGEST_ARRIVAL: usize = 65_535 + HEADER;
 
 const UP: u16 = libc::IFF_UP as u16;
 const RUNNING: u16 = libc::IFF_RUNNING as u16;
 
-/// An interface, asked through a socket of the network namespace in which it was found, from any thread.
+/// An interface. Any thread can ask it, through a socket of the network namespace in which it was found.
 #[derive(Debug)]
 pub struct Interface {
     socket: OwnedFd,
@@ -29,7 +36,7 @@ impl Interface {
     /// Finds interface `device` for port `port`.
     ///
     /// # Errors
-    /// [`PortError::NoDevice`], with the nearest name that there is.
+    /// [`PortError::NoDevice`], with the nearest name that exists.
     pub fn find(port: &str, device: &str) -> Result<Self, PortError> {
         let system = |source| PortError::System {
             port: port.into(),
@@ -50,27 +57,24 @@ impl Interface {
         }
     }
 
-    /// What a port on `device` lacks on this machine, as far as anybody may see: the interface, that it is switched on, a
-    /// link, and what `more` finds.
+    /// Lists what a port on `device` lacks on this machine, without any capability.
+    ///
+    /// It checks that the interface exists, is switched on and has a link, and adds the findings of `more`.
     pub(crate) fn lacks(
         port: &str,
         device: &str,
-        more: impl FnOnce(&Self) -> Option<PortError>,
+        more: impl FnOnce(&Self) -> Vec<PortError>,
     ) -> Vec<PortError> {
         let interface = match Self::find(port, device) {
             Ok(interface) => interface,
             Err(error) => return vec![error],
         };
         let problem = match interface.flags() {
-            Ok(flags) if flags & UP == 0 => {
-                Some(format!("names {device}, which is switched off: `ip link set {device} up`"))
-            }
-            Ok(flags) if flags & RUNNING == 0 => {
-                Some(format!("names {device}, which has no link: nothing is at its other end"))
-            }
+            Ok(flags) if flags & UP == 0 => Some(format!("is switched off: `ip link set {device} up`")),
+            Ok(flags) if flags & RUNNING == 0 => Some("has no link: nothing is at its other end".to_owned()),
             _ => None,
         };
-        let off = problem.map(|problem| PortError::Setting { port: port.into(), key: "device", problem });
+        let off = problem.map(|problem| unusable(port, device, &problem));
         off.into_iter().chain(more(&interface)).collect()
     }
 
@@ -78,7 +82,7 @@ impl Interface {
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Its number in its network namespace.
+    /// The interface's number in its network namespace.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -87,24 +91,24 @@ impl Interface {
         interface::ask(&self.socket, &self.name, what, value)
     }
 
-    /// Largest packet without the Ethernet header, in bytes.
+    /// The largest packet without the Ethernet header, in bytes.
     ///
     /// # Errors
-    /// What the kernel says: the device is gone.
+    /// The kernel's error: the device is gone.
     pub fn mtu(&self) -> io::Result<usize> {
         Ok(word(&self.ask(Ask::Mtu, [0; 24])?) as usize)
     }
     /// Sets the MTU, in bytes.
     ///
     /// # Errors
-    /// What the kernel says: out of the device's range, or no permission.
+    /// The kernel's error: out of the device's range, or no permission.
     pub fn set_mtu(&self, bytes: usize) -> io::Result<()> {
         let mut value = [0; 24];
         value[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
         self.ask(Ask::SetMtu, value).map(|_| ())
     }
 
-    /// Whether packets can flow. The interface must still be the same one: another of its name is a stranger.
+    /// Whether packets can flow. A different interface that has the same name counts as [`Link::Gone`].
     pub fn link(&self) -> Link {
         match (self.ask(Ask::Index, [0; 24]), self.flags()) {
             (Ok(index), _) if word(&index) != self.index => Link::Gone,
@@ -126,7 +130,7 @@ impl Interface {
     /// Switches the interface on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_up(&self) -> io::Result<()> {
         let mut value = [0; 24];
         value[..2].copy_from_slice(&(self.flags()? | UP).to_ne_bytes());
@@ -136,25 +140,65 @@ impl Interface {
     /// Its MAC address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn mac(&self) -> io::Result<[u8; 6]> {
         let value = self.ask(Ask::HardwareAddress, [0; 24])?;
         Ok([value[2], value[3], value[4], value[5], value[6], value[7]])
     }
+    /// The header with which the interface's packets begin.
+    ///
+    /// # Errors
+    /// [`PortError::Setting`] if that is neither an Ethernet header nor IP; [`PortError::System`] as the
+    /// kernel says.
+    pub(crate) fn link_header(&self, port: &str) -> Result<LinkHeader, PortError> {
+        let value = self.ask(Ask::HardwareAddress, [0; 24]).map_err(|source| PortError::System {
+            port: port.into(),
+            action: format!("asking for the hardware type of {}", self.name),
+            source,
+        })?;
+        match u16::from_ne_bytes([value[0], value[1]]) {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkHeader::Ethernet),
+            libc::ARPHRD_NONE | ARPHRD_RAWIP => Ok(LinkHeader::None),
+            number => Err(PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!(
+                    "names {}, whose packets begin neither with an Ethernet header nor with IP (hardware type {number}): \
+                     no port can read them",
+                    self.name
+                ),
+            }),
+        }
+    }
+    /// Refuses a device without Ethernet headers, for a driver that needs them.
+    pub(crate) fn needs_ethernet(&self, port: &str) -> Result<(), PortError> {
+        match self.link_header(port)? {
+            LinkHeader::Ethernet => Ok(()),
+            LinkHeader::None => Err(PortError::Setting {
+                port: port.into(),
+                key: "device",
+                problem: format!(
+                    "names {}, whose packets have no Ethernet header (TUN, WireGuard): `driver = \"af_packet\"` takes it",
+                    self.name
+                ),
+            }),
+        }
+    }
+
     /// Sets its MAC address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
         let mut value = [0; 24];
         value[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
         value[2..8].copy_from_slice(&mac);
         self.ask(Ask::SetHardwareAddress, value).map(|_| ())
     }
-    /// Gives it an IP address with the length of its network's prefix, in bits.
+    /// Gives the interface an IP address with the length of its network's prefix, in bits.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_address(&self, address: IpAddr, prefix: u8) -> io::Result<()> {
         match address {
             IpAddr::V4(address) => {
@@ -166,7 +210,7 @@ impl Interface {
         }
     }
 
-    /// Its driver's name: `"veth"`; empty where it does not say.
+    /// The name of the interface's driver: `"veth"`. Empty where the driver does not say.
     pub fn driver(&self) -> String {
         let Ok(answer) = interface::ethtool(&self.socket, &self.name, Ethtool::Driver) else {
             return String::new();
@@ -175,7 +219,7 @@ impl Interface {
         let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
         String::from_utf8_lossy(&name[..len]).into_owned()
     }
-    /// Its receive queues; 1 where the driver does not say.
+    /// The number of its receive queues; 1 where the driver does not say.
     pub fn receive_queues(&self) -> usize {
         let Ok(answer) = interface::ethtool(&self.socket, &self.name, Ethtool::Channels) else { return 1 };
         // struct ethtool_channels: command, four maxima, then receive, transmit, other and combined counts.
@@ -187,11 +231,32 @@ impl Interface {
         interface::ethtool(&self.socket, &self.name, Ethtool::ReceiveOffload)
             .is_ok_and(|answer| word(&answer[4..]) != 0)
     }
-
-    /// Ways in which the host's own stack works on this interface beside us: it has addresses (which it answers for), or
-    /// forwards what arrives. Link-local addresses don't count: every interface that is up has one.
+    /// Bytes of the largest packet that the interface may bring, with its Ethernet header and tags.
     ///
-    /// To be called in the interface's network namespace.
+    /// For a packet of 64 KiB if uncut segments may arrive, otherwise for a packet of the MTU.
+    pub(crate) fn largest_arrival(&self) -> usize {
+        if self.merges_arrivals() || self.driver() == "veth" {
+            return LARGEST_ARRIVAL;
+        }
+        self.mtu().map_or(0, |mtu| mtu + HEADER)
+    }
+    /// Bytes of the largest segment that the interface hands over or takes.
+    ///
+    /// More than 64 KiB where BIG TCP is on.
+    ///
+    /// `None` where the kernel does not say.
+    ///
+    /// Call this in the interface's network namespace.
+    pub(crate) fn largest_segment(&self) -> Option<u32> {
+        netlink::largest_segment(self.index).ok().flatten()
+    }
+
+    /// How the host's own stack works on this interface beside us: it answers for addresses, or forwards
+    /// arrivals.
+    ///
+    /// Link-local addresses do not count: every interface that is up has one.
+    ///
+    /// Call this in the interface's network namespace.
     pub fn host_stack(&self) -> HostStack {
         let addresses = interface::addresses().unwrap_or_default();
         let addresses = addresses
@@ -207,21 +272,33 @@ impl Interface {
     }
 }
 
-/// What the host's own stack does on an interface.
+/// Plain IP, as modems use (linux/if_arp.h).
+const ARPHRD_RAWIP: u16 = 519;
+
+/// The header with which an interface's packets begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkHeader {
+    Ethernet,
+    /// No header before IP: TUN devices, WireGuard.
+    None,
+}
+
+/// The work of the host's own stack on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostStack {
     device: String,
-    /// Addresses that it answers for.
+    /// Addresses for which the host answers.
     pub addresses: Vec<IpAddr>,
-    /// It forwards IPv4.
+    /// The host forwards IPv4.
     pub ipv4: bool,
-    /// It forwards IPv6.
+    /// The host forwards IPv6.
     pub ipv6: bool,
 }
 
 impl HostStack {
-    /// The warning for a port that sees packets beside the host (AF_PACKET), and how to mend it. `None` where the host
-    /// keeps still.
+    /// The warning for a port that sees the host's packets too (AF_PACKET), with the remedy.
+    ///
+    /// `None` if the host's stack does not answer or forward.
     pub fn answers_too(&self) -> Option<String> {
         let device = &self.device;
         let mut does = Vec::new();
@@ -258,7 +335,7 @@ impl HostStack {
     }
 }
 
-/// Every interface's name, in this thread's network namespace.
+/// The name of every interface in this thread's network namespace.
 pub fn names() -> Vec<String> {
     let mut names: Vec<String> =
         interface::addresses().unwrap_or_default().into_iter().map(|(name, _)| name).collect();
@@ -267,12 +344,18 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// Whether an error says that the device is not there (any more).
+/// Whether an error says that the device is no longer there.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO | libc::EBADFD))
 }
 
-/// The error for something that the kernel refused: a missing capability is named.
+/// The error for a device that will not do: `"is a veth: …"`.
+pub(crate) fn unusable(port: &str, device: &str, problem: &str) -> PortError {
+    let problem = format!("names {device}, which {problem}");
+    PortError::Setting { port: port.into(), key: "device", problem }
+}
+
+/// The error for an action that the kernel refused. It names a missing capability.
 pub(crate) fn refused(port: &str, action: &str, capability: &'static str, source: io::Error) -> PortError {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if source.kind() == io::ErrorKind::PermissionDenied => {

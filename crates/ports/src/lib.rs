@@ -1,7 +1,8 @@
 //! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, and wrappers.
 //!
-//! Read in this order: `port` (what every port is), `open` (drivers by name), `node` (a port in a graph), then any
-//! driver; `wrap` has what every port can be put into, `steer` the rules by which packets come to queues.
+//! Read in this order: `port` (the traits of every port), `driver` (how settings become an open port), `open`
+//! (drivers by name), `node` (a port in a graph), then any driver. `wrap` has the wrappers for all ports,
+//! `steer` the rules by which packets come to queues.
 #![deny(unsafe_code)]
 
 pub mod af_packet;
@@ -9,6 +10,8 @@ pub mod af_xdp;
 mod arrival;
 pub mod bench;
 pub mod checksum;
+mod device;
+pub mod driver;
 pub mod generator;
 pub mod interface;
 pub mod memory;
@@ -19,8 +22,10 @@ pub mod open;
 mod panics;
 pub mod pcap;
 pub mod port;
+mod privileges;
 mod returning;
 mod segment;
+mod standard;
 pub mod steer;
 #[expect(unsafe_code, reason = "system calls that no library wraps; each block has its proof")]
 mod sys;
@@ -31,9 +36,10 @@ mod testing;
 mod virtio;
 pub mod wrap;
 
+pub use driver::{Directions, OpenContext, PortDriver, QueueDivision};
 pub use node::{LiveLimits, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
-pub use open::{Directions, Driver, Drivers, OpenContext, OpenError, QueueDivision};
+pub use open::{ConfiguredPort, Driver, Drivers, OpenError};
 pub use port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
-pub use wrap::COMMON_KEYS;
+pub use wrap::{COMMON_KEYS, COMMON_RENAMED};

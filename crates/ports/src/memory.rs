@@ -1,55 +1,45 @@
-//! Ports without a device: what is sent on one memory port arrives on its peer, in the same process and perhaps on
-//! another core; tests hold the far end in their own hands.
+//! Ports without a device.
+//!
+//! Packets sent on one memory port arrive on its peer, in the same process and perhaps on another core. Tests
+//! hold the far end themselves.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use netbricks_buffer::{BATCH, Batch, Packet, Pool};
-use netbricks_core::{Context, Key, Poll, Refused, Settings};
+use netbricks_core::{Context, InvalidSetting, Poll, Settings};
 
 use crate::arrival::Arrivals;
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::node::{count_received, count_sent};
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
-/// What may be written for a memory port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MemorySettings {
-    peer: Option<String>,
-    capacity: usize,
-}
-
-impl Default for MemorySettings {
-    fn default() -> Self {
-        Self { peer: None, capacity: 1024 }
+netbricks_core::settings! {
+    /// The settings of a memory port.
+    #[derive(Clone, Debug)]
+    pub struct MemorySettings {
+        /// The memory port at the other end: each of the two receives the packets that the other sends.
+        ///
+        /// A port that is its own peer receives its own packets.
+        peer: Option<String> = unset "the port itself", "text, a port's name";
+        /// The most packets that wait on each queue of each direction.
+        ///
+        /// Packets that do not fit are retried, then dropped as transmit-full.
+        capacity: usize = 1024, "whole number, packets";
     }
 }
 
 impl Settings for MemorySettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "peer",
-            kind: "text, a port's name",
-            default: Some("the port itself"),
-            summary: "Memory port on which what is sent here arrives, and the other way round; a port that is its own peer gets back what it sends.",
-        },
-        Key {
-            name: "capacity",
-            kind: "whole number, packets",
-            default: Some("1024"),
-            summary: "Packets that wait at most on each queue of each direction; what does not fit is retried, then dropped as transmit-full.",
-        },
-    ];
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         match self.capacity {
             1..=1_048_576 => Ok(()),
-            found => {
-                Err(Refused { key: "capacity", problem: format!("must be 1 to 1048576, found {found}") })
-            }
+            found => Err(InvalidSetting {
+                key: "capacity",
+                problem: format!("must be 1 to 1048576, found {found}"),
+            }),
         }
     }
 }
@@ -59,7 +49,7 @@ impl Settings for MemorySettings {
 struct Wire {
     packets: Mutex<VecDeque<Packet>>,
     capacity: usize,
-    /// Nothing more will be put in.
+    /// No more packets will be put in.
     ended: AtomicBool,
 }
 
@@ -69,7 +59,7 @@ impl Wire {
         Self { packets, capacity, ended: AtomicBool::new(false) }
     }
     fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<Packet>> {
-        // A queue is whole between any two operations, so a panic elsewhere leaves it usable.
+        // A queue is consistent between any two operations, so a panic elsewhere leaves it usable.
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn push(&self, packet: Packet) -> Result<(), Packet> {
@@ -94,7 +84,7 @@ impl Direction {
         let wires = (0..queues).map(|_| Wire::new(capacity)).collect();
         Arc::new(Self { wires, rules: OnceLock::new() })
     }
-    /// The queue at which a frame arrives that was put on queue `sent`.
+    /// The queue at which a frame arrives after it was put on queue `sent`.
     fn queue_of(&self, frame: &[u8], sent: usize) -> usize {
         self.rules.get().and_then(|rules| rules.queue_of(frame)).map_or(sent, usize::from)
     }
@@ -111,7 +101,9 @@ pub struct Memory {
     drives_clock: bool,
 }
 
-/// The far end of a memory port, for tests: what is pushed here arrives at the port, what the port sends is taken here.
+/// The far end of a memory port, for tests.
+///
+/// Packets that are pushed here arrive at the port; packets that the port sends are taken here.
 #[derive(Clone, Debug)]
 pub struct FarEnd {
     pool: Pool,
@@ -120,8 +112,10 @@ pub struct FarEnd {
 }
 
 impl Memory {
-    /// A port with `queues` queues each way, of up to `capacity` packets each, and its far end, which takes frames for
-    /// what it pushes from `pool`. Packets that are pushed with a time drive the graph's clock.
+    /// A port with `queues` queues in each direction, of up to `capacity` packets each, and its far end.
+    ///
+    /// The far end takes frames for pushed packets from `pool`. Packets that are pushed with a time drive the
+    /// graph's clock.
     pub fn new(name: &str, queues: usize, capacity: usize, pool: &Pool) -> (Self, FarEnd) {
         let wires = || Direction::new(queues, capacity);
         let far = FarEnd { pool: pool.clone(), arriving: wires(), leaving: wires() };
@@ -129,7 +123,7 @@ impl Memory {
         (port, far)
     }
 
-    /// Two ports that are each other's peer.
+    /// Two ports that are peers of each other.
     pub fn pair((first, second): (&str, &str), queues: usize, capacity: usize) -> (Self, Self) {
         let (there, back) = (Direction::new(queues, capacity), Direction::new(queues, capacity));
         (Self::over(first, back.clone(), there.clone()), Self::over(second, there, back))
@@ -143,11 +137,13 @@ impl Memory {
 }
 
 impl FarEnd {
-    /// Lets a frame arrive on a queue, or where the port's rules say, at no particular time. `false` when the queue is full or no buffer is free.
+    /// Lets a frame arrive without a time, on this queue or where the port's rules send it.
+    ///
+    /// `false` when the queue is full or no buffer is free.
     pub fn push(&self, queue: usize, frame: &[u8]) -> bool {
         self.push_at(queue, frame, 0)
     }
-    /// Lets a frame arrive at a time (ns), which drives the graph's clock when it is not 0.
+    /// Lets a frame arrive at a time (ns). The time drives the graph's clock when it is not 0.
     pub fn push_at(&self, queue: usize, frame: &[u8], time: u64) -> bool {
         let Some(mut packet) = self.pool.packet(frame) else { return false };
         packet.set_received_at(time);
@@ -156,12 +152,12 @@ impl FarEnd {
     /// Lets a packet arrive.
     ///
     /// # Errors
-    /// Gives it back when the queue is full.
+    /// Gives the packet back when the queue is full.
     pub fn push_packet(&self, queue: usize, packet: Packet) -> Result<(), Packet> {
         let queue = self.arriving.queue_of(packet.data(), queue);
         self.arriving.wires[queue].push(packet)
     }
-    /// Nothing more will arrive: the receive queues end when they are empty.
+    /// Ends the arrivals: the receive queues end when they are empty.
     pub fn end(&self) {
         self.arriving.wires.iter().for_each(|wire| wire.ended.store(true, Ordering::Release));
     }
@@ -178,32 +174,44 @@ impl FarEnd {
 /// Ports that wait for their peers, by the names of both.
 type Links = Mutex<BTreeMap<(String, String), (Weak<Direction>, Weak<Direction>)>>;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    let links = Links::default();
-    drivers.add(
-        "memory",
-        "Joins two ports of the same run, or a port with itself, through bounded queues in memory.",
-        move |name, settings: MemorySettings, cx: &OpenContext| {
-            let peer = settings.peer.as_deref().unwrap_or(name);
-            let wires = || Direction::new(cx.queues.max(1), settings.capacity);
-            if peer == name {
-                let wires = wires();
-                return Ok(Box::new(Memory::over(name, wires.clone(), wires)));
-            }
-            let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
-            let ours = (name.to_owned(), peer.to_owned());
-            let theirs = (peer.to_owned(), name.to_owned());
-            // The peer that was opened first left both directions here; they are worth taking while it lives.
-            if let Some((there, back)) = links.remove(&theirs)
-                && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
-            {
-                return Ok(Box::new(Memory::over(name, there, back)));
-            }
-            let (there, back) = (wires(), wires());
-            links.insert(ours, (Arc::downgrade(&there), Arc::downgrade(&back)));
-            Ok(Box::new(Memory::over(name, back, there)))
-        },
-    );
+/// The driver `memory`.
+#[derive(Default)]
+pub(crate) struct MemoryDriver {
+    links: Links,
+}
+
+impl PortDriver for MemoryDriver {
+    type Settings = MemorySettings;
+    const NAME: &'static str = "memory";
+    const SUMMARY: &'static str =
+        "Joins two ports of the same run, or a port with itself, through bounded queues in memory.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &MemorySettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        let peer = settings.peer.as_deref().unwrap_or(name);
+        let wires = || Direction::new(cx.queues.max(1), settings.capacity);
+        if peer == name {
+            let wires = wires();
+            return Ok(Box::new(Memory::over(name, wires.clone(), wires)));
+        }
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = (name.to_owned(), peer.to_owned());
+        let theirs = (peer.to_owned(), name.to_owned());
+        // The peer that was opened first left both directions here; they are valid while it lives.
+        if let Some((there, back)) = links.remove(&theirs)
+            && let (Some(there), Some(back)) = (there.upgrade(), back.upgrade())
+        {
+            return Ok(Box::new(Memory::over(name, there, back)));
+        }
+        let (there, back) = (wires(), wires());
+        links.insert(ours, (Arc::downgrade(&there), Arc::downgrade(&back)));
+        Ok(Box::new(Memory::over(name, back, there)))
+    }
 }
 
 impl Port for Memory {
@@ -220,7 +228,7 @@ impl Port for Memory {
         Capabilities {
             receive_queues: self.arriving.wires.len(),
             transmit_queues: self.leaving.wires.len(),
-            // Packets keep their metadata on the way, so the far side knows what is left to do.
+            // Packets keep their metadata on the way, so the far side knows the work that is left.
             checksum_offload: true,
             segmentation_offload: true,
             drives_clock: self.drives_clock,
@@ -308,7 +316,9 @@ struct Transmit {
 }
 
 impl Transmit {
-    /// Puts each packet on the wire that the far side's rules say, in order, with one lock for each such wire.
+    /// Puts each packet, in order, on the wire that the far side's rules choose.
+    ///
+    /// Takes one lock for each such wire.
     #[inline(never)]
     fn steered(&self, rules: &Rules, batch: &mut Batch, cx: &mut Context) {
         let mut queues = [0_u16; BATCH];
@@ -334,7 +344,7 @@ impl Transmit {
             let before = packets.len();
             packets.extend(batch.drain_from(stays).inspect(|packet| bytes += packet.len() as u64));
             let sent = (packets.len() - before) as u64;
-            cx.sent(sent, bytes);
+            cx.transmitting().sent(sent, bytes);
             Counters::add(&self.counters.sent, sent);
             Counters::add(&self.counters.sent_bytes, bytes);
         }

@@ -1,7 +1,8 @@
-//! Ports in a graph: a receive queue becomes a node that brings packets in, a transmit queue one that gives them away.
+//! Ports in a graph: receive queues become nodes that bring packets in, transmit queues become nodes that
+//! send.
 //!
-//! Here stands what every port owes the graph whatever its driver: labels and checksum policy on arrival. What it owes
-//! on sending (MTU, offloads, bounded retries, counted failures) is in `transmit`.
+//! This module has the duties of every port on arrival, whatever its driver: labels and checksum policy. The
+//! duties on sending (MTU, offloads, bounded retries, counted failures) are in `transmit`.
 
 mod shared;
 mod transmit;
@@ -10,30 +11,31 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_core::{Context, Drop, Node, Poll, Role};
+use netbricks_core::{Context, DropReason, Node, NodeQueue, Poll, Shape};
 
 pub use shared::SharedTransmit;
 pub(crate) use transmit::offer;
 pub use transmit::{LiveLimits, TransmitLimits, TransmitNode};
 
-use crate::checksum::Judge;
+use crate::checksum::ChecksumCheck;
 use crate::port::{ChecksumPolicy, Counters, Port, PortError, ReceiveQueue};
 
-/// Brings a receive queue's packets into a graph.
+/// A node that brings a receive queue's packets into a graph.
 pub struct ReceiveNode {
     queue: Box<dyn ReceiveQueue>,
     kind: String,
     port: u16,
     number: u16,
     labelled: bool,
-    /// The queue keeps packets, and has judged their checksums as they came.
+    /// The queue keeps packets, and has checked their checksums on arrival.
     keeps: bool,
-    judge: Judge,
+    checksums: ChecksumCheck,
 }
 
 impl ReceiveNode {
-    /// A node over `queue`, which is number `number` of the port with index `port`; `driver` names its kind, and wrong
-    /// checksums are counted in `counters`.
+    /// A node over `queue`, which is number `number` of the port with index `port`.
+    ///
+    /// `driver` names its kind, and wrong checksums are counted in `counters`.
     pub fn new(
         queue: Box<dyn ReceiveQueue>,
         driver: &str,
@@ -42,8 +44,8 @@ impl ReceiveNode {
         counters: Arc<Counters>,
     ) -> Self {
         let (labelled, keeps) = (queue.is_labelled(), queue.keeps_packets());
-        let judge = Judge::new(policy, counters);
-        Self { queue, kind: format!("{driver} receive"), port, number, labelled, keeps, judge }
+        let checksums = ChecksumCheck::new(policy, counters);
+        Self { queue, kind: format!("{driver} receive"), port, number, labelled, keeps, checksums }
     }
 
     /// Takes receive queue `queue` of a port that has index `number` in its run.
@@ -56,65 +58,63 @@ impl ReceiveNode {
         Ok(Self::new(taken, port.driver(), (number, queue as u16), port.checksum_policy(), counters))
     }
 
-    /// Takes out what the port's checksum policy does not let in.
-    fn judge(&self, batch: &mut Batch, cx: &mut Context) {
+    /// Removes the packets that the port's checksum policy refuses.
+    fn drop_bad_checksums(&self, batch: &mut Batch, cx: &mut Context) {
         let mut refused = [false; BATCH];
         let mut any = false;
         for (packet, refused) in batch.iter().zip(&mut refused) {
-            *refused = !self.judge.welcomes(packet);
+            *refused = !self.checksums.accepts(packet);
             any |= *refused;
         }
         if any {
             let kept = batch.compact(|slot, _| u16::from(refused[slot]));
-            batch.drain_from(kept).for_each(|packet| cx.drop_arrival(packet, Drop::BadChecksum));
+            batch
+                .drain_from(kept)
+                .for_each(|packet| cx.receiving().drop_arrival(packet, DropReason::BadChecksum));
         }
     }
 
-    /// Writes where the packets arrived, and when, where the driver does not know better.
+    /// Writes the port, the queue and the time of arrival, unless the driver has written them.
     #[inline(always)]
     fn label(&self, batch: &mut Batch, now: u64) {
         if self.labelled {
             return;
         }
-        for slot in 0..batch.len() {
-            if let Some(mut packet) = batch.packet(slot) {
-                packet.set_ingress(self.port, self.number);
-                if packet.received_at() == 0 {
-                    packet.set_received_at(now);
-                }
+        batch.each_packet(|_, packet| {
+            packet.set_ingress(self.port, self.number);
+            if packet.received_at() == 0 {
+                packet.set_received_at(now);
             }
-        }
+        });
     }
 }
 
 impl Node for ReceiveNode {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        // It has no inputs: the graph never calls this, and what came in another way is not lost silently.
-        cx.drop_batch(batch, Drop::Unconnected);
+        // The node has no inputs, so the graph never calls this. Packets that arrive anyway are not lost
+        // silently.
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let poll = self.queue.receive(batch, cx);
         self.label(batch, cx.now());
-        if self.judge.looks() && !self.keeps {
-            self.judge(batch, cx);
+        if self.checksums.looks() && !self.keeps {
+            self.drop_bad_checksums(batch, cx);
         }
         poll
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
+        self.queue.descriptors(watch);
     }
-    fn role(&self) -> Role {
-        Role::Receive
+    fn shape(&self) -> Shape {
+        Shape { kind: self.kind.clone().into(), keeps_packets: self.keeps, ..Shape::receive() }
     }
-    fn kind(&self) -> &str {
-        &self.kind
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.keeps { Some(self) } else { None }
     }
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn keeps_packets(&self) -> bool {
-        self.keeps
-    }
+}
+
+impl NodeQueue for ReceiveNode {
     fn held(&self) -> u64 {
         self.queue.held()
     }
@@ -122,18 +122,15 @@ impl Node for ReceiveNode {
         self.queue.release(batch, cx);
         self.label(batch, cx.now());
     }
-    fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
-        self.queue.descriptors(watch);
-    }
 }
 
-/// What a queue that a node counts for had before and has now: drivers without a device send all of a batch at once.
+/// Counts a batch as sent, all at once, for drivers without a device.
 #[inline(always)]
 pub(crate) fn count_sent(counters: &Counters, batch: &Batch, cx: &mut Context) {
     let (packets, bytes) = (batch.len() as u64, batch.bytes());
     Counters::add(&counters.sent, packets);
     Counters::add(&counters.sent_bytes, bytes);
-    cx.sent(packets, bytes);
+    cx.transmitting().sent(packets, bytes);
 }
 
 /// Counts a batch that a driver received.

@@ -1,16 +1,17 @@
-//! A port that never receives and takes everything it is given: the end of a benchmark or of traffic nobody wants.
+//! A port that never receives and takes all packets: the end of a benchmark or of unwanted traffic.
 
 use std::sync::Arc;
 
 use netbricks_buffer::Batch;
 use netbricks_core::{Context, NoSettings, Poll};
 
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::node::count_sent;
-use crate::open::{Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::steer::Fixed;
 use crate::taken::Taken;
 
-/// The port.
+/// A port without arrivals, which frees the packets that are sent.
 #[derive(Debug)]
 pub struct Null {
     name: String,
@@ -19,19 +20,27 @@ pub struct Null {
 }
 
 impl Null {
-    /// A port with this many queues each way.
+    /// A port with this many queues in each direction.
     pub fn new(name: &str, queues: usize) -> Self {
         let counters = (0..queues).map(|_| Arc::default()).collect();
         Self { name: name.into(), counters, taken: Taken::new(queues, queues) }
     }
 }
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        "null",
-        "Takes everything and gives nothing: what is sent here is counted and freed.",
-        |name, _: NoSettings, cx: &OpenContext| Ok(Box::new(Null::new(name, cx.queues.max(1)))),
-    );
+/// The driver `null`.
+pub(crate) struct NullDriver;
+
+impl PortDriver for NullDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "null";
+    const SUMMARY: &'static str =
+        "Takes everything and gives nothing: what is sent here is counted and freed.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    const FIXED: Option<Fixed> = Some(Fixed::Silent);
+
+    fn open(&self, port: &str, _: &NoSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Null::new(port, cx.queues.max(1))))
+    }
 }
 
 impl Port for Null {
@@ -66,7 +75,7 @@ impl Port for Null {
     }
 }
 
-/// A receive queue from which nothing comes.
+/// A receive queue without arrivals.
 struct Silence;
 
 impl ReceiveQueue for Silence {
@@ -75,7 +84,7 @@ impl ReceiveQueue for Silence {
     }
 }
 
-/// A transmit queue that frees what it is given.
+/// A transmit queue that frees its packets.
 struct Sink(Arc<Counters>);
 
 impl TransmitQueue for Sink {

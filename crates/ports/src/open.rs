@@ -1,100 +1,192 @@
-//! Port drivers by name: a port's table in the configuration becomes an open port, wrapped as its common settings say.
+//! Port drivers by name: from a port's table in the configuration to an open port.
 //!
-//! Every driver's own settings are a type that implements [`Settings`]; what all ports have in common (wrappers,
-//! capture, checksum policy, MTU, seed) is taken off the table before the driver sees it.
+//! A table is read once. The settings that all ports have in common (wrappers, capture, checksum policy, MTU, seed) are
+//! separated from the driver's own, and say how the open port is wrapped.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
-use netbricks_buffer::Pool;
-use netbricks_core::{Key, Settings, SettingsError, nearest};
+use netbricks_core::{Key, Keys, RenamedKey, Settings, SettingsError, check_keys, read_settings};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
+use crate::driver::{Directions, OpenContext, PortDriver, QueueDivision};
 use crate::port::{Port, PortError};
 use crate::steer::{Fixed, Rules};
 use crate::wrap::{self, Common};
 
-/// What a driver needs to open a port.
-#[derive(Clone, Debug)]
-pub struct OpenContext {
-    /// Where the port's packets come from.
-    pub pool: Pool,
-    /// Queues wanted: one a worker. A port may have fewer; its [`Capabilities`](crate::Capabilities) say how many.
-    pub queues: usize,
-    /// The seed of everything random in the port.
-    pub seed: u64,
-    /// Relative file names are relative to this directory: the configuration file's.
-    pub directory: PathBuf,
-}
-
 /// A port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its settings do not fit.
+    /// Its settings are wrong.
     #[error("{0}")]
     Settings(#[from] SettingsError),
-    /// The device or file does not.
+    /// The device or file is not usable.
     #[error("{0}")]
     Port(#[from] PortError),
 }
 
-type Open =
-    dyn Fn(&str, Spanned<DeTable<'_>>, &OpenContext) -> Result<Box<dyn Port>, OpenError> + Send + Sync;
-type CountQueues = dyn Fn(Spanned<DeTable<'_>>, usize) -> Option<usize> + Send + Sync;
-type Direct = dyn Fn(Spanned<DeTable<'_>>) -> Option<Directions> + Send + Sync;
-type Fits = dyn Fn(&str, Spanned<DeTable<'_>>, usize) -> Result<(), OpenError> + Send + Sync;
-type Look = dyn Fn(&str, Spanned<DeTable<'_>>) -> Vec<PortError> + Send + Sync;
-type Check = dyn Fn(&str, Spanned<DeTable<'_>>, &Path) -> Result<(), OpenError> + Send + Sync;
-
-/// How a driver's receive queues divide flows. An open port's [`Capabilities`](crate::Capabilities) say it for certain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueDivision {
-    /// There is one queue.
-    #[default]
-    One,
-    /// Up to one for each worker, and both directions of a flow arrive on the same.
-    Symmetric,
-    /// Up to one for each worker, and the directions of a flow may arrive on different ones.
-    Asymmetric,
+/// A port's own settings with its driver, which [`PortDriver`] answers for.
+trait DriverSettings: Send + Sync {
+    fn open(&self, port: &str, cx: &OpenContext) -> Result<Box<dyn Port>, PortError>;
+    fn check(&self, port: &str, directory: &Path) -> Result<(), PortError>;
+    fn directions(&self) -> Directions;
+    fn fits(&self, port: &str, largest: usize) -> Result<(), PortError>;
+    fn lacks(&self, port: &str, largest: usize) -> Vec<PortError>;
+    fn brings_large_packets(&self, small: usize) -> bool;
+    fn receive_queues(&self, wanted: usize) -> usize;
 }
 
-/// Which ways packets go through a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Directions {
-    /// They can come in.
-    pub receives: bool,
-    /// They can leave.
-    pub transmits: bool,
+struct Read<D: PortDriver> {
+    driver: Arc<D>,
+    settings: D::Settings,
 }
 
-impl Directions {
-    /// In and out.
-    pub const BOTH: Self = Self { receives: true, transmits: true };
+impl<D: PortDriver> DriverSettings for Read<D> {
+    fn open(&self, port: &str, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        self.driver.open(port, &self.settings, cx)
+    }
+    fn check(&self, port: &str, directory: &Path) -> Result<(), PortError> {
+        self.driver.check(port, &self.settings, directory)
+    }
+    fn directions(&self) -> Directions {
+        self.driver.directions(&self.settings)
+    }
+    fn fits(&self, port: &str, largest: usize) -> Result<(), PortError> {
+        self.driver.fits(port, &self.settings, largest)
+    }
+    fn lacks(&self, port: &str, largest: usize) -> Vec<PortError> {
+        self.driver.lacks(port, &self.settings, largest)
+    }
+    fn brings_large_packets(&self, small: usize) -> bool {
+        self.driver.brings_large_packets(&self.settings, small)
+    }
+    fn receive_queues(&self, wanted: usize) -> usize {
+        match D::DIVISION {
+            QueueDivision::One => 1,
+            QueueDivision::Symmetric | QueueDivision::Asymmetric => {
+                self.driver.receive_queues(&self.settings, wanted)
+            }
+        }
+    }
 }
 
-/// A kind of port that can be used by name.
+/// A port whose settings were read. It is not open yet.
+pub struct ConfiguredPort {
+    name: String,
+    driver: &'static str,
+    fixed: Option<Fixed>,
+    common: Common,
+    own: Box<dyn DriverSettings>,
+}
+
+impl fmt::Debug for ConfiguredPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfiguredPort")
+            .field("name", &self.name)
+            .field("driver", &self.driver)
+            .field("common", &self.common)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConfiguredPort {
+    /// The port's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Opens the port.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device or file is not usable, or the rules cannot be followed.
+    pub fn open(&self, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        self.check_rules()?;
+        let (name, common) = (&self.name, &self.common);
+        let seed = common.seed.unwrap_or_else(|| seed_of(cx.seed, name));
+        let cx = OpenContext { seed, ..cx.clone() };
+        let mut port = self.own.open(name, &cx)?;
+        if !common.steer.is_empty() {
+            port.steer(&common.steer).map_err(|reason| PortError::Steer { port: name.clone(), reason })?;
+        }
+        wrap::wrap(port, common, &cx)
+    }
+
+    /// The errors that can be found without opening the port. Relative file names start from `directory`.
+    ///
+    /// They are about rules that no port of the driver can follow, and files that are not there.
+    pub fn check(&self, directory: &Path) -> Vec<PortError> {
+        let found = [self.check_rules(), self.own.check(&self.name, directory)];
+        found.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// The rules by which the port steers.
+    pub fn rules(&self) -> &Rules {
+        &self.common.steer
+    }
+
+    /// The directions in which packets go through the port, as far as its driver knows without opening it.
+    pub fn directions(&self) -> Directions {
+        self.own.directions()
+    }
+
+    /// Checks that the port works with packet buffers of at most `largest` bytes.
+    ///
+    /// # Errors
+    /// [`PortError`] when the port makes larger packets.
+    pub fn fits(&self, largest: usize) -> Result<(), PortError> {
+        self.own.fits(&self.name, largest)
+    }
+
+    /// Errors that this machine would cause now, where a packet buffer holds at most `largest` bytes.
+    ///
+    /// It needs no capability and opens nothing. Another machine may be different.
+    pub fn lacks(&self, largest: usize) -> Vec<PortError> {
+        self.own.lacks(&self.name, largest)
+    }
+
+    /// Whether the port may bring packets of more than `small` bytes, so that the pool needs large frames.
+    pub fn brings_large_packets(&self, small: usize) -> bool {
+        self.own.brings_large_packets(small)
+    }
+
+    /// The number of receive queues where `wanted` are asked for, as far as its driver knows without opening the port.
+    pub fn receive_queues(&self, wanted: usize) -> usize {
+        self.own.receive_queues(wanted)
+    }
+
+    /// Refuses rules if no port of the driver can follow any.
+    fn check_rules(&self) -> Result<(), PortError> {
+        match self.fixed {
+            Some(fixed) if !self.common.steer.is_empty() => {
+                Err(PortError::Steer { port: self.name.clone(), reason: fixed.into() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+type ReadSettings =
+    dyn Fn(Spanned<DeTable<'_>>) -> Result<Box<dyn DriverSettings>, SettingsError> + Send + Sync;
+
+/// A [`PortDriver`] that is available by name.
 pub struct Driver {
-    /// Its name in configuration: `"af_packet"`.
+    /// The driver's name in the configuration: `"af_packet"`.
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
-    /// What may be written for it, beside [`COMMON_KEYS`](crate::COMMON_KEYS).
+    /// The keys of its settings, in addition to [`COMMON_KEYS`](crate::COMMON_KEYS).
     pub keys: &'static [Key],
-    /// Whether its ports work only over a pool that was built [`aligned`](netbricks_buffer::PoolBuilder::aligned).
-    pub aligned_frames: bool,
-    /// How receive queues divide the flows of its ports, as far as that is known before one is opened.
+    /// Whether its ports work only over a pool [for a device](netbricks_buffer::PoolBuilder::for_device).
+    pub device_frames: bool,
+    /// How receive queues divide the flows of its ports, as far as that is known before a port is opened.
     pub division: QueueDivision,
-    /// Why none of its ports can steer, where that is known before one is opened.
+    /// The reason why none of its ports can steer, if that is known before a port is opened.
     pub fixed: Option<Fixed>,
-    queues: Option<Box<CountQueues>>,
-    direct: Option<Box<Direct>>,
-    fits: Option<Box<Fits>>,
-    look: Option<Box<Look>>,
-    open: Box<Open>,
-    check: Box<Check>,
+    renamed: &'static [RenamedKey],
+    read: Box<ReadSettings>,
 }
 
 impl fmt::Debug for Driver {
@@ -104,125 +196,59 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Opens port `name` with settings as a table with places in the file, without the key `driver`.
+    fn new<D: PortDriver>(driver: D) -> Self {
+        let driver = Arc::new(driver);
+        Self {
+            name: D::NAME,
+            summary: D::SUMMARY,
+            keys: D::Settings::KEYS,
+            device_frames: D::DEVICE_FRAMES,
+            division: D::DIVISION,
+            fixed: D::FIXED,
+            renamed: D::Settings::RENAMED,
+            read: Box::new(move |table| {
+                let settings: D::Settings = read_settings(table, None)?;
+                Ok(Box::new(Read { driver: Arc::clone(&driver), settings }))
+            }),
+        }
+    }
+
+    /// Reads and checks the settings of port `name`: a table with places in the file, without the key `driver`.
     ///
     /// # Errors
-    /// [`OpenError::Settings`] with the place of a wrong type, an unknown key or a refused value;
-    /// [`OpenError::Port`] when the device or file will not do.
+    /// [`SettingsError`] with the place of a wrong type, an unknown key or a refused value.
+    pub fn read(&self, name: &str, table: Spanned<DeTable<'_>>) -> Result<ConfiguredPort, SettingsError> {
+        // Of both kinds at once: an unknown key may be meant for either.
+        check_keys(&table, self.keys.iter().chain(Common::KEYS), self.renamed.iter().chain(Common::RENAMED))?;
+        let (span, mut common, mut own) = (table.span(), DeTable::new(), DeTable::new());
+        for (key, value) in table.into_inner() {
+            let is_common = Common::KEYS.iter().any(|known| known.name == key.get_ref().as_ref());
+            if is_common { &mut common } else { &mut own }.insert(key, value);
+        }
+        Ok(ConfiguredPort {
+            name: name.into(),
+            driver: self.name,
+            fixed: self.fixed,
+            common: read_settings(Spanned::new(span.clone(), common), None)?,
+            own: (self.read)(Spanned::new(span, own))?,
+        })
+    }
+
+    /// Reads the settings of port `name`, and opens it.
+    ///
+    /// # Errors
+    /// [`OpenError::Settings`] as [`read`](Self::read); [`OpenError::Port`] as [`ConfiguredPort::open`].
     pub fn open(
         &self,
         name: &str,
-        settings: Spanned<DeTable<'_>>,
+        table: Spanned<DeTable<'_>>,
         cx: &OpenContext,
     ) -> Result<Box<dyn Port>, OpenError> {
-        let (common, own) = self.split(settings)?;
-        self.check_rules(name, &common.steer)?;
-        let seed = common.seed.unwrap_or_else(|| seed_of(cx.seed, name));
-        let cx = OpenContext { seed, ..cx.clone() };
-        let mut port = (self.open)(name, own, &cx).map_err(|error| self.suggest(error))?;
-        if !common.steer.is_empty() {
-            port.steer(&common.steer).map_err(|reason| PortError::Steer { port: name.into(), reason })?;
-        }
-        Ok(wrap::wrap(port, &common, &cx)?)
-    }
-
-    /// Everything that can be checked without opening the port: types, keys, values, and that files to be read are
-    /// there (relative to `directory`).
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn check(
-        &self,
-        name: &str,
-        settings: Spanned<DeTable<'_>>,
-        directory: &Path,
-    ) -> Result<(), OpenError> {
-        let (common, own) = self.split(settings)?;
-        self.check_rules(name, &common.steer)?;
-        (self.check)(name, own, directory).map_err(|error| self.suggest(error))
-    }
-
-    /// The rules in settings by which a port of theirs steers; none where they are wrong.
-    pub fn rules(&self, settings: Spanned<DeTable<'_>>) -> Rules {
-        self.split(settings).map(|(common, _)| common.steer).unwrap_or_default()
-    }
-
-    /// Which ways packets go through a port with these settings, as far as that is known before it is opened:
-    /// [`Directions::BOTH`] also where it is not known, and where they are wrong.
-    pub fn directions(&self, settings: Spanned<DeTable<'_>>) -> Directions {
-        let known = |direct: &Direct| direct(self.split(settings).ok()?.1);
-        self.direct.as_deref().and_then(known).unwrap_or(Directions::BOTH)
-    }
-
-    /// Whether a port with these settings does with packets of `largest` bytes at most, as far as that is known before it is
-    /// opened.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn fits(&self, name: &str, settings: Spanned<DeTable<'_>>, largest: usize) -> Result<(), OpenError> {
-        let own = self.split(settings)?.1;
-        self.fits.as_deref().map_or(Ok(()), |fits| fits(name, own, largest))
-    }
-
-    /// What a port with these settings lacks on this machine, now: an interface that is not there, or is switched off. Asks
-    /// only what anybody may ask, and opens nothing. Another machine may have it.
-    pub fn lacks(&self, name: &str, settings: Spanned<DeTable<'_>>) -> Vec<PortError> {
-        let found = |look: &Look| Some(look(name, self.split(settings).ok()?.1));
-        self.look.as_deref().and_then(found).unwrap_or_default()
-    }
-
-    /// How many receive queues a port with these settings has where `wanted` are asked for, as far as that is known before it
-    /// is opened.
-    pub fn receive_queues(&self, settings: Spanned<DeTable<'_>>, wanted: usize) -> usize {
-        let written = settings.get_ref().get("queues").and_then(|queues| match queues.get_ref() {
-            DeValue::Integer(queues) => usize::from_str_radix(queues.as_str(), queues.radix()).ok(),
-            _ => None,
-        });
-        let wanted = written.unwrap_or(wanted);
-        let count = |queues: &CountQueues| queues(self.split(settings).ok()?.1, wanted);
-        match (self.division, &self.queues) {
-            (QueueDivision::One, _) => 1,
-            (_, None) => wanted,
-            (_, Some(queues)) => count(queues.as_ref()).unwrap_or(wanted),
-        }
-    }
-
-    /// Refuses rules where none could be followed.
-    fn check_rules(&self, port: &str, rules: &Rules) -> Result<(), PortError> {
-        match self.fixed {
-            Some(fixed) if !rules.is_empty() => {
-                Err(PortError::Steer { port: port.into(), reason: fixed.into() })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The settings that all ports share, and the driver's own.
-    fn split<'t>(&self, settings: Spanned<DeTable<'t>>) -> Result<(Common, Spanned<DeTable<'t>>), OpenError> {
-        let span = settings.span();
-        let (mut shared, mut own) = (DeTable::new(), DeTable::new());
-        for (key, value) in settings.into_inner() {
-            let is_shared = Common::KEYS.iter().any(|known| known.name == key.get_ref().as_ref());
-            if is_shared { &mut shared } else { &mut own }.insert(key, value);
-        }
-        let common = read(Spanned::new(span.clone(), shared)).map_err(|error| self.suggest(error.into()))?;
-        Ok((common, Spanned::new(span, own)))
-    }
-
-    /// Adds the name that was probably meant to an unknown key's error.
-    fn suggest(&self, mut error: OpenError) -> OpenError {
-        if let OpenError::Settings(error) = &mut error
-            && error.message.starts_with("unknown field")
-            && let Some(found) = error.message.split('`').nth(1)
-        {
-            let known = self.keys.iter().chain(Common::KEYS).map(|key| key.name);
-            error.suggestion = nearest(found, known).map(ToOwned::to_owned);
-        }
-        error
+        Ok(self.read(name, table)?.open(cx)?)
     }
 }
 
-/// A seed of its own for each port, from the run's.
+/// Derives each port's own seed from the run's seed.
 fn seed_of(seed: u64, name: &str) -> u64 {
     // FNV-1a: stable, and no attacker chooses the names.
     name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -230,145 +256,20 @@ fn seed_of(seed: u64, name: &str) -> u64 {
     })
 }
 
-/// Reads and checks settings.
-fn read<S: Settings>(table: Spanned<DeTable<'_>>) -> Result<S, SettingsError> {
-    let whole = table.span();
-    let spans: Vec<(String, Range<usize>)> =
-        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
-    let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| SettingsError {
-        message: error.message().to_owned(),
-        span: error.span().or(Some(whole.clone())),
-        suggestion: None,
-    })?;
-    settings.check().map_err(|refused| SettingsError {
-        message: refused.to_string(),
-        span: spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone()).or(Some(whole)),
-        suggestion: None,
-    })?;
-    Ok(settings)
-}
-
 /// Drivers by name.
 #[derive(Debug, Default)]
 pub struct Drivers(BTreeMap<&'static str, Driver>);
 
 impl Drivers {
-    /// None.
+    /// An empty list of drivers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a driver; one of the same name is replaced.
-    pub fn add<S: Settings>(
-        &mut self,
-        name: &'static str,
-        summary: &'static str,
-        open: impl Fn(&str, S, &OpenContext) -> Result<Box<dyn Port>, PortError> + Send + Sync + 'static,
-    ) -> &mut Self {
-        self.add_checked(name, summary, |_, _: &S, _| Ok(()), open)
-    }
-
-    /// Adds a driver that can say more about its settings without opening: `check` gets the port's name, the
-    /// settings, and the directory that relative file names start from.
-    pub fn add_checked<S: Settings>(
-        &mut self,
-        name: &'static str,
-        summary: &'static str,
-        check: impl Fn(&str, &S, &Path) -> Result<(), PortError> + Send + Sync + 'static,
-        open: impl Fn(&str, S, &OpenContext) -> Result<Box<dyn Port>, PortError> + Send + Sync + 'static,
-    ) -> &mut Self {
-        let driver = Driver {
-            name,
-            summary,
-            keys: S::KEYS,
-            aligned_frames: false,
-            division: QueueDivision::One,
-            fixed: None,
-            queues: None,
-            direct: None,
-            fits: None,
-            look: None,
-            open: Box::new(move |port, table, cx| Ok(open(port, read(table)?, cx)?)),
-            check: Box::new(move |port, table, directory| Ok(check(port, &read(table)?, directory)?)),
-        };
-        self.0.insert(name, driver);
-        self
-    }
-
-    /// Says that the driver's ports work only over a pool that was built
-    /// [`aligned`](netbricks_buffer::PoolBuilder::aligned). No effect where there is no such driver.
-    pub fn want_aligned_frames(&mut self, name: &str) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.aligned_frames = true;
-        }
-        self
-    }
-
-    /// Says how the queues of the driver's ports divide flows. No effect where there is no such driver.
-    pub fn divide(&mut self, name: &str, division: QueueDivision) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.division = division;
-        }
-        self
-    }
-
-    /// Says how many receive queues a port of the driver has by its settings, where so many are wanted. No effect where there is
-    /// no such driver, or where its ports have one queue.
-    pub fn limit_queues<S: Settings>(
-        &mut self,
-        name: &str,
-        queues: impl Fn(&S, usize) -> usize + Send + Sync + 'static,
-    ) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.queues = Some(Box::new(move |table, wanted| Some(queues(&read(table).ok()?, wanted))));
-        }
-        self
-    }
-
-    /// Says by its settings which ways packets go through a port of the driver. No effect where there is no such driver.
-    pub fn limit_directions<S: Settings>(
-        &mut self,
-        name: &str,
-        directions: impl Fn(&S) -> Directions + Send + Sync + 'static,
-    ) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.direct = Some(Box::new(move |table| Some(directions(&read(table).ok()?))));
-        }
-        self
-    }
-
-    /// Says by its settings whether a port of the driver does with packets of so many bytes at most; `fits` gets the port's name
-    /// too. No effect where there is no such driver.
-    pub fn limit_packets<S: Settings>(
-        &mut self,
-        name: &str,
-        fits: impl Fn(&str, &S, usize) -> Result<(), PortError> + Send + Sync + 'static,
-    ) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.fits = Some(Box::new(move |port, table, largest| Ok(fits(port, &read(table)?, largest)?)));
-        }
-        self
-    }
-
-    /// Has a port's settings held against this machine before it is opened; `look` gets the port's name too, and answers
-    /// what is lacking. No effect where there is no such driver.
-    pub fn look_first<S: Settings>(
-        &mut self,
-        name: &str,
-        look: impl Fn(&str, &S) -> Vec<PortError> + Send + Sync + 'static,
-    ) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.look =
-                Some(Box::new(move |port, table| read(table).map_or(Vec::new(), |own| look(port, &own))));
-        }
-        self
-    }
-
-    /// Says that no port of the driver can steer, and why. No effect where there is no such driver.
-    pub fn fix(&mut self, name: &str, fixed: Fixed) -> &mut Self {
-        if let Some(driver) = self.0.get_mut(name) {
-            driver.fixed = Some(fixed);
-        }
+    /// Adds a driver. It replaces a driver of the same name.
+    pub fn add(&mut self, driver: impl PortDriver) -> &mut Self {
+        let driver = Driver::new(driver);
+        self.0.insert(driver.name, driver);
         self
     }
 
@@ -381,27 +282,7 @@ impl Drivers {
     pub fn get(&self, name: &str) -> Option<&Driver> {
         self.0.get(name)
     }
-
-    /// The drivers of this crate.
-    pub fn standard() -> Self {
-        let mut drivers = Self::new();
-        crate::af_packet::register(&mut drivers);
-        crate::af_xdp::register(&mut drivers);
-        crate::tap::register(&mut drivers);
-        crate::memory::register(&mut drivers);
-        crate::null::register(&mut drivers);
-        crate::pcap::register(&mut drivers);
-        crate::generator::register(&mut drivers);
-        for name in ["af_packet", "generator"] {
-            drivers.divide(name, QueueDivision::Symmetric);
-        }
-        for name in ["af_xdp", "tap", "memory", "null"] {
-            drivers.divide(name, QueueDivision::Asymmetric);
-        }
-        let fixed = [("af_xdp", Fixed::NetworkCard), ("null", Fixed::Silent), ("pcap", Fixed::OneQueue)];
-        for (name, fixed) in fixed {
-            drivers.fix(name, fixed);
-        }
-        drivers
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,20 @@
-//! Drivers may be an author's: a queue that panics costs the packets that its call had in hand, and port, line and law of
-//! conservation go on as before.
+//! Tests of drivers that panic. An author may write a driver.
+//!
+//! A queue that panics loses the packets that its call had in hand. Port, line and law of conservation go on
+//! as before.
 
 use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::Batch;
 use netbricks_core::graph::observe_panics;
-use netbricks_core::{Context, Drop, Graph, NoSettings, Poll, Totals};
+use netbricks_core::{Context, DropReason, Graph, NoSettings, Poll, Totals};
 use toml::de::DeTable;
 
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::testing::*;
-use crate::{Drivers, OpenContext};
+use crate::{Drivers, OpenContext, PortDriver};
 
-/// A port whose queues panic in one call of so many, halfway through it.
+/// A port whose queues panic halfway through every n-th call.
 struct Shaky {
     port: Box<dyn Port>,
     every: u32,
@@ -76,18 +78,27 @@ impl TransmitQueue for Queue<dyn TransmitQueue> {
     }
 }
 
-/// A port made shaky, under whatever its common settings ask for.
+/// Hands out one port that is open already.
+struct ShakyDriver(Mutex<Option<Box<dyn Port>>>, u32);
+
+impl PortDriver for ShakyDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "shaky";
+    const SUMMARY: &'static str = "Panics.";
+    fn open(&self, _: &str, _: &NoSettings, _: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Shaky { port: self.0.lock().unwrap().take().unwrap(), every: self.1 }))
+    }
+}
+
+/// A shaky port, with the wrappers of its common settings.
 fn shaky(port: Box<dyn Port>, every: u32, settings: &str, cx: &OpenContext) -> Box<dyn Port> {
     observe_panics();
-    let port = Mutex::new(Some(port));
     let mut drivers = Drivers::new();
-    drivers.add("shaky", "Panics.", move |_, _: NoSettings, _| {
-        Ok(Box::new(Shaky { port: port.lock().unwrap().take().unwrap(), every }))
-    });
+    drivers.add(ShakyDriver(Mutex::new(Some(port)), every));
     drivers.get("shaky").unwrap().open("under-test", DeTable::parse(settings).unwrap(), cx).unwrap()
 }
 
-/// Takes a graph down; answers its totals and how many panics there were.
+/// Takes a graph down; answers its totals and the number of panics.
 fn down(mut graph: Graph, now: u64) -> (Totals, u64) {
     assert_eq!(graph.drain(now), 0);
     let totals = graph.totals();
@@ -101,7 +112,7 @@ const LINES: [&str; 4] = [
     "",
     "delay = '5 ms'",
     "duplicate = 0.3\nreorder = 0.2",
-    "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nhold = 200",
+    "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nlimit = 200",
 ];
 
 #[test]
@@ -116,14 +127,15 @@ fn a_receive_queue_that_panics_now_and_then_loses_what_it_had_and_keeps_its_line
             let now = run(&mut graph, |_| false);
             assert_eq!(graph.totals().held, 0, "it ends only when nothing is held");
             let (totals, panics) = down(graph, now);
-            // What came with a panic came all the same.
+            // Packets that came with a panic count as received too.
             assert_eq!(totals.received.packets, 2_000, "{line} at {burst}");
-            let lost = totals.drops.of(Drop::Panicked).packets;
+            let lost = totals.drops.of(DropReason::Panicked).packets;
             assert!(panics > 2 && lost >= panics, "{line} at {burst}: {lost} in {panics}");
             let arrived = collected(&far);
             assert_eq!(arrived.len() as u64, totals.sent.packets);
             if line == LINES[1] {
-                // The generator's first packet comes at time 0: whatever is earlier than the delay was not delayed.
+                // The generator's first packet comes at time 0: a packet earlier than the delay was not
+                // delayed.
                 assert!(arrived.iter().all(|(time, _)| *time >= 5_000_000), "burst {burst}");
             }
             std::mem::drop(from);
@@ -135,7 +147,7 @@ fn a_receive_queue_that_panics_now_and_then_loses_what_it_had_and_keeps_its_line
 #[test]
 fn a_transmit_queue_that_panics_now_and_then_sends_nothing_that_was_counted_as_lost() {
     for burst in BURSTS {
-        // An MTU that half of the packets exceed: they are told apart before the queue sees the others.
+        // Half of the packets exceed this MTU: they are separated before the queue sees the others.
         for line in LINES.into_iter().chain(["mtu = 500"]) {
             let (pool, directory) = (pool(), Directory::new("shaky-transmit"));
             let cx = context(&pool, &directory);
@@ -146,7 +158,7 @@ fn a_transmit_queue_that_panics_now_and_then_sends_nothing_that_was_counted_as_l
             let now = run(&mut graph, |_| false);
             let (totals, panics) = down(graph, now);
             assert_eq!(totals.received.packets, 2_000);
-            let lost = totals.drops.of(Drop::Panicked).packets;
+            let lost = totals.drops.of(DropReason::Panicked).packets;
             assert!(panics > 2 && lost >= panics, "{line} at {burst}: {lost} in {panics}");
             assert_eq!(collected(&far).len() as u64, totals.sent.packets, "{line} at {burst}");
             assert_eq!(pool.available(), pool.capacity());
@@ -164,15 +176,15 @@ fn a_receive_queue_that_always_panics_is_stopped_and_the_run_ends() {
         let mut graph = joined(from.as_mut(), &mut to, &pool, 8);
         let now = run(&mut graph, |_| false);
         let (totals, panics) = down(graph, now);
-        assert_eq!((panics, totals.drops.of(Drop::Panicked)), (64, totals.received), "{line}");
-        // A line asks its queue for whole batches: that many times a millisecond is all there is.
+        assert_eq!((panics, totals.drops.of(DropReason::Panicked)), (64, totals.received), "{line}");
+        // A line asks its queue for whole batches, so many times a millisecond: there are no more packets.
         assert_eq!(totals.received.packets, if line.is_empty() { 64 * 8 } else { 2_000 });
         assert!(collected(&far).is_empty());
         assert_eq!(pool.available(), pool.capacity());
     }
 }
 
-/// Two graphs over one queue: the panic is that of the graph which called, and the lock is no worse for it.
+/// Two graphs over one queue: the panic belongs to the graph that called, and the lock stays usable.
 #[test]
 fn a_shared_queue_that_panics_serves_the_other_graph() {
     let (pool, directory) = (pool(), Directory::new("shaky-shared"));

@@ -1,4 +1,6 @@
-//! What every port is: a driver, queues, counters, a link, an MTU, capabilities. One trait, whatever is behind it.
+//! The interface of every port: a driver, queues, counters, a link, an MTU and capabilities.
+//!
+//! All drivers implement the same traits.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -10,18 +12,19 @@ use netbricks_core::{Context, Departed, Poll};
 use crate::node::LiveLimits;
 use crate::steer::{Fixed, Rules, Unsteerable};
 
-/// What a port can do, as far as it decides how a graph is built over it.
+/// The capabilities of a port that decide how a graph is built over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Capabilities {
     /// Receive queues that can be taken.
     pub receive_queues: usize,
-    /// Transmit queues that can be taken; workers beyond that share one.
+    /// Transmit queues that can be taken; workers beyond that number share one.
     pub transmit_queues: usize,
-    /// Both directions of a flow arrive on the same queue. ICMP errors about it may come by another.
+    /// Both directions of a flow arrive on the same queue. ICMP errors about the flow may arrive on another
+    /// queue.
     pub symmetric_rss: bool,
-    /// It takes packets whose L4 checksum is partial.
+    /// The port takes packets whose L4 checksum is partial.
     pub checksum_offload: bool,
-    /// It takes TCP or UDP packets larger than the MTU and cuts them itself.
+    /// The port takes TCP or UDP packets larger than the MTU and cuts them itself.
     pub segmentation_offload: bool,
     /// Its arrivals carry the time that drives the graph's clock (a capture, a seeded generator).
     pub drives_clock: bool,
@@ -39,20 +42,22 @@ pub enum Link {
     Gone,
 }
 
-/// What is done about the checksums of arriving packets.
+/// How a port treats the checksums of arriving packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChecksumPolicy {
-    /// Nothing: the sender, the link or the NIC is trusted.
+    /// The port does not look: it trusts the sender, the link or the NIC.
     #[default]
     Trust,
-    /// Wrong ones are counted, and the packets passed on.
+    /// Packets with a wrong checksum are counted and passed on.
     Verify,
-    /// Packets with wrong ones are dropped as `bad-checksum`.
+    /// Packets with a wrong checksum are dropped as `bad-checksum`.
     Drop,
 }
 
-/// Counters that queues write and anybody reads. Each has one writer a queue, but for those that say otherwise; reads are relaxed.
+/// Counters that the queues write and any thread reads.
+///
+/// Each has one writer a queue, except those that say otherwise. Reads are relaxed.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Packets that arrived, lost ones included.
@@ -63,51 +68,67 @@ pub struct Counters {
     pub sent: AtomicU64,
     /// Their bytes.
     pub sent_bytes: AtomicU64,
-    /// Packets that could not be sent and were counted as dropped: by the queue, and by every worker that gives it packets
+    /// Packets that could not be sent and were counted as dropped.
+    ///
+    /// The queue counts here, and also every worker that gives it packets
     /// ([`add_shared`](Counters::add_shared)).
     pub not_sent: AtomicU64,
-    /// Packets that the kernel or the device dropped before we saw them (ring full): outside the conservation law.
+    /// Packets that the kernel or the device dropped before we saw them (ring full).
+    ///
+    /// They are outside the conservation law.
     pub missed: AtomicU64,
-    /// Arrivals with a wrong checksum, where the policy looks.
+    /// Arrivals with a wrong checksum, if the policy checks them.
     pub bad_checksum: AtomicU64,
-    /// Arrivals that came in pieces and were put together.
+    /// Arrivals that came in several pieces and were joined.
     pub linearised: AtomicU64,
-    /// Packets for which no buffer was free on arrival, or to cut them before they are sent: the queues of both directions
-    /// count here ([`add_shared`](Counters::add_shared)).
+    /// Packets for which no buffer was free: on arrival, or when they had to be cut before sending.
+    ///
+    /// The queues of both directions count here ([`add_shared`](Counters::add_shared)).
     pub no_buffer: AtomicU64,
-    /// Arrivals of which a capture held only the beginning (its snap length).
+    /// Arrivals that were dropped as `too-big`: larger than the largest packet buffer, or than the port's
+    /// ring takes.
+    pub too_big_to_receive: AtomicU64,
+    /// Packets that were dropped as `too-big` before sending: larger than the MTU.
+    ///
+    /// The queue counts here, and also every worker that gives it packets
+    /// ([`add_shared`](Counters::add_shared)).
+    pub too_big_to_send: AtomicU64,
+    /// Arrivals of which a capture holds only the beginning (its snap length).
     pub cut: AtomicU64,
+    /// Arrivals of which a capture holds more bytes than it says were on the wire.
+    pub overlong: AtomicU64,
     /// Packets that a wrapper lost.
     pub impaired: AtomicU64,
-    /// Packets that a wrapper doubled.
+    /// Packets that a wrapper duplicated.
     pub duplicated: AtomicU64,
-    /// Packets that a wrapper let others overtake.
+    /// Packets that a wrapper delayed so that others overtook them.
     pub reordered: AtomicU64,
     /// Packets in which a wrapper changed a bit.
     pub corrupted: AtomicU64,
 }
 
 impl Counters {
-    /// Adds to one of the counters that has several writers. Costs more than [`add`](Counters::add): for what is rare.
+    /// Adds to a counter that has several writers. It costs more than [`add`](Counters::add): use it for rare
+    /// events.
     pub fn add_shared(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
     }
-    /// Adds to one of the counters; only its one writer may.
+    /// Adds to a counter that has one writer; only that writer may call this.
     #[inline(always)]
     pub fn add(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 }
 
-/// A port that is open. Its queues are taken one by one and moved to workers.
+/// An open port. Its queues are taken one by one and moved to workers.
 pub trait Port: Send {
     /// `"af_packet"`
     fn driver(&self) -> &'static str;
     /// Its name in the configuration.
     fn name(&self) -> &str;
-    /// Largest frame it takes without the Ethernet header, in bytes.
+    /// The largest frame that the port takes, without the Ethernet header, in bytes.
     fn mtu(&self) -> usize;
-    /// What it can do.
+    /// The capabilities of the port.
     fn capabilities(&self) -> Capabilities;
     /// Whether packets can flow. May make a system call; never called from the packet path.
     fn link(&self) -> Link {
@@ -115,47 +136,55 @@ pub trait Port: Send {
     }
     /// The counters of all its queues, one set a queue.
     fn counters(&self) -> Vec<Arc<Counters>>;
-    /// How often its device was deleted, and another made under the same name took its place.
+    /// How often the port's device was deleted and replaced by another with the same name.
     fn returned(&self) -> u64 {
         0
     }
-    /// What an operator should know: the host's stack answers on the interface too, huge pages are missing.
+    /// Facts that an operator should know: the host's stack also answers on the interface, huge pages are
+    /// missing.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
-    /// What ended the port, or spoilt what it reads or writes: a capture that is cut off in a record. What came before
-    /// it was delivered. A run with such a port failed.
+    /// The error that ended the port, or that damaged its input or output.
+    ///
+    /// An example is a capture that is cut off in a record.
+    ///
+    /// Everything before it was delivered. A run with such a port has failed.
     fn failure(&self) -> Option<Arc<PortError>> {
         None
     }
-    /// What is done about the checksums of arrivals.
+    /// How the port treats the checksums of arrivals.
     fn checksum_policy(&self) -> ChecksumPolicy {
         ChecksumPolicy::Trust
     }
-    /// Ends the port's work after its queues were drained: a capture that was written gets its name only now. A port
-    /// that is dropped without being closed leaves no half-made file.
+    /// Ends the port's work after its queues were drained.
+    ///
+    /// A capture that was written gets its name only now. A port that is dropped without being closed leaves
+    /// no unfinished file.
     ///
     /// # Errors
-    /// [`PortError`] when what was written cannot be kept.
+    /// [`PortError`] when the written data cannot be kept.
     fn close(&mut self) -> Result<(), PortError> {
         Ok(())
     }
-    /// Has each packet arrive at the queue of the first rule that matches it, and those that none matches where they would
-    /// without rules. To be asked once, before queues are taken.
+    /// Sends each packet to the queue of the first rule that matches it.
+    ///
+    /// Packets that match no rule arrive where they would without rules. Call this once, before queues are
+    /// taken.
     ///
     /// # Errors
-    /// [`Unsteerable`], with what can be done instead.
+    /// [`Unsteerable`], which says what can be done instead.
     fn steer(&mut self, _rules: &Rules) -> Result<(), Unsteerable> {
         Err(Fixed::Driver.into())
     }
-    /// The rules that it steers by.
+    /// The rules by which the port steers.
     fn rules(&self) -> Rules {
         Rules::default()
     }
     /// Takes receive queue `queue`.
     ///
     /// # Errors
-    /// [`PortError`] when there is none of that number, or it was taken already.
+    /// [`PortError`] when there is no queue of that number, or it was taken already.
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError>;
     /// Takes transmit queue `queue`.
     ///
@@ -164,87 +193,103 @@ pub trait Port: Send {
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError>;
 }
 
-/// Where packets come from.
+/// A source of packets.
 pub trait ReceiveQueue: Send {
-    /// Puts up to [`Context::burst`] packets into `batch`, which is empty. A source that drives the clock advances
-    /// `cx` to the arrivals' time, cut to whole milliseconds, and ends a batch where the next millisecond begins, so
-    /// that results do not depend on the batch size.
+    /// Puts up to [`Context::burst`] packets into `batch`, which is empty.
+    ///
+    /// A source that drives the clock advances `cx` to the arrivals' time, rounded down to whole
+    /// milliseconds. It ends a batch where the next millisecond begins, so that results do not depend on the
+    /// batch size.
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll;
-    /// Calls `watch` with descriptors of which one becomes readable when packets wait, if there are such.
+    /// Calls `watch` with descriptors, if the queue has any. One of them becomes readable when packets wait.
     fn descriptors<'q>(&'q self, _watch: &mut dyn FnMut(BorrowedFd<'q>)) {}
-    /// Whether its packets carry the port and queue of their arrival already, so that nobody writes them again.
+    /// Whether its packets already carry the port and queue of their arrival, so that the node need not write
+    /// them.
     fn is_labelled(&self) -> bool {
         false
     }
-    /// Whether it may keep packets that it has received already (a line with a delay). Asked once. Those count as
-    /// received when they come, so a queue that keeps packets judges their checksums itself, as they come.
+    /// Whether the queue may keep packets that it has already received (a line with a delay). Asked once.
+    ///
+    /// Those packets count as received when they arrive, so a queue that keeps packets checks their checksums
+    /// itself, on arrival.
     fn keeps_packets(&self) -> bool {
         false
     }
-    /// Packets that it keeps now.
+    /// The number of packets that the queue keeps now.
     fn held(&self) -> u64 {
         0
     }
-    /// Gives up what it keeps, due or not, a full batch at most; called at shutdown until it keeps nothing.
+    /// Gives up the packets that the queue keeps, due or not, at most a full batch.
+    ///
+    /// Called at shutdown until the queue keeps none.
     fn release(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
 }
 
-/// Where packets go.
+/// A destination of packets.
 pub trait TransmitQueue: Send {
-    /// Takes packets off the front of `batch`, in order, and counts them through [`Context::sent`] (or drops them
-    /// with a reason). What it has no room for stays in the batch; the caller tries again or counts it.
+    /// Takes packets off the front of `batch`, in order, and counts them through [`Context::sent`] or drops
+    /// them with a reason.
+    ///
+    /// Packets for which there is no room stay in the batch; the caller tries again or counts them.
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context);
-    /// Whether it takes all that it is given, however long that takes (a file): who shares it then waits for room sooner than
-    /// lose packets.
+    /// Whether the queue takes all packets that it is given, however long that takes (a file).
+    ///
+    /// Workers that share such a queue wait for room and do not lose packets.
     fn is_patient(&self) -> bool {
         false
     }
-    /// Packets that are sent but whose buffers the device still has. They are counted as sent, not as held.
+    /// The number of packets that are sent but whose buffers the device still has.
+    ///
+    /// They count as sent, not as held.
     fn in_flight(&self) -> usize {
         0
     }
-    /// How far it is with what all who share it gave it, where it is shared: `None` for a queue of one worker's, which has
-    /// sent all but what it [keeps](Self::held) and what is [in flight](Self::in_flight). Asked while flows move.
+    /// For a shared queue, how many of the packets from all its workers have left.
+    ///
+    /// `None` for a queue of one worker: it has sent all packets except those that it [keeps](Self::held) and
+    /// those that are [in flight](Self::in_flight). Asked while flows move.
     fn departed(&self) -> Option<Departed> {
         None
     }
-    /// Gets buffers back from the device and writes out what is buffered; called when idle and at shutdown.
+    /// Gets buffers back from the device and writes out buffered data. Called when idle and at shutdown.
     fn flush(&mut self, _cx: &mut Context) {}
-    /// Whether [`flush`](Self::flush) has to be called while nothing arrives: the transmit node then asks for turns.
+    /// Whether [`flush`](Self::flush) has to be called while nothing arrives: the transmit node then asks for
+    /// turns.
     fn needs_flush(&self) -> bool {
         false
     }
-    /// Whether it may keep packets that it has not sent yet. Asked once.
+    /// Whether the queue may keep packets that it has not sent yet. Asked once.
     fn keeps_packets(&self) -> bool {
         false
     }
-    /// Packets that it keeps now.
+    /// The number of packets that the queue keeps now.
     fn held(&self) -> u64 {
         0
     }
-    /// When the first of the packets that it keeps is due (ns); [`flush`](Self::flush) sends it then.
+    /// When the first of the kept packets is due (ns); [`flush`](Self::flush) sends it then.
     fn due(&self) -> Option<u64> {
         None
     }
-    /// What it takes, where that may change while it runs. Asked once.
+    /// The limits of the queue, if they may change while it runs. Asked once.
     fn limits(&self) -> Option<LiveLimits> {
         None
     }
-    /// Sends what it keeps, due or not; called at shutdown.
+    /// Sends the packets that the queue keeps, due or not. Called at shutdown.
     fn release(&mut self, _cx: &mut Context) {}
 }
 
-/// Where the queues of a port leave word of what ended it. Clones share the word; the first stays.
+/// The place where a port's queues report the error that ended the port. Clones share it; the first error
+/// stays.
 #[derive(Clone, Debug, Default)]
 pub struct Failure(Arc<std::sync::OnceLock<Arc<PortError>>>);
 
 impl Failure {
-    /// Leaves word, unless there is one already.
+    /// Reports an error, unless there is one already.
     pub fn report(&self, error: PortError) {
-        // The first failure explains those after it.
+        // The first failure explains the later ones.
         let _ = self.0.set(Arc::new(error));
     }
-    /// The word, if there is one.
+    /// The reported error, if there is one.
     pub fn get(&self) -> Option<Arc<PortError>> {
         self.0.get().cloned()
     }
@@ -263,15 +308,27 @@ pub enum PortError {
         /// An interface with a similar name.
         suggestion: Option<String>,
     },
-    /// The process may not.
+    /// The process lacks a capability.
     #[error("port `{port}`: {action} needs the capability {capability}; run as root, or grant it: setcap {}+ep on the netbricks binary", capability.to_lowercase())]
     Permission {
         /// The port.
         port: String,
-        /// What was tried.
+        /// The action that was tried.
         action: String,
         /// `"CAP_NET_RAW"`
         capability: &'static str,
+    },
+    /// The process lacks privileges; the error lists all that it lacks for the port.
+    #[error("port `{port}`: {action} is not permitted: the process lacks {}; run as root, grant it all that the driver needs (`setcap {all}+ep` on the netbricks binary), or mend what is named", missing.join(", "))]
+    Privileges {
+        /// The port.
+        port: String,
+        /// The action that was tried.
+        action: String,
+        /// The missing privileges: `"CAP_BPF"`.
+        missing: Vec<String>,
+        /// All capabilities that the driver needs, as setcap(8) takes them.
+        all: String,
     },
     /// A file cannot be read or written.
     #[error("port `{port}`: {path}: {problem}")]
@@ -280,7 +337,7 @@ pub enum PortError {
         port: String,
         /// The file.
         path: String,
-        /// What is wrong with it, and where.
+        /// The problem with the file, and its place.
         problem: String,
     },
     /// A setting that cannot be met.
@@ -290,10 +347,10 @@ pub enum PortError {
         port: String,
         /// The key.
         key: &'static str,
-        /// What was expected and found.
+        /// The expected and the found value.
         problem: String,
     },
-    /// A queue that is not there, or taken.
+    /// A queue that does not exist, or is taken.
     #[error("port `{port}`: {direction} queue {queue} {problem}")]
     Queue {
         /// The port.
@@ -305,12 +362,12 @@ pub enum PortError {
         /// `"was taken already"`, `"does not exist: there are 2"`
         problem: String,
     },
-    /// Rules that it cannot steer by.
+    /// The port cannot steer by these rules.
     #[error("port `{port}` cannot steer: {reason}")]
     Steer {
         /// The port.
         port: String,
-        /// Why not, and what can be done instead.
+        /// The reason, and what can be done instead.
         reason: Unsteerable,
     },
     /// The kernel refused.
@@ -318,9 +375,9 @@ pub enum PortError {
     System {
         /// The port.
         port: String,
-        /// What was tried.
+        /// The action that was tried.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! A device that was deleted and made again under its old name: a thread of the port looks for it, opens it, and hands its
-//! queues to the workers that have the old ones.
+//! A port whose device is deleted and made again under its old name.
 //!
-//! The packet path pays one relaxed load a batch. All else (looking, opening, letting the old queues go) is that thread's,
-//! which lives in the network namespace in which the port was opened.
+//! A thread of the port looks for the device, opens it, and hands its queues to the workers that have the old
+//! ones. The packet path pays one relaxed load a batch. That thread does all the other work: looking,
+//! opening, closing the old queues. It lives in the network namespace in which the port was opened.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,28 +24,28 @@ use crate::port::{
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
 
-/// How often it looks whether the device is there.
+/// Time between two checks for the device.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long it waits at most after a device that could not be opened, and how often it tries one and the same.
+/// The longest wait after a device that could not be opened, and the number of tries for the same device.
 const LONGEST: Duration = Duration::from_secs(8);
 const TRIES: u32 = 16;
 
-/// Opens the device again for queues that go on with these counters, one set a queue.
+/// Opens the device again for queues that continue with these counters, one set a queue.
 pub(crate) type Reopen = Box<dyn Fn(&[Arc<Counters>]) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// What has to be there before the device is opened again.
+/// The state that is needed before the device is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// An interface of the name.
+    /// An interface of the name exists.
     There,
-    /// One whose link is up: sockets bind to no other.
+    /// An interface of the name exists and its link is up: sockets bind to no other.
     Up,
 }
 
-/// Lets the port go on with whatever is made under its device's name after the device is gone.
+/// Lets the port continue with the next device of the same name after its device is gone.
 ///
 /// # Errors
-/// [`PortError::System`] where there are no threads or descriptors any more.
+/// [`PortError::System`] if the system has no more threads or descriptors.
 pub(crate) fn returning(
     port: Box<dyn Port>,
     device: &str,
@@ -81,12 +81,12 @@ pub(crate) fn returning(
     Ok(Box::new(Returning { name, driver, shared, taken, watcher: Some(watcher) }))
 }
 
-/// What the port's handle, its thread and its queues share.
+/// State that the port's handle, its thread and its queues share.
 struct Shared {
-    /// The one that is open now, or was last.
+    /// The port that is open now, or was last.
     port: Mutex<Box<dyn Port>>,
     counters: Vec<Arc<Counters>>,
-    /// What the device that is open now takes.
+    /// The limits of the device that is open now.
     limits: LiveLimits,
     device: String,
     wanted: Wanted,
@@ -94,14 +94,14 @@ struct Shared {
     transmit: Vec<Arc<Seat<dyn TransmitQueue>>>,
     stop: AtomicBool,
     returned: AtomicU64,
-    /// Why the last device of the name could not be opened.
+    /// The reason why the last device of the name could not be opened.
     trouble: Mutex<Option<String>>,
-    /// What every device of the name is told to steer by.
+    /// The rules by which every device of the name steers.
     rules: Mutex<Rules>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these is replaced as a whole or not at all.
+    // The values behind these locks are replaced as a whole or not at all.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -117,7 +117,8 @@ impl Shared {
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            // A driver that panics is one that could not open the device: it is told, and asked again as often.
+            // A panic in the driver counts as a device that could not be opened: it is reported, and the
+            // driver is asked as often.
             let looked = catch_unwind(AssertUnwindSafe(|| self.look(reopen, &mut attempts)));
             let trouble = match looked {
                 Ok(Ok(())) => continue,
@@ -129,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Takes the device if it is there again.
+    /// Takes the device if it exists again.
     fn look(&self, reopen: &Reopen, attempts: &mut Attempts) -> Result<(), PortError> {
         self.receive.iter().for_each(|seat| seat.clear());
         self.transmit.iter().for_each(|seat| seat.clear());
@@ -143,7 +144,7 @@ impl Shared {
         }
         if attempts.are_due(interface.index()) {
             let mut port = reopen(&self.counters)?;
-            // Until it has taken over, so that rules that are given meanwhile are given to it.
+            // Locked until the device has taken over, so that it also gets rules that are set meanwhile.
             let rules = lock(&self.rules);
             if !rules.is_empty() {
                 let name = port.name().to_owned();
@@ -155,14 +156,14 @@ impl Shared {
         Ok(())
     }
 
-    /// All queues at once, or none.
+    /// Hands over all queues, or none.
     fn take_over(&self, mut port: Box<dyn Port>) -> Result<(), PortError> {
         let receive: Result<Vec<_>, _> =
             (0..self.receive.len()).map(|queue| port.take_receive(queue)).collect();
         let transmit: Result<Vec<_>, _> =
             (0..self.transmit.len()).map(|queue| port.take_transmit(queue)).collect();
         let (receive, transmit) = (receive?, transmit?);
-        // Before the queues, so that nobody sees a packet come from a port that is gone.
+        // Before the queues are handed over, so that no worker sees packets of a port that is gone.
         self.limits.set(TransmitLimits::of(port.as_ref()));
         let old = std::mem::replace(&mut *self.port(), port);
         self.returned.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +174,7 @@ impl Shared {
     }
 }
 
-/// What was tried of a device.
+/// The attempts to open a device.
 struct Attempts {
     device: u32,
     failed: u32,
@@ -193,7 +194,7 @@ impl Attempts {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn message(payload: &(dyn Any + Send)) -> &str {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
@@ -202,11 +203,11 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Where a queue is handed over.
+/// The place where a queue is handed over.
 struct Seat<Q: ?Sized> {
     waits: AtomicBool,
     next: Mutex<Option<Box<Q>>>,
-    /// The one before, which the port's thread lets go: that takes system calls.
+    /// The queue before, which the port's thread drops: that takes system calls.
     left: Mutex<Option<Box<Q>>>,
     /// Wakes a worker that sleeps.
     bell: Option<OwnedFd>,
@@ -218,18 +219,20 @@ impl<Q: ?Sized> Seat<Q> {
     }
 
     fn offer(&self, queue: Box<Q>) {
-        // One that nobody took is as dead as the one in use.
+        // A queue that no worker took is as useless as the one in use.
         let unused = self.change(|next| next.replace(queue));
         drop(unused);
     }
 
-    /// Changes what waits, and with it, under the same lock, what the packet path sees and hears: one that is offered while
-    /// another is taken is not to be taken for that, and no bell rings for what was taken already.
+    /// Changes the waiting queue and, under the same lock, the flag and the bell that the packet path checks.
+    ///
+    /// A queue that is offered while another is taken must not be lost, and no bell may ring for a queue that
+    /// was taken already.
     fn change<R>(&self, change: impl FnOnce(&mut Option<Box<Q>>) -> R) -> R {
         let mut next = lock(&self.next);
         let answer = change(&mut next);
         self.waits.store(next.is_some(), Ordering::Release);
-        // A bell can only fail because it rings already, or does not.
+        // A bell can only fail because it rings already, or does not ring.
         match &self.bell {
             Some(bell) if next.is_some() => drop(rustix::io::write(bell, &1u64.to_ne_bytes())),
             Some(bell) => drop(rustix::io::read(bell, &mut [0; 8])),
@@ -247,7 +250,7 @@ impl<Q: ?Sized> Seat<Q> {
         self.change(Option::take)
     }
 
-    /// Puts the waiting queue in the place of `queue`.
+    /// Replaces `queue` by the waiting queue.
     #[cold]
     fn swap(&self, queue: &mut Box<Q>) {
         if let Some(next) = self.take() {
@@ -276,7 +279,7 @@ impl Returning {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(watcher) = self.watcher.take() {
             watcher.thread().unpark();
-            // It may be opening a device at this moment, which ends by itself.
+            // The thread may be opening a device at this moment, which ends by itself.
             let _ = watcher.join();
         }
     }
@@ -340,7 +343,7 @@ impl Port for Returning {
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.name, queue)?;
         let seat = Arc::clone(&self.shared.receive[queue]);
-        // The port's thread takes what it opens, whether or not anybody wants it.
+        // The port's thread takes the queues of a device that it opens, whether or not a worker wants them.
         let taken = seat.take().map_or_else(|| self.shared.port().take_receive(queue), Ok)?;
         Ok(Box::new(Receiver { queue: taken, seat }))
     }
@@ -364,7 +367,7 @@ impl ReceiveQueue for Receiver {
         if !batch.is_empty() {
             return poll;
         }
-        // Only now: what the old queue still had came first.
+        // Only now: the packets that the old queue still had come first.
         if self.seat.waits() {
             self.seat.swap(&mut self.queue);
             return Poll::Busy;
@@ -377,7 +380,7 @@ impl ReceiveQueue for Receiver {
             any = true;
             watch(descriptor);
         });
-        // And when another queue waits to take its place.
+        // Also when another queue waits to take its place.
         if let Some(bell) = self.seat.bell.as_ref().filter(|_| any) {
             watch(bell.as_fd());
         }

@@ -1,8 +1,8 @@
-//! Which queues of a port were handed out: each goes to one worker, once.
+//! The queues of a port that were handed out: each goes to one worker, once.
 
 use crate::port::PortError;
 
-/// The queues that are gone.
+/// The queues that were handed out.
 #[derive(Debug)]
 pub(crate) struct Taken {
     receive: Vec<bool>,
@@ -13,7 +13,7 @@ impl Taken {
     pub(crate) fn new(receive: usize, transmit: usize) -> Self {
         Self { receive: vec![false; receive], transmit: vec![false; transmit] }
     }
-    /// Whether a queue that receives was handed out.
+    /// Whether a receive queue was handed out.
     pub(crate) fn is_any(&self) -> bool {
         self.receive.contains(&true)
     }

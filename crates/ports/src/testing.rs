@@ -1,4 +1,4 @@
-//! What the tests of several drivers share: a graph of one receive and one transmit node, run to its end.
+//! Support for the tests of several drivers: a graph of one receive and one transmit node, run to its end.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use toml::de::DeTable;
 use crate::memory::{FarEnd, Memory};
 use crate::{Drivers, OpenContext, OpenError, Port, ReceiveNode, TransmitNode};
 
-/// The batch sizes at which everything must come out the same.
+/// The batch sizes at which all results must be the same.
 pub(crate) const BURSTS: [usize; 3] = [1, 32, 256];
 
 pub(crate) fn pool() -> Pool {
     Pool::builder().frames(8_192).large(512, 16_384).build().unwrap()
 }
 
-/// A directory of the test's own, empty, removed with the guard.
+/// An empty directory for one test, removed with the guard.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
@@ -61,8 +61,9 @@ pub(crate) fn joined(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst:
     graph
 }
 
-/// Gives a graph turns until it is done, or until `stop` says so, on a clock that jumps to where something is due;
-/// checks after each that the law of conservation holds at every node. Answers the time (ns).
+/// Gives a graph turns until it is done, or until `stop` says so. Answers the time (ns).
+///
+/// The clock jumps to the next due time. After each turn, the law of conservation is checked at every node.
 pub(crate) fn run(graph: &mut Graph, mut stop: impl FnMut(&Totals) -> bool) -> u64 {
     let (mut now, mut idle, mut turns) = (0, 0, 0);
     loop {
@@ -83,7 +84,7 @@ pub(crate) fn run(graph: &mut Graph, mut stop: impl FnMut(&Totals) -> bool) -> u
     }
 }
 
-/// Takes a graph down and checks that everything was let go and counted.
+/// Takes a graph down and checks that all packets were released and counted.
 pub(crate) fn finish(mut graph: Graph, now: u64) -> Totals {
     assert_eq!(graph.drain(now), 0, "everything is let go at the end");
     assert!(graph.take_panics().is_empty());
@@ -92,7 +93,7 @@ pub(crate) fn finish(mut graph: Graph, now: u64) -> Totals {
     totals
 }
 
-/// Forwards everything from one port to another, `burst` packets at a time, until the source ends and nothing is held.
+/// Forwards packets from one port to another, `burst` at a time, until the source ends and none are held.
 pub(crate) fn forward(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst: usize) -> Totals {
     let mut graph = joined(from, to, pool, burst);
     let now = run(&mut graph, |_| false);
@@ -100,12 +101,12 @@ pub(crate) fn forward(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst
     finish(graph, now)
 }
 
-/// A memory port that takes what a test forwards, however much.
+/// A memory port that takes all packets that a test forwards.
 pub(crate) fn collector(pool: &Pool) -> (Memory, FarEnd) {
     Memory::new("collector", 1, 8_192, pool)
 }
 
-/// What arrived at a collector: time and bytes.
+/// The packets that arrived at a collector: time and bytes.
 pub(crate) fn collected(far: &FarEnd) -> Vec<(u64, Vec<u8>)> {
     std::iter::from_fn(|| far.pop(0)).map(|packet| (packet.received_at(), packet.data().to_vec())).collect()
 }

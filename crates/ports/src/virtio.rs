@@ -1,5 +1,7 @@
-//! The virtio-net header (Virtio 1.2, section 5.1.6) that AF_PACKET sockets and TAP devices put before a packet: partial
-//! checksums and segmentation left to whoever sends it on.
+//! The virtio-net header that AF_PACKET sockets and TAP devices put before a packet (Virtio 1.2, section
+//! 5.1.6).
+//!
+//! It describes partial checksums and segmentation that are left to the next sender.
 
 use netbricks_buffer::{GsoKind, Offload};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -12,7 +14,7 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Set beside the kind when cutting has to treat ECN as RFC 3168 says.
+/// Set in addition to the kind when segmentation has to treat ECN by RFC 3168.
 const GSO_ECN: u8 = 0x80;
 
 /// The legacy header of 10 bytes, in the machine's byte order.
@@ -32,9 +34,10 @@ pub(crate) const LEN: usize = size_of::<VirtioHeader>();
 const _: () = assert!(LEN == crate::sys::packet::VIRTIO);
 
 impl VirtioHeader {
-    /// What it says of a packet of `len` bytes into which `inserted` bytes were put between the MAC addresses and what
-    /// follows (a VLAN tag that had been taken off). `None` when it does not fit the packet, or asks for a kind of
-    /// segmentation that nobody here knows.
+    /// The offload that the header describes, for a packet of `len` bytes.
+    ///
+    /// `inserted` bytes were put behind the MAC addresses (a VLAN tag that had been removed). `None` when the
+    /// header does not fit the packet, or asks for an unknown kind of segmentation.
     #[inline]
     pub(crate) fn offload(&self, inserted: usize, len: usize) -> Option<Offload> {
         if *self == Self::default() {
@@ -69,6 +72,13 @@ impl VirtioHeader {
         Some(offload)
     }
 
+    /// The same header for a packet whose first `bytes` bytes are not sent.
+    #[inline]
+    pub(crate) fn behind(self, bytes: usize) -> Self {
+        let less = |place: u16| place.saturating_sub(bytes as u16);
+        Self { hdr_len: less(self.hdr_len), csum_start: less(self.csum_start), ..self }
+    }
+
     /// The header for a packet with this offload.
     #[inline]
     pub(crate) fn of(offload: &Offload, packet: &[u8]) -> Self {
@@ -89,7 +99,8 @@ impl VirtioHeader {
                 GsoKind::Udp => GSO_UDP_L4,
             } | if offload.gso_ecn { GSO_ECN } else { 0 };
             header.gso_size = offload.gso_size;
-            // The kernel takes at least so much into the linear part of its buffer, where it looks for headers.
+            // The kernel copies at least this much into the linear part of its buffer, where it reads
+            // headers.
             let start = offload.checksum_start as usize;
             let own = match offload.gso {
                 GsoKind::Udp => 8,
@@ -138,5 +149,20 @@ mod tests {
             assert_eq!(header.offload(0, packet.len()), Some(offload));
         }
         assert_eq!(VirtioHeader::of(&Offload::default(), &[]), VirtioHeader::default());
+    }
+
+    #[test]
+    fn places_are_counted_from_the_first_byte_that_is_sent() {
+        let header = VirtioHeader {
+            flags: NEEDS_CSUM,
+            hdr_len: 54,
+            csum_start: 34,
+            csum_offset: 16,
+            ..Default::default()
+        };
+        let behind = header.behind(14);
+        assert_eq!((behind.hdr_len, behind.csum_start, behind.csum_offset), (40, 20, 16));
+        assert_eq!(header.behind(0), header);
+        assert_eq!(VirtioHeader::default().behind(14), VirtioHeader::default());
     }
 }

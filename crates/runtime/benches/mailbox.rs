@@ -1,7 +1,7 @@
-//! What it takes to ask a worker something: to its mailbox, between two of its turns, and back.
-//! `cargo bench -p netbricks-runtime`
+//! Measures the time of a call to a worker: to its mailbox, between two of its turns, and back.
 //!
-//! By idle policy, over a worker without a graph: a call meets one that spins, or wakes one that sleeps.
+//! Run it with `cargo bench -p netbricks-runtime`. It measures each idle policy with a worker without a
+//! graph. A call meets a worker that spins, or wakes one that sleeps.
 
 use divan::Bencher;
 use netbricks_buffer::Pool;

@@ -1,36 +1,34 @@
-//! What a node boundary with its counters costs, for an instruction counter: runs NODES nodes between a source and a sink
-//! for TURNS bursts of 32. `bench/counter-cost.sh` runs it under callgrind and takes differences.
+//! Runs a chain of nodes for an instruction counter, to measure the cost of a node boundary with its
+//! counters.
 //!
-//! The nodes do nothing (`pass`), drop an eighth of what comes for two reasons (`drop`), or free as much and tell nobody
-//! (`free`): what `drop` costs more than `free` is the counting of drops.
+//! There are NODES nodes between a source and a sink, for TURNS bursts of 32. `bench/counter-cost.sh` runs it
+//! under callgrind and takes differences.
+//!
+//! The nodes do nothing (`pass`), drop an eighth of the packets for two reasons (`drop`), or free as many
+//! without counting (`free`). The difference between `drop` and `free` is the cost of counting drops.
 
 use std::error::Error;
 
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{Context, Drop, Edge, GraphBuilder, Node, Output, Poll, Role};
+use netbricks_core::{Context, DropReason, Edge, GraphBuilder, Node, Poll, Shape};
 
 /// Packets in a burst.
 const BURST: usize = 32;
-/// Why a node drops packets, of each batch one for each.
-const REASONS: [Drop; 4] = [Drop::Denied, Drop::TtlExpired, Drop::Denied, Drop::TtlExpired];
+/// The reasons for which a node drops packets: one packet of each batch for each.
+const REASONS: [DropReason; 4] =
+    [DropReason::Denied, DropReason::TtlExpired, DropReason::Denied, DropReason::TtlExpired];
 
-/// Full bursts.
+/// A source of full bursts.
 struct Source;
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         cx.pool().allocate_into(batch, cx.burst());
         Poll::Busy
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -61,10 +59,10 @@ struct Sink;
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Discarded);
+        cx.drop_batch(batch, DropReason::Discarded);
     }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { outputs: Vec::new(), ..Shape::default() }
     }
 }
 
@@ -105,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dropped = if kind == "drop" { ended } else { 0 };
     let expected = [burst, dropped, burst - ended].map(|packets| turns * packets);
     let of = |reason| totals.drops.of(reason).packets;
-    let found = [totals.received.packets, of(REASONS[0]) + of(REASONS[1]), of(Drop::Discarded)];
+    let found = [totals.received.packets, of(REASONS[0]) + of(REASONS[1]), of(DropReason::Discarded)];
     if found != expected || graph.unbalanced().is_empty() != (kind != "free") {
         let of_what = "packets received, dropped on the way and taken by the sink";
         return Err(format!("expected {expected:?} {of_what}, counted {found:?}").into());

@@ -1,5 +1,6 @@
-//! What the control side does to a worker between two batches: graphs come, take over and go; and what there is to
-//! say of them.
+//! Changes to a worker's graphs between two batches, for the control side.
+//!
+//! Graphs come, take over and go. Snapshots and reports of them are made here too.
 
 use netbricks_core::graph::ShuffleEnd;
 use netbricks_core::{CallError, Graph, ImportError};
@@ -13,7 +14,9 @@ use crate::event::Event;
 use crate::report::{CommandError, GraphReport, Replaced, WorkerReport};
 use crate::worker::{Hosted, Worker, contained, tell_panics};
 
-/// State of a node that could not move. A panic in that took with it what the node had been given before.
+/// Records state of a node that could not move.
+///
+/// A panic in that also lost the state that the node had been given before.
 fn lose(node: &str, error: &ImportError, moved: &mut Vec<(String, String)>, refused: &mut Vec<String>) {
     refused.push(format!("{node}: {error}"));
     if matches!(error, ImportError::Panicked { .. }) {
@@ -53,7 +56,9 @@ impl Worker {
         }
     }
 
-    /// Makes a graph with which the worker begins; answers its ends of shuffles, which the other workers have to have too.
+    /// Makes a graph with which the worker begins. Answers its ends of shuffles.
+    ///
+    /// The other workers must have the same ends.
     pub(crate) fn begin(&mut self, factory: Factory) -> Result<Vec<ShuffleEnd>, CommandError> {
         let (mut graph, clock) = self.make(factory)?;
         self.is_free(graph.name(), None)?;
@@ -62,7 +67,7 @@ impl Worker {
         Ok(ends)
     }
 
-    /// Makes a graph that needs no other worker, to run or to replace `old`, and keeps it under the ticket.
+    /// Makes a graph that needs no other worker, to run or to replace `old`. Keeps it under the ticket.
     pub(crate) fn prepare_alone(
         &mut self,
         ticket: u64,
@@ -83,7 +88,7 @@ impl Worker {
         alone
     }
 
-    /// Whether a graph with these ends needs no other worker's.
+    /// Whether a graph with these ends exchanges no packets with other workers.
     fn exchanges_nothing(&self, graph: &str, ends: &[ShuffleEnd]) -> Result<(), CommandError> {
         match ends.first().filter(|_| self.context.workers() > 1) {
             None => Ok(()),
@@ -102,7 +107,8 @@ impl Worker {
         name
     }
 
-    /// Makes a graph that is to run, or to replace `old`, when all workers have theirs; answers its ends of shuffles.
+    /// Makes a graph that runs, or replaces `old`, once all workers have theirs. Answers its ends of
+    /// shuffles.
     pub(crate) fn prepare(
         &mut self,
         ticket: u64,
@@ -119,21 +125,21 @@ impl Worker {
         Ok(ends)
     }
 
-    /// Forgets what was prepared.
+    /// Drops a prepared graph.
     pub(crate) fn forget(&mut self, ticket: u64) {
         if let Some((graph, _)) = self.prepared.remove(&ticket) {
             self.let_go(graph);
         }
     }
 
-    /// Runs what was prepared as a new graph; answers its name.
+    /// Runs a prepared graph as a new one. Answers its name.
     pub(crate) fn install_prepared(&mut self, ticket: u64) -> Result<String, CommandError> {
         let (graph, clock) = self.take_prepared(ticket)?;
         self.is_free(graph.name(), None)?;
         Ok(self.host(graph, clock))
     }
 
-    /// Lets what was prepared take over from `old`.
+    /// Lets a prepared graph take over from `old`.
     pub(crate) fn replace_prepared(&mut self, ticket: u64, old: &str) -> Result<Replaced, CommandError> {
         let (graph, clock) = self.take_prepared(ticket)?;
         let place = self.position(old)?;
@@ -148,7 +154,7 @@ impl Worker {
         })
     }
 
-    /// Nothing can fail any more: the old graph gives up what it holds, its state moves across, it is counted.
+    /// The last step, which cannot fail: the old graph drains, its state moves across, and it is counted.
     fn take_over(&mut self, place: usize, graph: Graph, clock: Clock) -> Replaced {
         let index = self.context.index();
         let mut new = Hosted::new(graph, clock, self.shared.config.burst);
@@ -156,12 +162,12 @@ impl Worker {
         let time = old.time(self.now);
         old.graph.drain(time);
         new.jumped = old.jumped;
-        // What is imported has ages: they count from now, and not from the epoch.
+        // Imported state has ages, which count from now and not from the epoch.
         new.graph.advance(time.max(old.graph.now()));
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);
         let (mut moved, mut refused): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
-        // Other workers may still write what all share, from their old graphs: that goes on as it is.
-        let shared = new.graph.inherit(&old.graph);
+        // Other workers may still write shared state from their old graphs. That state continues as it is.
+        let shared = new.graph.adopt(&old.graph);
         let known: BTreeSet<_> =
             shared.iter().map(|(node, state, _)| (node.clone(), state.clone())).collect();
         for (node, state, done) in shared {
@@ -197,7 +203,9 @@ impl Worker {
         Replaced { graph: name, moved, refused, old }
     }
 
-    /// As [`remove`](Self::remove), of a graph to which no other worker gives packets: it would wait for their end before it went.
+    /// As [`remove`](Self::remove), for a graph to which no other worker gives packets.
+    ///
+    /// Any other graph would wait for the other workers' end before it went.
     pub(crate) fn remove_alone(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
         let place = self.position(graph)?;
         let ends = self.graphs[place].graph.shuffle_ends();
@@ -205,7 +213,7 @@ impl Worker {
         self.remove(graph)
     }
 
-    /// Drains a graph and lets it go; answers what it came to.
+    /// Drains a graph and drops it. Answers its report.
     pub(crate) fn remove(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
         let place = self.position(graph)?;
         let mut hosted = self.graphs.remove(place);
@@ -223,7 +231,7 @@ impl Worker {
         report
     }
 
-    /// Drops a graph; authors' code may panic in it.
+    /// Drops a graph. Code of its functions may panic during that.
     fn let_go(&self, graph: Graph) {
         let name = graph.name().to_owned();
         for panic in graph.take_down() {
@@ -236,8 +244,10 @@ impl Worker {
         }
     }
 
-    /// Keeps the counters of a graph that is gone. What its nodes had to say beside them is the caller's: its state
-    /// has moved on, and would be told twice.
+    /// Keeps the counters of a graph that is gone.
+    ///
+    /// The sections of its nodes are left to the caller: their state has moved on, and would be reported
+    /// twice.
     fn retire(&mut self, report: &GraphReport) {
         match self.retired.iter_mut().find(|known| known.graph == report.graph) {
             Some(known) => known.absorb(report),
@@ -267,7 +277,7 @@ impl Worker {
         })
     }
 
-    /// What this worker has done so far.
+    /// The report of this worker so far.
     pub(crate) fn snapshot(&self) -> WorkerReport {
         let mut graphs: Vec<GraphReport> =
             self.graphs.iter().map(|hosted| GraphReport::of(&hosted.graph)).collect();
@@ -295,7 +305,7 @@ impl Worker {
         }
     }
 
-    /// Stops receiving, runs to completion, flushes, reports, and lets everything go.
+    /// Stops receiving, runs to completion, flushes, reports, and drops everything.
     pub(crate) fn finish(&mut self) -> WorkerReport {
         self.now = Instant::now();
         let mut graphs = std::mem::take(&mut self.graphs);
@@ -323,7 +333,7 @@ impl Worker {
         report
     }
 
-    /// Lets go of everything without a report.
+    /// Drops everything without a report.
     pub(crate) fn abandon(&mut self) {
         for hosted in std::mem::take(&mut self.graphs) {
             self.let_go(hosted.graph);

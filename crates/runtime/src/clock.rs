@@ -1,24 +1,28 @@
-//! Where a graph's time comes from. Nodes never ask the system: a run with a driven or manual clock repeats exactly.
+//! The source of a graph's time.
+//!
+//! Nodes never ask the system, so a run with a driven or manual clock repeats exactly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What drives a graph's time (ns).
+/// The kind of clock that sets a graph's time (ns).
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// Time goes on by itself: for live ports.
+    /// Time passes by itself: for live ports.
     Real(Epoch),
-    /// The graph's own sources say what time it is through [`Context::advance`](netbricks_core::Context::advance):
-    /// for captures and seeded generators, whose timeouts and meters then replay exactly. Where only timers are left,
-    /// time jumps from one to the next without waiting. What other workers give it by a shuffle brings its time of arrival
-    /// along, so that such workers have driven clocks together, or none of them has.
+    /// The graph's own sources set the time through [`Context::advance`](netbricks_core::Context::advance).
+    ///
+    /// This is for captures and seeded generators, whose timeouts and meters then replay exactly. Where only
+    /// timers are left, time jumps from one to the next without waiting. Packets that other workers hand over
+    /// by a shuffle carry their time of arrival. So either all such workers have driven clocks, or none of
+    /// them.
     Driven,
-    /// Somebody else moves it, never backwards: for tests.
+    /// The test moves the time, never backwards.
     Manual(Arc<AtomicU64>),
 }
 
-/// Where real time is anchored. All workers of a runtime share one, so that their times compare.
+/// The anchor of real time. All workers of a runtime share one, so that their times are comparable.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
     instant: Instant,
@@ -32,14 +36,15 @@ impl Epoch {
     }
 }
 
-/// A duration in ns; 584 years are enough for a run.
+/// A duration in ns, at most 584 years.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Clock {
-    /// Monotonic time in ns, anchored at now's Unix time: it reads like a time stamp, and never jumps when the
-    /// system's clock is set.
+    /// Monotonic time in ns, anchored at the Unix time of this call.
+    ///
+    /// It reads like a time stamp, and never jumps when the system's clock is set.
     pub fn real() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds);
         Self::Real(Epoch { instant: Instant::now(), unix })
@@ -51,7 +56,7 @@ impl Clock {
         (Self::Manual(time.clone()), time)
     }
 
-    /// The time (ns) to hand to a graph at the instant `instant`; 0 leaves it to the graph's sources.
+    /// The time (ns) for a graph at `instant`; 0 leaves it to the graph's sources.
     pub(crate) fn at(&self, instant: Instant) -> u64 {
         match self {
             Self::Real(epoch) => epoch.at(instant),
@@ -60,13 +65,13 @@ impl Clock {
         }
     }
 
-    /// How long to sleep at most at `instant` so as to be in time for `timer` (ns).
+    /// The longest sleep at `instant` that ends in time for `timer` (ns).
     pub(crate) fn until(&self, timer: u64, instant: Instant) -> Option<Duration> {
         match self {
             Self::Real(epoch) => Some(Duration::from_nanos(timer.saturating_sub(epoch.at(instant)))),
             // Its sources bring the time with them.
             Self::Driven => None,
-            // Nobody says when the time was moved: it is looked at now and then.
+            // No event tells that the time was moved, so the worker checks it periodically.
             Self::Manual(_) => Some(Duration::from_millis(1)),
         }
     }

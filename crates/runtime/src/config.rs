@@ -1,4 +1,4 @@
-//! What a runtime is told before it starts, and how it is given graphs.
+//! The configuration of a runtime, and the factories that make its graphs.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Graph, Team};
+use netbricks_core::{Graph, WorkerGroup};
 
 use crate::clock::Clock;
 use crate::event::EventSink;
@@ -17,40 +17,45 @@ use crate::idle::IdlePolicy;
 use crate::placement::Placement;
 use crate::worker::contained;
 
-/// Packets that a source is asked for at once by default, as DPDK's examples do: enough to share the cost of a turn,
-/// few enough to stay in the nearest cache.
+/// The default for [`Config::burst`], as in DPDK's examples.
+///
+/// It is large enough to share the cost of a turn, and small enough to stay in the first-level cache.
 pub const BURST: usize = 32;
 
 /// How workers run. Start from [`Config::new`] and change what differs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where packets come from; [`FinalReport::pool_whole`](crate::FinalReport) says whether all went home.
+    /// The pool of packets. [`FinalReport::pool_whole`](crate::FinalReport) says whether all came back.
     pub pool: Pool,
-    /// How many workers (default 1, at most 64).
+    /// The number of workers (default 1, at most 64).
     pub workers: usize,
-    /// On which cores (default automatic).
+    /// The workers' cores (default automatic).
     pub placement: Placement,
-    /// What a worker does when there is nothing to do (default balanced).
+    /// The policy of a worker without work (default balanced).
     pub idle: IdlePolicy,
-    /// What drives the graphs' time, where their factories do not say otherwise (default real).
+    /// The clock of graphs whose factories do not set another (default real).
     pub clock: Clock,
-    /// Where everything random starts (default 0).
+    /// The seed of everything random (default 0).
     pub seed: u64,
-    /// Packets that a source is asked for at most a turn (default [`BURST`], at most
+    /// The most packets that a source is asked for in a turn (default [`BURST`], at most
     /// [`BATCH`](netbricks_buffer::BATCH)).
     pub burst: usize,
     /// Stop and drain after this time.
     pub duration: Option<Duration>,
-    /// Stop and drain after this many received packets, over all workers: exactly, save for arrivals that were lost
-    /// for want of a buffer, which count as received when they are noticed.
+    /// Stop and drain after this many received packets, over all workers.
+    ///
+    /// The number is exact, except for arrivals that were lost for lack of a buffer. These count as received
+    /// when they are noticed.
     pub packets: Option<u64>,
-    /// Whether workers whose graphs have all ended wait for new ones from the control side (default no: they end).
+    /// Whether workers whose graphs have all ended wait for new ones from the control side. By default they
+    /// end.
     pub linger: bool,
-    /// How long a call of the control side waits for a worker's answer (default 30 s): an NF that never returns must
-    /// not hang the control side as well.
+    /// How long a call of the control side waits for a worker's answer (default 30 s).
+    ///
+    /// A function that never returns must not block the control side as well.
     pub patience: Duration,
-    /// Who hears of panics and warnings (default nobody).
+    /// The sink for panics and warnings (default none).
     pub events: EventSink,
 }
 
@@ -104,12 +109,12 @@ impl Config {
     }
 }
 
-/// Why a factory could not make its graph.
+/// The reason why a factory could not make its graph.
 pub type FactoryError = Box<dyn Error + Send + Sync>;
 
 type Build = dyn FnOnce(&WorkerContext) -> Result<Graph, FactoryError> + Send;
 
-/// Makes a worker's own copy of a graph, on that worker's thread: a graph never crosses threads, its factory does.
+/// Makes a worker's own copy of a graph, on that worker's thread. Factories cross threads; graphs never do.
 pub struct Factory {
     clock: Option<Clock>,
     build: Box<Build>,
@@ -139,7 +144,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-/// What a factory may know of its worker.
+/// A factory's view of its worker.
 pub struct WorkerContext {
     index: usize,
     workers: usize,
@@ -149,12 +154,12 @@ pub struct WorkerContext {
 }
 
 impl WorkerContext {
-    pub(crate) fn new(index: usize, core: Option<usize>, config: &Config, team: Team) -> Self {
+    pub(crate) fn new(index: usize, core: Option<usize>, config: &Config, group: WorkerGroup) -> Self {
         Self {
             index,
             workers: config.workers,
             core,
-            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).of_team(team),
+            worker: netbricks_core::Worker::new(index, config.seed, config.pool.clone()).in_group(group),
             kept: RefCell::default(),
         }
     }
@@ -170,19 +175,21 @@ impl WorkerContext {
     pub fn core(&self) -> Option<usize> {
         self.core
     }
-    /// What functions are built with.
+    /// The worker for which functions are built.
     pub fn worker(&self) -> &netbricks_core::Worker {
         &self.worker
     }
-    /// Where new packets come from.
+    /// The pool of new packets.
     pub fn pool(&self) -> &Pool {
         self.worker.pool()
     }
-    /// What outlives a graph on this worker, by name: a port's queue, which a replacement goes on with while there
-    /// can be only one. It is made by `make` when it is asked for first, and dropped when the worker ends.
+    /// State of this worker that outlives a graph, by name.
+    ///
+    /// An example is a port's queue, of which there can be only one: a replacement continues to use it.
+    /// `make` makes the state at the first call. It is dropped when the worker ends.
     ///
     /// # Errors
-    /// What `make` says; or that something of another type is kept under the name.
+    /// The error of `make`, or that state of another type is kept under the name.
     pub fn kept<T: 'static>(
         &self,
         name: &str,
@@ -202,11 +209,14 @@ impl WorkerContext {
             }
         }
     }
-    /// Lets go of what is kept under a name; a graph that uses it still has it. Answers whether there was anything.
+    /// Drops the state that is kept under a name. Answers whether there was any.
+    ///
+    /// A graph that uses it still has it.
     pub fn release(&self, name: &str) -> bool {
         self.kept.borrow_mut().remove(name).is_some()
     }
-    /// Lets go of everything that is kept, one by one; answers who panicked in that, and how.
+    /// Drops all kept state, one after the other. Answers the names of those that panicked, with the
+    /// messages.
     pub(crate) fn release_all(&self) -> Vec<(String, String)> {
         let kept = std::mem::take(&mut *self.kept.borrow_mut());
         let released = kept.into_iter().map(|(name, kept)| (name, contained(|| drop(kept))));

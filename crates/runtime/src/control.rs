@@ -1,15 +1,16 @@
 //! The control side: changing and asking running workers, from any thread.
 //!
-//! What concerns all workers is done in two steps: every worker makes its new graph first, and only when all have
-//! one do they take over. So a change that fails leaves what ran, everywhere. There is one such change at a time: so all workers
-//! have their graphs in one order, in which they wait for each other when they end.
+//! A change of all workers has two steps. Every worker makes its new graph first, and only when all have one
+//! do they take over. So a change that fails leaves the running graphs everywhere. There is one such change
+//! at a time. So all workers have their graphs in the same order, in which they wait for each other when they
+//! end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use netbricks_core::Team;
+use netbricks_core::WorkerGroup;
 
 use crate::config::{Config, Factory};
 use crate::mailbox::Letterbox;
@@ -18,7 +19,7 @@ use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport}
 use crate::shuffles::compare;
 use crate::worker::{Worker, contained};
 
-/// What workers and the control side share.
+/// State that workers and the control side share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) limit: Option<PacketLimit>,
@@ -32,8 +33,8 @@ pub(crate) struct Shared {
     tickets: AtomicU64,
     /// Held while all workers change.
     together: Mutex<()>,
-    /// What functions of different workers meet through.
-    pub(crate) team: Team,
+    /// The group through which functions of different workers find each other.
+    pub(crate) group: WorkerGroup,
 }
 
 impl Shared {
@@ -50,7 +51,7 @@ impl Shared {
             someone_ended: Condvar::new(),
             tickets: AtomicU64::new(0),
             together: Mutex::new(()),
-            team: Team::new(workers),
+            group: WorkerGroup::new(workers),
         }
     }
 
@@ -73,14 +74,15 @@ impl Shared {
         self.letterboxes.iter().for_each(|letterbox| letterbox.bell.ring());
     }
 
-    /// What all workers have published.
+    /// The sums of all workers' published totals.
     pub(crate) fn progress(&self) -> Progress {
         let mut progress = Progress::default();
         self.published.iter().for_each(|published| progress.merge(&published.read()));
         progress
     }
 
-    /// The reports of workers that have ended. A poisoned lock guards nothing here that could be half-written.
+    /// The reports of workers that have ended. No value under this lock can be half-written, so poison is
+    /// ignored.
     pub(crate) fn ended(&self) -> MutexGuard<'_, Vec<Option<WorkerReport>>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,11 +92,11 @@ impl Shared {
         self.ended()[worker] = Some(report);
         self.someone_ended.notify_all();
     }
-    /// For a change of all workers. A panic of a caller's factory leaves nothing half done.
+    /// Locks changes of all workers. A panic in a caller's factory leaves no state half-changed.
     fn together(&self) -> MutexGuard<'_, ()> {
         self.together.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Waits until all workers have ended, or until `until`; answers whether they have.
+    /// Waits until all workers have ended, or until `until`. Answers whether they have.
     pub(crate) fn wait(&self, until: Option<Instant>) -> bool {
         let mut ended = self.ended();
         while ended.iter().any(Option::is_none) {
@@ -118,7 +120,7 @@ impl Shared {
 pub struct StopHandle(pub(crate) Arc<Shared>);
 
 impl StopHandle {
-    /// Every worker stops receiving, runs to completion, flushes and ends. Returns at once.
+    /// Makes every worker stop receiving, run to completion, flush and end. Returns at once.
     pub fn stop(&self) {
         self.0.stop();
     }
@@ -130,8 +132,9 @@ impl std::fmt::Debug for StopHandle {
     }
 }
 
-/// Changes and asks running workers, from any thread. Calls wait for the worker's next batch boundary; no packet is
-/// lost by them.
+/// Changes and asks running workers, from any thread.
+///
+/// Calls wait for the worker's next batch boundary. They lose no packet.
 #[derive(Clone)]
 pub struct Control(pub(crate) Arc<Shared>);
 
@@ -141,14 +144,14 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// An answer that is on its way.
+/// An answer that is awaited.
 struct Pending<T> {
     worker: usize,
     answer: Receiver<T>,
 }
 
 impl Control {
-    /// How many workers there are, ended ones included.
+    /// The number of workers, including those that have ended.
     pub fn workers(&self) -> usize {
         self.0.letterboxes.len()
     }
@@ -167,7 +170,7 @@ impl Control {
         let posted = letterbox.post(Box::new(move |hands| {
             let result = contained(|| run(hands))
                 .unwrap_or_else(|message| Err(CommandError::Panicked { worker, message }));
-            // Whoever asked may have lost patience.
+            // The caller may have stopped waiting.
             let _gone = sender.send(result);
         }));
         if posted { Ok(Pending { worker, answer }) } else { Err(CommandError::Ended { worker }) }
@@ -193,12 +196,13 @@ impl Control {
         self.wait(pending)
     }
 
-    /// Makes a graph on one worker and runs it beside the others; answers its name. One that exchanges packets with other
-    /// workers is for [`install_all`](Self::install_all).
+    /// Makes a graph on one worker and runs it beside the others. Answers its name.
+    ///
+    /// For a graph that exchanges packets with other workers, use [`install_all`](Self::install_all).
     ///
     /// # Errors
-    /// [`CommandError`]: the factory failed or panicked, a graph of that name runs, it has a shuffle and there are several
-    /// workers, the worker ended or is stuck.
+    /// [`CommandError`]: the factory failed or panicked, a graph of that name runs, it has a shuffle and
+    /// there are several workers, the worker ended or is stuck.
     pub fn install(&self, worker: usize, factory: Factory) -> Result<String, CommandError> {
         let ticket = self.ticket();
         self.ask(worker, move |hands| {
@@ -207,23 +211,27 @@ impl Control {
         })
     }
 
-    /// Makes a graph on every worker and, when all could, runs them; answers the graphs' names by worker. Their shuffles are
-    /// the same on all workers, as for [`Runtime::start`](crate::Runtime::start).
+    /// Makes a graph on every worker and, when all could, runs them. Answers the graphs' names by worker.
+    ///
+    /// Their shuffles must be the same on all workers, as for [`Runtime::start`](crate::Runtime::start).
     ///
     /// # Errors
-    /// As [`install`](Self::install), for the first worker that fails, and [`CommandError::Shuffles`]; then no worker runs it.
+    /// As [`install`](Self::install), for the first worker that fails, and [`CommandError::Shuffles`]; then
+    /// no worker runs it.
     pub fn install_all(&self, factories: impl FnMut(usize) -> Factory) -> Result<Vec<String>, CommandError> {
         let _alone = self.0.together();
         let ticket = self.prepare_all(None, factories)?;
         self.all(move |hands| hands.install_prepared(ticket))
     }
 
-    /// Makes a graph on one worker and, when that worked, lets it take over from the graph `old`, which gives up what
-    /// it holds first; its declared state moves across by node and name.
+    /// Makes a graph on one worker and, when that worked, lets it take over from the graph `old`.
+    ///
+    /// The old graph first drains the packets that it holds. Its declared state moves across by node and
+    /// name.
     ///
     /// # Errors
-    /// As [`install`](Self::install), also where the new graph or the old one has a shuffle, which is for
-    /// [`replace_all`](Self::replace_all); the old graph runs on then.
+    /// As [`install`](Self::install), also where the new graph or the old one has a shuffle; use
+    /// [`replace_all`](Self::replace_all) for these. The old graph then continues to run.
     pub fn replace(&self, worker: usize, old: &str, factory: Factory) -> Result<Replaced, CommandError> {
         let (old, ticket) = (old.to_owned(), self.ticket());
         self.ask(worker, move |hands| {
@@ -235,7 +243,8 @@ impl Control {
     /// As [`replace`](Self::replace) on every worker, when all could make their new graph.
     ///
     /// # Errors
-    /// As [`install_all`](Self::install_all), for the first worker that fails; then the old graph runs on everywhere.
+    /// As [`install_all`](Self::install_all), for the first worker that fails; then the old graph runs on
+    /// everywhere.
     pub fn replace_all(
         &self,
         old: &str,
@@ -247,11 +256,14 @@ impl Control {
         self.all(move |hands| hands.replace_prepared(ticket, &old))
     }
 
-    /// Takes a graph off one worker: it stops receiving, runs to completion, and is let go. Answers what it came to. One that
-    /// exchanges packets with other workers is for [`remove_all`](Self::remove_all).
+    /// Takes a graph off one worker: it stops receiving, runs to completion, and is dropped. Answers its
+    /// report.
+    ///
+    /// For a graph that exchanges packets with other workers, use [`remove_all`](Self::remove_all).
     ///
     /// # Errors
-    /// [`CommandError`]: no such graph or worker, it has a shuffle and there are several workers, the worker ended or is stuck.
+    /// [`CommandError`]: no such graph or worker, it has a shuffle and there are several workers, the worker
+    /// ended or is stuck.
     pub fn remove(&self, worker: usize, graph: &str) -> Result<GraphReport, CommandError> {
         let graph = graph.to_owned();
         self.ask(worker, move |hands| hands.remove_alone(&graph))
@@ -260,7 +272,8 @@ impl Control {
     /// As [`remove`](Self::remove) on every worker.
     ///
     /// # Errors
-    /// No such graph, the worker ended or is stuck, for the first worker that fails; the others have removed it.
+    /// No such graph, the worker ended or is stuck, for the first worker that fails; the others have removed
+    /// it.
     pub fn remove_all(&self, graph: &str) -> Result<Vec<GraphReport>, CommandError> {
         let _alone = self.0.together();
         let graph = graph.to_owned();
@@ -270,8 +283,8 @@ impl Control {
     /// Calls a node's handler on one worker, between two batches.
     ///
     /// # Errors
-    /// [`CommandError`]: no such graph, node or handler, a refused argument, a panic in the handler, the worker ended
-    /// or is stuck.
+    /// [`CommandError`]: no such graph, node or handler, a refused argument, a panic in the handler, the
+    /// worker ended or is stuck.
     pub fn call(
         &self,
         worker: usize,
@@ -284,8 +297,9 @@ impl Control {
         self.ask(worker, move |hands| hands.call(&graph, &node, &handler, &argument))
     }
 
-    /// Everything that is known of all workers, each between two of its batches. Workers that have ended are there
-    /// with their last report.
+    /// The state of all workers, each between two of its batches.
+    ///
+    /// Workers that have ended appear with their last report.
     ///
     /// # Errors
     /// [`CommandError::NoAnswer`] when a worker is stuck.
@@ -296,7 +310,7 @@ impl Control {
         for (worker, pending) in asked.into_iter().enumerate() {
             match pending.and_then(|pending| self.wait(pending)) {
                 Ok(report) => reports.push(report),
-                // It hands its last report in within moments of closing its mailbox.
+                // A worker hands in its last report within moments of closing its mailbox.
                 Err(CommandError::Ended { .. }) => reports.extend(self.last_report(worker)),
                 Err(error) => return Err(error),
             }
@@ -317,7 +331,8 @@ impl Control {
         ended[worker].clone()
     }
 
-    /// Live sums over all workers, as they were published at most some milliseconds ago. Costs the workers nothing.
+    /// Live sums over all workers, as published at most some milliseconds ago. The call costs the workers
+    /// nothing.
     pub fn progress(&self) -> Progress {
         self.0.progress()
     }
@@ -327,7 +342,7 @@ impl Control {
         self.0.published.iter().map(Published::read).collect()
     }
 
-    /// A handle that can only stop.
+    /// A handle that can only stop the runtime.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.0.clone())
     }
@@ -336,7 +351,7 @@ impl Control {
         self.0.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets every worker make its graph; when one cannot, or they do not fit together, all forget theirs.
+    /// Lets every worker make its graph. When one fails, or the graphs do not fit together, all drop theirs.
     fn prepare_all(
         &self,
         old: Option<&str>,
@@ -354,7 +369,7 @@ impl Control {
         };
         if prepared.is_err() {
             for worker in 0..self.workers() {
-                // In the order of the mail: after the making, however long that still takes.
+                // Commands run in order: this one comes after the making, however long that still takes.
                 let _ended = self.post(worker, move |hands| {
                     hands.forget(ticket);
                     Ok(())

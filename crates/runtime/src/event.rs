@@ -1,4 +1,4 @@
-//! What happens while workers run and somebody should hear of: contained panics, ports that go down, warnings.
+//! Events of running workers for an operator: contained panics, ports that go down, warnings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use netbricks_core::Panic;
 use netbricks_core::graph::contain;
 
-/// Something that an operator should hear of; its `Display` is one line.
+/// An event for an operator. Its `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A node panicked and was contained. At most one a second a node is told; all are counted.
+    /// A node panicked and was contained. At most one a second and node is reported; all are counted.
     Panic {
         /// The worker on which it happened.
         worker: usize,
         /// The graph.
         graph: String,
-        /// What is known of it.
+        /// The details of the panic.
         panic: Panic,
-        /// Panics of this node since the last one that was told.
+        /// Panics of this node since the last reported one.
         untold: u64,
     },
     /// A port can no longer give or take packets.
     PortDown {
         /// The port.
         port: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
     /// A port is back.
@@ -36,12 +36,12 @@ pub enum Event {
         /// The port.
         port: String,
     },
-    /// A worker has ended, because its sources did or because it was told to.
+    /// A worker has ended, because its sources did or because it was stopped.
     WorkerEnded {
-        /// Which.
+        /// The worker.
         worker: usize,
     },
-    /// Something that works, but not as one would wish.
+    /// A problem that does not stop the run.
     Warning(String),
 }
 
@@ -71,7 +71,9 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where events go. It is called on workers' threads: it must not block. If it panics, that event is lost.
+/// The destination of events.
+///
+/// It is called on workers' threads: it must not block. If it panics, that event is lost.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 
@@ -80,20 +82,20 @@ impl EventSink {
     pub fn new(tell: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
-    /// A sink and the channel in which events arrive; beyond `bound` unread events, new ones are lost.
+    /// A sink and the channel in which events arrive. When `bound` events are unread, new ones are lost.
     pub fn channel(bound: usize) -> (Self, Receiver<Event>) {
         let (sender, receiver) = sync_channel(bound.max(1));
         (Self::new(move |event| drop(sender.try_send(event))), receiver)
     }
-    /// Tells an event.
+    /// Reports an event.
     pub fn tell(&self, event: Event) {
-        // Nobody is left to be told.
+        // A panic of the sink cannot be reported to the sink.
         let _panicked = contain(|| (self.0)(event));
     }
 }
 
 impl Default for EventSink {
-    /// Forgets them.
+    /// Discards all events.
     fn default() -> Self {
         Self::new(|_| ())
     }
@@ -114,30 +116,32 @@ pub struct PanicReport {
     pub node: String,
     /// File, line and column, where it is known.
     pub place: Option<String>,
-    /// What the last one said.
+    /// The message of the last one.
     pub message: String,
-    /// How many were seen at this place. A node that panics faster than the runtime looks has more in its counters.
+    /// The number seen at this place.
+    ///
+    /// A node that panics faster than the runtime looks has a higher number in its counters.
     pub count: u64,
-    /// Packets that were lost with them.
+    /// Packets that were lost with these panics.
     pub packets: u64,
-    /// Whether the node was made anew after the last one.
+    /// Whether the node was built again after the last one.
     pub rebuilt: bool,
 }
 
-/// Places that are told apart; further ones are added to the last.
+/// The most places that are counted separately; panics at further ones are added to the last.
 const PLACES: usize = 64;
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The panics of one worker: all counted, one a second a node told.
+/// The panics of one worker: all are counted, and one a second and node is reported.
 #[derive(Debug, Default)]
 pub(crate) struct PanicLog {
     reports: Vec<PanicReport>,
-    /// By graph and node: when the last one was told, and how many since.
+    /// By graph and node: the time of the last reported one, and the number since.
     told: BTreeMap<(String, String), (Instant, u64)>,
 }
 
 impl PanicLog {
-    /// Counts a panic at `now`; answers the event to tell, if it is time for one.
+    /// Counts a panic at `now`. Answers the event to report, if one is due.
     pub(crate) fn add(&mut self, worker: usize, graph: &str, panic: Panic, now: Instant) -> Option<Event> {
         merge(
             &mut self.reports,

@@ -1,28 +1,29 @@
-//! What a worker does when there is nothing to do: spin, step back, or sleep in the kernel.
+//! The behaviour of a worker without work: it spins, yields, or sleeps in the kernel.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How an idle worker trades its core's time for latency.
+/// A trade of an idle worker's core time for latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdlePolicy {
-    /// Asks again at once, always: a packet never waits, the core is never free.
+    /// Polls again at once, always: a packet never waits, and the core is never free.
     Latency,
-    /// Spins for some microseconds, then steps back, then sleeps in the kernel for at most 100 µs at a time.
+    /// Spins for some microseconds, then yields, then sleeps in the kernel for at most 100 µs at a time.
     #[default]
     Balanced,
-    /// Sleeps in the kernel at once, until a descriptor, a timer or the control side wakes it. Sources without a
-    /// descriptor are asked after 0.25 to 4 ms.
+    /// Sleeps in the kernel at once, until a descriptor, a timer or the control side wakes it.
+    ///
+    /// Sources without a descriptor are polled after 0.25 to 4 ms.
     Quiet,
 }
 
 impl IdlePolicy {
-    /// All of them, for messages and completion.
+    /// All policies, for messages and completion.
     pub const ALL: [Self; 3] = [Self::Latency, Self::Balanced, Self::Quiet];
-    /// As it is written in configuration.
+    /// Its name in configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -38,29 +39,33 @@ const PAUSES: u32 = 256;
 const YIELDS: u32 = 320;
 /// `pause` instructions of a step: some 1–2 µs on current processors.
 const PAUSE: u32 = 32;
-/// A balanced worker's sleep: what a packet may wait at worst.
+/// A balanced worker's sleep, which is the longest wait of a packet.
 const SHORT: Duration = Duration::from_micros(100);
-/// Nearer timers are not worth a sleep, which costs about as much.
+/// A nearer timer does not justify a sleep, which costs about as much.
 const NEAR: Duration = Duration::from_micros(20);
-/// A quiet worker's sleeps over sources without a descriptor: the last one bounds its load (a turn of some 10 µs).
+/// A quiet worker's sleeps over sources without a descriptor.
+///
+/// The last one bounds its load (a turn of some 10 µs).
 const FIRST_NAP: Duration = Duration::from_micros(250);
 const LAST_NAP: Duration = Duration::from_millis(4);
-/// Wake-ups by a descriptor that then has nothing, in a row, after which descriptors are not believed: one that is
-/// closed or in error is readable for ever.
+/// The number of false wake-ups in a row after which descriptors are not watched any more.
+///
+/// A wake-up is false when the descriptor then has no packet. A descriptor that is closed or in error is
+/// readable for ever.
 const FALSE_ALARMS: u32 = 16;
 
-/// What to do now.
+/// The next action of an idle worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// This many `pause` instructions.
     Pause(u32),
-    /// Let others run.
+    /// Let other threads run.
     Yield,
     /// Sleep for at most this long, on the descriptors too or on the bell alone.
     Sleep { timeout: Option<Duration>, descriptors: bool },
 }
 
-/// What ended a sleep.
+/// The cause that ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     Bell,
@@ -68,7 +73,7 @@ pub(crate) enum Woken {
     Time,
 }
 
-/// How deep a worker's idleness is.
+/// The idle state of a worker.
 #[derive(Debug)]
 pub(crate) struct Idler {
     policy: IdlePolicy,
@@ -84,7 +89,7 @@ impl Idler {
         Self { policy, rounds: 0, nap: FIRST_NAP, false_alarms: 0, sleeps: 0 }
     }
 
-    /// There were packets.
+    /// Records that there were packets.
     #[inline(always)]
     pub(crate) fn busy(&mut self) {
         self.rounds = 0;
@@ -97,8 +102,10 @@ impl Idler {
         self.rounds == 0
     }
 
-    /// There was nothing: what now? `watched` says that every source has a descriptor; `limit` is the time to the
-    /// next timer or to the end of the run.
+    /// The next action after a round without packets.
+    ///
+    /// `watched` says that every source has a descriptor. `limit` is the time to the next timer or to the end
+    /// of the run.
     pub(crate) fn rest(&mut self, watched: bool, limit: Option<Duration>) -> Rest {
         self.rounds = self.rounds.saturating_add(1);
         let descriptors = self.false_alarms < FALSE_ALARMS;
@@ -122,7 +129,7 @@ impl Idler {
         }
     }
 
-    /// Counts a sleep and what ended it.
+    /// Counts a sleep and its cause of ending.
     pub(crate) fn slept(&mut self, woken: Woken) {
         self.sleeps += 1;
         if woken == Woken::Descriptor {
@@ -131,12 +138,12 @@ impl Idler {
     }
 }
 
-/// Where a worker sleeps: its list of descriptors, whose memory stays from one sleep to the next.
+/// The list of descriptors on which a worker sleeps. Its memory stays from one sleep to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper(Vec<PollFd<'static>>);
 
 impl Sleeper {
-    /// Sleeps until `bell` or one of the descriptors that `name` names is readable, or `timeout` is over.
+    /// Sleeps until `bell` or one of the descriptors that `name` names is readable, or until `timeout`.
     pub(crate) fn sleep<'a>(
         &mut self,
         bell: BorrowedFd<'a>,
@@ -151,10 +158,10 @@ impl Sleeper {
         let woken = match poll(&mut watched, timeout.as_ref()) {
             Ok(_) if !watched[0].revents().is_empty() => Woken::Bell,
             Ok(1..) => Woken::Descriptor,
-            // Nothing, or interrupted by a signal: the caller looks around in either case.
+            // The timeout, or a signal: the caller checks everything in both cases.
             Ok(0) | Err(_) => Woken::Time,
         };
-        // Nothing borrowed is left in it. A list that is collected from its like takes over its memory.
+        // No borrow is left in the list. `collect` into a vector of the same layout reuses the memory.
         self.0 = watched.into_iter().map_while(|_| None).collect();
         woken
     }

@@ -1,23 +1,23 @@
 //! Workers, scheduling, idling, containment and drain.
 //!
-//! A [`Runtime`] starts one thread a core. Each makes its own copies of the graphs from [`Factory`]s and runs them to
-//! completion, batch after batch; between batches it reads its mailbox, through which [`Control`] changes and asks it.
-//! At the end everything is drained and a [`FinalReport`] says whether the books balance.
+//! A [`Runtime`] starts one thread a core. Each thread makes its own copies of the graphs from [`Factory`]s
+//! and runs them to completion, batch after batch. Between batches it reads its mailbox, through which
+//! [`Control`] changes and asks it. At the end everything is drained, and a [`FinalReport`] says whether all
+//! packets are accounted for.
 //!
-//! Read in this order: `config` (what it is told), `runtime` (start and end), `worker` (the loop), `idle`, `control`.
+//! Read the modules in this order: `config`, `runtime` (start and end), `worker` (the loop), `idle`,
+//! `control`.
 //!
 //! ```
 //! use netbricks_buffer::{Batch, Pool};
-//! use netbricks_core::{Context, Drop, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role};
+//! use netbricks_core::{Context, DropReason, Edge, GraphBuilder, GraphError, Node, Poll, Shape};
 //! use netbricks_runtime::{Clock, Config, Factory, Runtime};
 //!
 //! /// Brings in so many packets of 60 bytes.
 //! struct Source(u64);
 //! impl Node for Source {
 //!     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-//!     fn inputs(&self) -> usize { 0 }
-//!     fn is_schedulable(&self) -> bool { true }
-//!     fn role(&self) -> Role { Role::Receive }
+//!     fn shape(&self) -> Shape { Shape::receive() }
 //!     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
 //!         while self.0 > 0 && batch.len() < cx.burst() {
 //!             let Some(packet) = cx.pool().packet(&[0; 60]) else { break };
@@ -31,9 +31,9 @@
 //! struct Sink;
 //! impl Node for Sink {
 //!     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-//!         cx.drop_batch(batch, Drop::Discarded);
+//!         cx.drop_batch(batch, DropReason::Discarded);
 //!     }
-//!     fn outputs(&self) -> Vec<Output> { Vec::new() }
+//!     fn shape(&self) -> Shape { Shape { outputs: Vec::new(), ..Shape::default() } }
 //! }
 //!
 //! let pool = Pool::builder().frames(1024).build()?;
@@ -82,4 +82,4 @@ pub use report::{
 };
 pub use runtime::{Runtime, StartError};
 pub use shuffles::{ShuffleMismatch, ShuffleWay};
-pub use signals::{SignalGuard, stop_on_signals, stopping_signals};
+pub use signals::{ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stopping_signals};

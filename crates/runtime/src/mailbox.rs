@@ -1,6 +1,6 @@
-//! How the control side reaches a worker: commands that it reads between batches, and a bell that wakes it.
+//! The way to a worker: commands that it reads between batches, and a bell that wakes it.
 //!
-//! A busy worker looks at one relaxed flag a round; a sleeping one has the bell among its descriptors.
+//! A busy worker checks one relaxed flag a round. A sleeping one has the bell among its descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::worker::Worker;
 
-/// What a worker is to do between two batches.
+/// A call that a worker runs between two batches.
 pub(crate) type Command = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// Tells a worker that something waits for it.
+/// Tells a worker that a command waits for it.
 #[derive(Debug)]
 pub(crate) struct Bell {
     rung: AtomicBool,
@@ -26,10 +26,10 @@ impl Bell {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { rung: AtomicBool::new(false), event })
     }
-    /// Wakes the worker, or lets it know on its next round.
+    /// Wakes the worker, or lets it see the flag in its next round.
     pub(crate) fn ring(&self) {
         self.rung.store(true, Ordering::Release);
-        // The only failure is a counter that is full: then it is readable, which is all that is wanted.
+        // The only failure is a full counter. It is readable then, which suffices.
         let _full = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
     /// Whether it rang; one relaxed load.
@@ -37,7 +37,7 @@ impl Bell {
     pub(crate) fn rang(&self) -> bool {
         self.rung.load(Ordering::Relaxed)
     }
-    /// Stops the ringing. What was sent before the ring is there to be read after this call.
+    /// Stops the ringing. Commands that were sent before the ring can be read after this call.
     fn silence(&self) {
         self.rung.store(false, Ordering::Relaxed);
         let mut count = [0; 8];
@@ -60,7 +60,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// What arrived, oldest first.
+    /// The commands that arrived, oldest first.
     pub(crate) fn take(&self) -> impl Iterator<Item = Command> + '_ {
         self.bell.silence();
         self.commands.try_iter()
@@ -75,7 +75,7 @@ pub(crate) struct Letterbox {
 }
 
 impl Letterbox {
-    /// Hands a command in; `false` when the worker has ended.
+    /// Hands in a command. Answers `false` when the worker has ended.
     pub(crate) fn post(&self, command: Command) -> bool {
         let sent = self.commands.send(command).is_ok();
         self.bell.ring();
@@ -83,7 +83,7 @@ impl Letterbox {
     }
 }
 
-/// A mailbox and the way into it.
+/// A mailbox and its letterbox.
 pub(crate) fn mailbox() -> std::io::Result<(Letterbox, Mailbox)> {
     let bell = Arc::new(Bell::new()?);
     let (sender, receiver) = channel();

@@ -1,12 +1,13 @@
-//! Which worker runs on which core.
+//! The assignment of workers to cores.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How workers are given cores.
+/// The way in which workers get cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// A core each, from those that the process may use; the first of them is left to the system while there are
-    /// enough. More workers than cores share them.
+    /// A core for each worker, from those that the process may use.
+    ///
+    /// The first core is left to the system while there are enough. More workers than cores share them.
     #[default]
     Automatic,
     /// Worker `n` on the `n`th of these cores.
@@ -15,7 +16,7 @@ pub enum Placement {
     Unpinned,
 }
 
-/// A placement that cannot be.
+/// A placement that is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// Fewer cores than workers.
@@ -23,21 +24,21 @@ pub enum PlacementError {
     TooFew {
         /// How many workers there are.
         workers: usize,
-        /// What was listed.
+        /// The listed cores.
         listed: Vec<usize>,
     },
     /// A core that the process may not use, or that is not there.
     #[error("core {core} is not one that this process may use; these are: {allowed:?}")]
     NotAllowed {
-        /// What was asked for.
+        /// The core in the list.
         core: usize,
-        /// What may be used.
+        /// The cores that the process may use.
         allowed: Vec<usize>,
     },
     /// A core for two workers.
     #[error("core {core} is listed twice: two workers on one core only take turns")]
     Twice {
-        /// Which.
+        /// The core.
         core: usize,
     },
 }
@@ -46,7 +47,7 @@ impl Placement {
     /// The core of each of `workers` workers, where the process may use the cores `allowed`.
     ///
     /// # Errors
-    /// [`PlacementError`] when a list of cores does not do.
+    /// [`PlacementError`] when a list of cores does not suffice.
     pub fn assign(&self, workers: usize, allowed: &[usize]) -> Result<Vec<Option<usize>>, PlacementError> {
         match self {
             Self::Unpinned => Ok(vec![None; workers]),
@@ -90,7 +91,7 @@ pub fn allowed_cores() -> Vec<usize> {
 /// Binds the calling thread to a core.
 ///
 /// # Errors
-/// What the kernel says: there is no such core, or the process may not run there.
+/// The kernel's error: there is no such core, or the process may not run there.
 pub fn pin_this_thread(core: usize) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     if core >= CpuSet::MAX_CPU {
@@ -113,7 +114,7 @@ mod tests {
                 assert_eq!(assigned.len(), workers);
                 let uses = |core| assigned.iter().filter(|assigned| **assigned == Some(core)).count();
                 assert_eq!(uses(0) == 0, workers < cores, "{workers} workers on {cores} cores");
-                // Evenly: nobody waits for a second worker while another core has none.
+                // Evenly: no core has two workers while another core has none.
                 let loads: Vec<_> =
                     allowed.iter().map(|core| uses(*core)).skip(usize::from(workers < cores)).collect();
                 assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1);

@@ -1,12 +1,14 @@
-//! Live numbers without stopping anybody: workers publish their totals now and then, whoever wants reads them.
+//! Live totals without stopping a worker: workers publish them periodically, and any thread reads them.
 //!
-//! Also the limit on received packets, which workers share.
+//! This module also has the limit on received packets, which workers share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_core::{Count, Totals};
 
-/// What a worker published last. One cache line pair of its own, so that workers do not slow each other.
+/// The totals that a worker published last.
+///
+/// They have their own pair of cache lines, so that workers do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published {
@@ -18,14 +20,14 @@ pub(crate) struct Published {
     dropped: AtomicU64,
     consumed: AtomicU64,
     held: AtomicU64,
-    handed: AtomicU64,
-    taken: AtomicU64,
+    handoff_out: AtomicU64,
+    handoff_in: AtomicU64,
     turns: AtomicU64,
     sleeps: AtomicU64,
     ended: AtomicU64,
 }
 
-/// What workers have done so far, as they published it at most some milliseconds ago.
+/// The workers' totals so far, as published at most some milliseconds ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Progress {
     /// Packets from outside.
@@ -41,9 +43,9 @@ pub struct Progress {
     /// Packets that nodes hold.
     pub held: u64,
     /// Packets that workers handed to each other.
-    pub handed: u64,
+    pub handoff_out: u64,
     /// Packets that workers took over from each other.
-    pub taken: u64,
+    pub handoff_in: u64,
     /// Turns that graphs had.
     pub turns: u64,
     /// Times that workers went to sleep in the kernel.
@@ -53,10 +55,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Grows whenever a packet comes, goes or changes hands.
+    /// A number that grows whenever a packet comes, leaves or changes workers.
     pub(crate) fn packets(&self) -> u64 {
         let ends = self.received.packets + self.created + self.sent.packets + self.dropped + self.consumed;
-        ends + self.handed + self.taken
+        ends + self.handoff_out + self.handoff_in
     }
     pub(crate) fn merge(&mut self, other: &Self) {
         self.received += other.received;
@@ -65,8 +67,8 @@ impl Progress {
         self.dropped += other.dropped;
         self.consumed += other.consumed;
         self.held += other.held;
-        self.handed += other.handed;
-        self.taken += other.taken;
+        self.handoff_out += other.handoff_out;
+        self.handoff_in += other.handoff_in;
         self.turns += other.turns;
         self.sleeps += other.sleeps;
         self.ended += other.ended;
@@ -84,8 +86,8 @@ impl Published {
         put(&self.dropped, totals.drops.dropped().packets);
         put(&self.consumed, totals.drops.consumed().packets);
         put(&self.held, totals.held);
-        put(&self.handed, totals.handed.packets);
-        put(&self.taken, totals.taken.packets);
+        put(&self.handoff_out, totals.handoff_out.packets);
+        put(&self.handoff_in, totals.handoff_in.packets);
         put(&self.turns, turns);
         put(&self.sleeps, sleeps);
     }
@@ -101,8 +103,8 @@ impl Published {
             dropped: get(&self.dropped),
             consumed: get(&self.consumed),
             held: get(&self.held),
-            handed: get(&self.handed),
-            taken: get(&self.taken),
+            handoff_out: get(&self.handoff_out),
+            handoff_in: get(&self.handoff_in),
             turns: get(&self.turns),
             sleeps: get(&self.sleeps),
             ended: get(&self.ended),
@@ -110,7 +112,9 @@ impl Published {
     }
 }
 
-/// So many received packets in all: workers reserve a batch's worth before a turn and give back what did not come.
+/// A limit on received packets over all workers.
+///
+/// Workers reserve a batch before a turn, and give back the part that did not come.
 #[derive(Debug)]
 pub(crate) struct PacketLimit {
     limit: u64,
@@ -122,7 +126,7 @@ impl PacketLimit {
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, reserved: AtomicU64::new(0), received: AtomicU64::new(0) }
     }
-    /// Up to `wanted` packets that the caller may receive; 0 when others hold what is left.
+    /// Up to `wanted` packets that the caller may receive; 0 when other workers hold the rest.
     pub(crate) fn reserve(&self, wanted: u64) -> u64 {
         let mut granted = 0;
         let update = |reserved: u64| {
@@ -133,7 +137,7 @@ impl PacketLimit {
         let _always = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
         granted
     }
-    /// Settles a reservation: `received` packets came.
+    /// Settles a reservation after `received` packets came.
     pub(crate) fn settle(&self, reserved: u64, received: u64) {
         self.received.fetch_add(received, Ordering::Relaxed);
         match received.checked_sub(reserved) {
@@ -141,7 +145,7 @@ impl PacketLimit {
             None => self.reserved.fetch_sub(reserved - received, Ordering::Relaxed),
         };
     }
-    /// Whether all have come.
+    /// Whether the limit is reached.
     pub(crate) fn is_reached(&self) -> bool {
         self.received.load(Ordering::Relaxed) >= self.limit
     }

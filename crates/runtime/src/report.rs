@@ -1,4 +1,4 @@
-//! What a run came to, as data: by graph, by node, by worker and in all, and whether the books balance.
+//! The result of a run as data: by graph, node and worker and in total, and whether packets are conserved.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ pub struct NodeReport {
     pub graph: String,
     /// Its name.
     pub node: String,
-    /// What kind it is: `"function"`, `"pcap receive"`.
+    /// Its kind, such as `"function"` or `"pcap receive"`.
     pub kind: String,
-    /// To whom it is accounted; 0 is the operator.
+    /// The account that its packets belong to; 0 is the operator.
     pub owner: u16,
-    /// How it counts: `"receive"`, `"function"` or `"transmit"`.
+    /// Its role in the counters: `"receive"`, `"function"` or `"transmit"`.
     #[serde(serialize_with = "role")]
     pub role: Role,
-    /// What was counted. `dropped` has a count by reason, `consumed` is apart.
+    /// Its counters. `dropped` has a count by reason, and `consumed` is separate.
     #[serde(flatten, serialize_with = "node_counters")]
     pub counters: NodeCounters,
 }
@@ -45,8 +45,8 @@ fn node_counters<S: Serializer>(counters: &NodeCounters, serializer: S) -> Resul
     map.serialize_entry("created", &counters.created)?;
     map.serialize_entry("left", &counters.left)?;
     map.serialize_entry("sent", &counters.sent)?;
-    map.serialize_entry("handed", &counters.handed)?;
-    map.serialize_entry("taken", &counters.taken)?;
+    map.serialize_entry("handoff_out", &counters.handoff_out)?;
+    map.serialize_entry("handoff_in", &counters.handoff_in)?;
     map.serialize_entry("dropped", &by_reason(&counters.drops, false))?;
     map.serialize_entry("consumed", &by_reason(&counters.drops, true))?;
     map.serialize_entry("held", &counters.held)?;
@@ -55,7 +55,7 @@ fn node_counters<S: Serializer>(counters: &NodeCounters, serializer: S) -> Resul
     map.end()
 }
 
-/// Counts by the names of their reasons: of what was consumed, or of what was dropped.
+/// Counts by the names of their reasons: of consumed packets, or of dropped ones.
 pub fn by_reason(drops: &Drops, consumed: bool) -> BTreeMap<&'static str, Count> {
     drops
         .iter()
@@ -71,8 +71,8 @@ pub(crate) fn totals<S: Serializer>(totals: &Totals, serializer: S) -> Result<S:
     map.serialize_entry("sent", &totals.sent)?;
     map.serialize_entry("consumed", &totals.drops.consumed())?;
     map.serialize_entry("held", &totals.held)?;
-    map.serialize_entry("handed", &totals.handed)?;
-    map.serialize_entry("taken", &totals.taken)?;
+    map.serialize_entry("handoff_out", &totals.handoff_out)?;
+    map.serialize_entry("handoff_in", &totals.handoff_in)?;
     map.serialize_entry("dropped", &by_reason(&totals.drops, false))?;
     map.end()
 }
@@ -84,7 +84,7 @@ pub struct NodeSection {
     pub graph: String,
     /// The node.
     pub node: String,
-    /// The table; what becomes of the rows of several workers is the section's to say.
+    /// The table. Its section decides how rows of several workers are merged.
     #[serde(flatten)]
     pub section: Section,
 }
@@ -94,11 +94,11 @@ pub struct NodeSection {
 pub struct DroppedHeader {
     /// The node that dropped it.
     pub node: String,
-    /// Why: the reason's stable name.
+    /// The reason's stable name.
     pub reason: &'static str,
-    /// When (ns, the graph's clock).
+    /// The time of the drop (ns, the graph's clock).
     pub time: u64,
-    /// Bytes that the frame had.
+    /// Bytes of the frame.
     pub frame_len: usize,
     /// Its first bytes; hexadecimal in JSON.
     #[serde(serialize_with = "hexadecimal")]
@@ -122,21 +122,21 @@ impl std::fmt::Display for Hexadecimal<'_> {
 pub struct GraphReport {
     /// Its name.
     pub graph: String,
-    /// How its packets add up.
+    /// The sums of its packets.
     #[serde(serialize_with = "totals")]
     pub totals: Totals,
     /// Its nodes, in the order of adding.
     pub nodes: Vec<NodeReport>,
-    /// Where the conservation law does not hold, with numbers; empty when all is well.
+    /// The nodes where packets are not conserved, with numbers; empty when all is well.
     pub unbalanced: Vec<String>,
-    /// What its nodes add.
+    /// The tables that its nodes add.
     pub sections: Vec<NodeSection>,
     /// The last dropped packets' headers, newest first.
     pub dropped_headers: Vec<DroppedHeader>,
 }
 
 impl GraphReport {
-    /// What a graph says now, between two batches.
+    /// The report of a graph now, between two batches.
     pub(crate) fn of(graph: &Graph) -> Self {
         let name = graph.name().to_owned();
         let nodes: Vec<NodeReport> = graph
@@ -154,12 +154,12 @@ impl GraphReport {
         let mut unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
         if !totals.is_conserved() {
             unbalanced.push(format!(
-                "`{name}` as a whole: {} received + {} created + {} taken over, but {} sent + {} handed over + {} dropped + {} consumed + {} held",
+                "`{name}` as a whole: {} received + {} created + {} handed in, but {} sent + {} handed off + {} dropped + {} consumed + {} held",
                 totals.received.packets,
                 totals.created.packets,
-                totals.taken.packets,
+                totals.handoff_in.packets,
                 totals.sent.packets,
-                totals.handed.packets,
+                totals.handoff_out.packets,
                 totals.drops.dropped().packets,
                 totals.drops.consumed().packets,
                 totals.held
@@ -198,16 +198,16 @@ fn imbalance(node: &NodeReport) -> Option<String> {
     let counters = &node.counters;
     (!counters.is_conserved()).then(|| {
         format!(
-            "`{}` of `{}`: {} received + {} created + {} arrived + {} taken over, but {} left + {} sent + {} handed over + {} dropped + {} consumed + {} held",
+            "`{}` of `{}`: {} received + {} created + {} arrived + {} handed in, but {} left + {} sent + {} handed off + {} dropped + {} consumed + {} held",
             node.node,
             node.graph,
             counters.received.packets,
             counters.created.packets,
             counters.arrived.packets,
-            counters.taken.packets,
+            counters.handoff_in.packets,
             counters.left.packets,
             counters.sent.packets,
-            counters.handed.packets,
+            counters.handoff_out.packets,
             counters.drops.dropped().packets,
             counters.drops.consumed().packets,
             counters.held
@@ -252,25 +252,26 @@ pub struct WorkerReport {
     pub cpu_seconds: f64,
     /// Its contained panics.
     pub panics: Vec<PanicReport>,
-    /// Why it ended, where that was a fault of the runtime and not the run's end.
+    /// The fault of the runtime that ended it, if it did not end normally.
     pub failure: Option<String>,
-    /// Why it ended a run before its sources had ended: they waited for buffers, and nobody gave any back.
+    /// The reason why it ended a run before its sources had ended: they waited for buffers, and none came
+    /// back.
     pub gave_up: Option<String>,
 }
 
 /// All workers at one moment (each between two of its batches).
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// How packets add up over all workers.
+    /// The sums of packets over all workers.
     #[serde(serialize_with = "totals")]
     pub totals: Totals,
     /// Nodes by graph and name, merged over workers.
     pub nodes: Vec<NodeReport>,
-    /// What nodes add, merged over workers.
+    /// The tables that nodes add, merged over workers.
     pub sections: Vec<NodeSection>,
     /// Contained panics by node and place, merged over workers.
     pub panics: Vec<PanicReport>,
-    /// Where the conservation law does not hold, with the worker.
+    /// The places where packets are not conserved, with the worker.
     pub unbalanced: Vec<String>,
     /// The workers.
     pub workers: Vec<WorkerReport>,
@@ -301,20 +302,22 @@ impl Snapshot {
     }
 }
 
-/// What a run came to, after drain.
+/// The result of a run, after drain.
 #[derive(Clone, Debug, Serialize)]
 pub struct FinalReport {
     /// The sums, nodes, sections, panics and workers.
     #[serde(flatten)]
     pub state: Snapshot,
-    /// Whether received + created = sent + dropped + consumed + held, at every node of every worker and in all, and
-    /// no worker failed.
+    /// Whether packets are conserved and no worker failed.
+    ///
+    /// Received + created = sent + dropped + consumed + held must hold at every node of every worker, and in
+    /// total.
     pub conserved: bool,
     /// Whether every frame is back in the pool.
     pub pool_whole: bool,
     /// Frames in the pool now.
     pub pool_available: usize,
-    /// Frames that it has.
+    /// Frames that the pool has.
     pub pool_capacity: usize,
     /// How long the workers ran, in seconds.
     pub seconds: f64,
@@ -327,34 +330,34 @@ impl std::ops::Deref for FinalReport {
     }
 }
 
-/// What a replacement did.
+/// The result of a replacement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replaced {
     /// The graph that took over.
     pub graph: String,
     /// Declared state that moved across: `"monitor: flows"`.
     pub moved: Vec<String>,
-    /// Declared state that did not fit, and why.
+    /// Declared state that did not fit, with the reason.
     pub refused: Vec<String>,
-    /// What the old graph came to.
+    /// The report of the old graph.
     pub old: GraphReport,
 }
 
-/// A call of the control side that failed; what ran runs on.
+/// A call of the control side that failed. The running graphs continue.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// There is no such worker.
     #[error("there is no worker {worker}: there are {workers}, from 0")]
     NoWorker {
-        /// What was asked for.
+        /// The requested worker.
         worker: usize,
-        /// How many there are.
+        /// The number of workers.
         workers: usize,
     },
     /// The worker has ended.
     #[error("worker {worker} has ended: its graphs' sources did, or the run was stopped")]
     Ended {
-        /// Which.
+        /// The worker.
         worker: usize,
     },
     /// The worker did not answer in time.
@@ -362,19 +365,19 @@ pub enum CommandError {
         "worker {worker} did not answer within {seconds} s: a function that never returns holds it; it is not interrupted"
     )]
     NoAnswer {
-        /// Which.
+        /// The worker.
         worker: usize,
-        /// How long it was waited for.
+        /// The time that was waited for it.
         seconds: u64,
     },
     /// No such graph.
     #[error("worker {worker} runs no graph `{graph}`; it runs: {known}")]
     NoGraph {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// What was asked for.
+        /// The requested graph.
         graph: String,
-        /// What there is.
+        /// The graphs that it runs.
         known: String,
     },
     /// A graph of that name runs.
@@ -382,7 +385,7 @@ pub enum CommandError {
         "worker {worker} runs a graph `{graph}` already: replace or remove it, or name the new one otherwise"
     )]
     NameTaken {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// The name.
         graph: String,
@@ -390,18 +393,18 @@ pub enum CommandError {
     /// The new graph could not be made.
     #[error("worker {worker} could not make the graph: {problem}")]
     Build {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// What the factory said, or what it panicked with.
+        /// The factory's error, or the message of its panic.
         problem: String,
     },
-    /// A graph that exchanges packets with other workers was to come to one of them alone, or to go from it.
+    /// A change of one worker alone for a graph that exchanges packets with other workers.
     #[error(
         "worker {worker}: graph `{graph}` has the shuffle `{shuffle}`, by which it and the other workers' exchange packets: \
          install, replace or remove it on all of them at once (`install_all`, `replace_all`, `remove_all`)"
     )]
     Alone {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// The graph.
         graph: String,
@@ -414,21 +417,21 @@ pub enum CommandError {
     /// The handler refused.
     #[error("worker {worker}, graph `{graph}`, node `{node}`: {error}")]
     Call {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// The graph.
         graph: String,
         /// The node.
         node: String,
-        /// Why.
+        /// The reason.
         error: CallError,
     },
-    /// What was called panicked.
+    /// The called code panicked.
     #[error("worker {worker}: the call panicked: {message}")]
     Panicked {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
 }

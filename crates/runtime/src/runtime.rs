@@ -1,4 +1,4 @@
-//! Starting workers, waiting for them, and the report at the end.
+//! Starts workers, waits for them, and makes the report at the end.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,34 +20,34 @@ use crate::report::{CommandError, FinalReport, Snapshot, WorkerReport};
 use crate::shuffles::{ShuffleMismatch, compare};
 use crate::worker::{Worker, contained};
 
-/// Why a runtime does not start. Nothing is left running.
+/// The reason why a runtime does not start. No thread is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A number of workers that cannot be.
+    /// A number of workers that is not possible.
     #[error("{workers} workers: expected 1 to 64")]
     Workers {
-        /// What was asked for.
+        /// The requested number.
         workers: usize,
     },
-    /// Cores that cannot be had.
+    /// Cores that are not available.
     #[error(transparent)]
     Placement(#[from] PlacementError),
     /// The system refused something.
     #[error("worker {worker}: {action}: {source}")]
     System {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The worker has no packet cache.
     #[error("worker {worker}: {source}")]
     Slot {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// Why.
+        /// The reason.
         source: netbricks_buffer::NoWorkerSlot,
     },
     /// A graph could not be made.
@@ -56,15 +56,15 @@ pub enum StartError {
     /// The workers' graphs exchange packets, and do not fit together.
     #[error(transparent)]
     Shuffles(#[from] ShuffleMismatch),
-    /// The thread died before it said anything.
+    /// The thread died before it reported.
     #[error("worker {worker} ended before it was ready; its message was printed")]
     Died {
-        /// Which worker.
+        /// The worker.
         worker: usize,
     },
 }
 
-/// Running workers. Dropping it stops and drains them.
+/// Running workers. Dropping the value stops and drains them.
 #[derive(Debug)]
 pub struct Runtime {
     control: Control,
@@ -73,9 +73,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts the workers; worker `n` runs the graph that `factory(n)` makes on its thread. Returns once all are
-    /// built; when one cannot be, all are let go. Of a shuffle every worker's graph has a node, and where there are several,
-    /// packets come to them in the same order on all workers.
+    /// Starts the workers. Worker `n` runs the graph that `factory(n)` makes on its thread.
+    ///
+    /// Returns once all graphs are built. When one cannot be built, all are dropped. Every worker's graph
+    /// must have a node of each shuffle. Where there are several shuffles, packets must come to them in the
+    /// same order on all workers.
     ///
     /// # Errors
     /// [`StartError`] of the first worker that failed.
@@ -83,8 +85,9 @@ impl Runtime {
         Self::start_several(config, |worker| vec![factory(worker)])
     }
 
-    /// As [`start`](Self::start), with any number of graphs a worker. A worker without one waits for the control side
-    /// if [`Config::linger`] is set, and ends otherwise.
+    /// As [`start`](Self::start), with any number of graphs a worker.
+    ///
+    /// A worker without a graph waits for the control side if [`Config::linger`] is set, and ends otherwise.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -111,7 +114,7 @@ impl Runtime {
             mailboxes.push(mailbox);
         }
         let shared = Arc::new(Shared::new(config, letterboxes));
-        // Taken down by its drop if anything below fails.
+        // If anything below fails, its drop stops the workers.
         let mut runtime =
             Self { control: Control(shared.clone()), threads: Vec::new(), begun: Instant::now() };
         let mut gates = Vec::new();
@@ -149,25 +152,25 @@ impl Runtime {
         runtime.begun = Instant::now();
         shared.begin(runtime.begun);
         for gate in gates {
-            // A worker that is ready waits for nothing else.
+            // A worker that is ready waits only for this.
             let _waits = gate.send(());
         }
         Ok(runtime)
     }
 
-    /// What changes and asks the workers.
+    /// The control side of the workers.
     pub fn control(&self) -> &Control {
         &self.control
     }
-    /// Stops them, from any thread.
+    /// A handle that stops them, from any thread.
     pub fn stop_handle(&self) -> StopHandle {
         self.control.stop_handle()
     }
-    /// Live sums, without stopping anybody.
+    /// Live sums, without stopping a worker.
     pub fn progress(&self) -> Progress {
         self.control.progress()
     }
-    /// Everything that is known now.
+    /// The state of all workers now.
     ///
     /// # Errors
     /// As [`Control::snapshot`].
@@ -178,7 +181,7 @@ impl Runtime {
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
-    /// Waits for all workers to end, at most for `timeout`; answers whether they have.
+    /// Waits for all workers to end, at most for `timeout`. Answers whether they have.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         self.control.0.wait(Instant::now().checked_add(timeout))
     }
@@ -197,7 +200,7 @@ impl Runtime {
             conserved: !failed
                 && state.unbalanced.is_empty()
                 && state.totals.is_conserved()
-                && state.totals.handed == state.totals.taken,
+                && state.totals.handoff_out == state.totals.handoff_in,
             pool_whole: pool_available == pool_capacity,
             pool_available,
             pool_capacity,
@@ -231,7 +234,7 @@ impl Drop for Runtime {
     }
 }
 
-/// What a worker's thread starts with.
+/// The parts with which a worker's thread starts.
 struct Seat {
     worker: usize,
     core: Option<usize>,
@@ -271,7 +274,7 @@ impl Seat {
             failure: Some(format!("the worker itself panicked: {message}")),
             gave_up: None,
         });
-        // The mailbox closes and every frame goes home before anybody learns of the end.
+        // The mailbox closes and every frame returns to the pool before the end is published.
         let closed = contained(|| drop(worker));
         drop(slot);
         let failure = report.failure.clone().or(closed.err());
@@ -279,7 +282,8 @@ impl Seat {
         shared.config.events.tell(Event::WorkerEnded { worker: index });
     }
 
-    /// Binds the thread to its core, claims its packet cache and makes its graphs, whose ends of shuffles it answers.
+    /// Binds the thread to its core, claims its packet cache and makes its graphs. Answers their ends of
+    /// shuffles.
     fn sit_down(self) -> Result<(Worker, WorkerSlot, Vec<ShuffleEnd>), StartError> {
         let Self { worker: index, core, shared, mailbox, factories } = self;
         if let Some(core) = core {
@@ -299,11 +303,12 @@ impl Seat {
             }
         }
         if shared.config.idle == IdlePolicy::Balanced {
-            // The default slack of 50 µs is half of its longest sleep. Without the right to set it, sleeps are longer.
+            // The default slack of 50 µs is half of its longest sleep. Without permission to set it, sleeps
+            // are longer.
             let _slack = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
         let slot = WorkerSlot::claim().map_err(|source| StartError::Slot { worker: index, source })?;
-        let context = WorkerContext::new(index, core, &shared.config, shared.team.clone());
+        let context = WorkerContext::new(index, core, &shared.config, shared.group.clone());
         let mut worker = Worker::new(context, shared, mailbox);
         let mut ends = Vec::new();
         for factory in factories {

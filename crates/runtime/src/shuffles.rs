@@ -1,5 +1,7 @@
-//! Whether workers' graphs fit together: each has an end of every shuffle, and packets come to these in one order everywhere.
-//! Where it is otherwise, one that nobody takes packets from keeps the others waiting, or they wait for each other.
+//! Checks whether workers' graphs fit together: each has an end of every shuffle, in the same order.
+//!
+//! Packets must come to the shuffles in one order on all workers. Otherwise an end from which no worker takes
+//! packets blocks the others, or workers wait for each other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -7,21 +9,21 @@ use std::fmt;
 use netbricks_core::graph::ShuffleEnd;
 use netbricks_core::shuffle::ShuffleId;
 
-/// Why workers' graphs cannot exchange packets.
+/// The reason why workers' graphs cannot exchange packets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShuffleMismatch {
     /// A worker has no end of a shuffle.
     #[error(
-        "worker {lacks} has no end of shuffle `{shuffle}`, which worker {has} has: nobody would take the packets that belong \
+        "worker {lacks} has no end of shuffle `{shuffle}`, which worker {has} has: no worker would take the packets that belong \
          to worker {lacks}; make every worker's graph with a node of the same shuffle, a clone of one `Shuffle`, also where \
          it receives nothing itself"
     )]
     Missing {
-        /// The node's name where there is one.
+        /// The name of the node that has an end.
         shuffle: String,
         /// A worker that has an end of it.
         has: usize,
-        /// The first that has none.
+        /// The first worker that has none.
         lacks: usize,
     },
     /// Packets come to shuffles in different orders.
@@ -30,16 +32,16 @@ pub enum ShuffleMismatch {
          connect them in one order on all workers"
     )]
     Order {
-        /// The way round.
+        /// The cycle of shuffles.
         way: ShuffleWay,
     },
 }
 
-/// A way from shuffle to shuffle that comes back to where it began.
+/// A path from shuffle to shuffle that returns to its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShuffleWay(Vec<Step>);
 
-/// From one shuffle to the next, as a worker names them.
+/// A step from one shuffle to the next, with a worker's names for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     worker: usize,
@@ -57,7 +59,7 @@ impl fmt::Display for ShuffleWay {
     }
 }
 
-/// Compares what graphs of each worker have, by worker.
+/// Compares the ends of shuffles of each worker's graphs, by worker.
 pub(crate) fn compare(workers: &[Vec<ShuffleEnd>]) -> Result<(), ShuffleMismatch> {
     for (has, ends) in workers.iter().enumerate() {
         for end in ends {
@@ -67,7 +69,7 @@ pub(crate) fn compare(workers: &[Vec<ShuffleEnd>]) -> Result<(), ShuffleMismatch
             }
         }
     }
-    // Each step from one to another, with a worker on which it is.
+    // Each step from one shuffle to another, with a worker that has it.
     let mut steps: BTreeMap<ShuffleId, BTreeMap<ShuffleId, usize>> = BTreeMap::new();
     for (worker, ends) in workers.iter().enumerate() {
         for end in ends {
@@ -90,12 +92,12 @@ pub(crate) fn compare(workers: &[Vec<ShuffleEnd>]) -> Result<(), ShuffleMismatch
     }
 }
 
-/// The shortest way from a shuffle back to it: on which worker, from where and to where.
+/// The shortest path from a shuffle back to it: the worker, the start and the end of each step.
 fn way_back(
     shuffle: ShuffleId,
     steps: &BTreeMap<ShuffleId, BTreeMap<ShuffleId, usize>>,
 ) -> Option<Vec<(usize, ShuffleId, ShuffleId)>> {
-    // By shuffle: from where it was reached first.
+    // For each shuffle, the step by which it was reached first.
     let mut before: BTreeMap<ShuffleId, (usize, ShuffleId)> = BTreeMap::new();
     let mut reached = VecDeque::from([shuffle]);
     while let Some(here) = reached.pop_front() {

@@ -1,8 +1,8 @@
-//! A worker: a thread on its core that gives its graphs their turns, run to completion, and between batches reads its
-//! mailbox.
+//! A worker: a thread on its core that gives its graphs their turns, run to completion.
 //!
-//! It looks at the time and the mailbox once a round of several turns. How many is adapted so that a round takes some
-//! tens of microseconds: then neither costs anything a packet, and graphs never see a time that is much older.
+//! Between batches it reads its mailbox. It checks the time and the mailbox once a round of several turns.
+//! The number of turns is adapted so that a round takes some tens of microseconds. So these checks cost
+//! almost nothing a packet, and graphs never see a time that is much older.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -20,30 +20,34 @@ use crate::idle::{Idler, Rest, Sleeper, Woken};
 use crate::mailbox::Mailbox;
 use crate::report::GraphReport;
 
-/// Turns a round at most, and how long a round should take.
+/// The most turns of a round, and the duration that a round should have.
 const MOST_TURNS: u32 = 256;
 const SHORT_ROUND: Duration = Duration::from_micros(20);
 const LONG_ROUND: Duration = Duration::from_micros(50);
 /// How often totals are published while there is work.
 const PUBLISH: Duration = Duration::from_millis(5);
-/// Timers in a row that move nothing, after which a driven graph without sources is taken to have ended: what ticks
-/// for ever would otherwise keep it alive for ever. One with sources that have not ended takes a step a round from there on.
+/// The number of timers in a row without a packet after which a driven graph without sources counts as ended.
+///
+/// Otherwise a periodic timer would keep the graph alive for ever. A graph with sources that have not ended
+/// takes one step a round from there on.
 const EMPTY_TIMERS: u32 = 1 << 16;
-/// How long such sources may wait in vain while no worker moves a packet: by then nobody gives a buffer back.
+/// How long such sources may wait in vain while no worker moves a packet.
+///
+/// After that no buffer will come back.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What one step counts at most of that: a process that was halted has not waited.
+/// The most that one step adds to that time, because a process that was halted has not waited.
 const LONGEST_STEP: Duration = Duration::from_millis(10);
 
 /// A graph on its worker.
 pub(crate) struct Hosted {
     pub(crate) graph: Graph,
     clock: Clock,
-    /// Where a driven clock was made to jump to (ns).
+    /// The time to which a driven clock was made to jump (ns).
     pub(crate) jumped: u64,
     empty_timers: u32,
-    /// It took a step, so that it needs another round.
+    /// Whether it took a step, so that it needs another round.
     stepped: bool,
-    /// How long its sources wait in vain.
+    /// How long its sources have waited in vain.
     waiting: Option<Waiting>,
     done: bool,
     /// Its next timer (ns), when it is idle.
@@ -70,16 +74,12 @@ impl Hosted {
         self.clock.at(instant).max(self.jumped)
     }
 
-    /// For a driven graph with nothing but timers left: time goes to the next of them at once. `false` where there
-    /// is something to wait for.
+    /// Moves the time of a driven graph to its next timer at once, if only timers are left.
+    ///
+    /// Answers `false` where there is something to wait for.
     fn jump(&mut self, timer: Option<u64>) -> bool {
         let Some(timer) = timer else { return false };
-        let watched = || {
-            let mut any = false;
-            self.graph.descriptors(&mut |_| any = true);
-            any
-        };
-        let waits = !matches!(self.clock, Clock::Driven) || !self.graph.can_sleep() || watched();
+        let waits = !matches!(self.clock, Clock::Driven) || !self.graph.waits_for_time_alone();
         let weary = self.empty_timers >= EMPTY_TIMERS;
         if waits || weary && self.graph.awaits_time() {
             return false;
@@ -90,9 +90,11 @@ impl Hosted {
         true
     }
 
-    /// For a driven graph whose sources all wait for a time, as they do while no buffer is free, and that may not jump there:
-    /// nobody else moves its time, so it has come there by the next round. Between the two other workers, which may have the
-    /// buffers, go on. Answers whether it is so.
+    /// Lets a driven graph take a step when all its sources wait for a time.
+    ///
+    /// They do so while no buffer is free. It applies where the graph may not jump. No other worker moves its
+    /// time, so it reaches that time in the next round. Between the two rounds other workers, which may have
+    /// the buffers, continue. Answers whether it took a step.
     fn step(&mut self, timer: Option<u64>) -> bool {
         let Some(timer) = timer else { return false };
         let steps = matches!(self.clock, Clock::Driven) && self.graph.awaits_time();
@@ -103,7 +105,7 @@ impl Hosted {
         steps
     }
 
-    /// Whether it has waited in vain for as long as that may take, in which no worker has done anything.
+    /// Whether it has waited in vain for the maximum time while no worker moved a packet.
     fn is_stuck(&mut self, now: Instant, done: impl Fn() -> u64) -> bool {
         let waiting =
             self.waiting.get_or_insert_with(|| Waiting { last: now, long: Duration::ZERO, done: done() });
@@ -122,19 +124,19 @@ impl Hosted {
 struct Waiting {
     last: Instant,
     long: Duration,
-    /// What all workers had done when it began.
+    /// The packets that all workers had moved when it began.
     done: u64,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Default)]
 struct Round {
     moved: u64,
-    /// A graph had not come to rest when its share of the round was over.
+    /// Whether a graph still had work when its share of the round was over.
     unsettled: bool,
-    /// A graph has sources that have not ended.
+    /// Whether a graph has sources that have not ended.
     alive: bool,
-    /// The share of packets that may still come is in other workers' hands.
+    /// Whether other workers hold the rest of the packet limit.
     starved: bool,
 }
 
@@ -145,12 +147,12 @@ pub(crate) struct Worker {
     pub(crate) graphs: Vec<Hosted>,
     /// Counters of graphs that were removed or replaced, by name.
     pub(crate) retired: Vec<GraphReport>,
-    /// Graphs that wait for the other workers' to be made as well, by ticket.
+    /// Graphs that wait until the other workers have made theirs, by ticket.
     pub(crate) prepared: BTreeMap<u64, (Graph, Clock)>,
     pub(crate) idler: Idler,
     sleeper: Sleeper,
     pub(crate) panics: PanicLog,
-    /// Why it ended the run.
+    /// The reason why it ended the run.
     pub(crate) gave_up: Option<String>,
     pub(crate) now: Instant,
     round_turns: u32,
@@ -211,7 +213,7 @@ impl Worker {
         }
     }
 
-    /// Every graph's turns, one graph after the other.
+    /// Gives every graph its turns, one graph after the other.
     #[inline(always)]
     fn round(&mut self) -> Round {
         let mut round = Round::default();
@@ -277,10 +279,10 @@ impl Worker {
         round
     }
 
-    /// Keeps rounds short enough for the time that graphs see, and long enough to cost nothing.
+    /// Keeps rounds short enough for the time that graphs see, and long enough to cost little.
     #[inline(always)]
     fn adapt(&mut self, round: &Round, took: Duration) {
-        // A round that found nothing says nothing of how long packets take.
+        // A round without packets tells nothing about the time that packets take.
         if took < SHORT_ROUND && round.moved > 0 && round.unsettled {
             self.round_turns = (self.round_turns * 2).min(MOST_TURNS);
         } else if took > LONG_ROUND {
@@ -288,7 +290,7 @@ impl Worker {
         }
     }
 
-    /// Nothing to do: as the idle policy says.
+    /// Rests by the idle policy, because there is no work.
     fn rest(&mut self, starved: bool) {
         if self.idler.is_fresh() {
             self.publish();
@@ -303,7 +305,7 @@ impl Worker {
             Rest::Pause(pauses) => (0..pauses).for_each(|_| std::hint::spin_loop()),
             Rest::Yield => std::thread::yield_now(),
             Rest::Sleep { timeout, descriptors } => {
-                let graphs = self.graphs.iter().filter(|hosted| descriptors && !hosted.done);
+                let graphs = self.graphs.iter_mut().filter(|hosted| descriptors && !hosted.done);
                 let woken = self.sleeper.sleep(
                     self.mailbox.bell.as_fd(),
                     |watch| graphs.for_each(|hosted| hosted.graph.descriptors(watch)),
@@ -313,7 +315,7 @@ impl Worker {
                 if woken == Woken::Bell {
                     self.read_mail();
                 }
-                // Whoever was asked last and whoever was not: all are asked before the next sleep.
+                // All sources are polled before the next sleep, those included that were polled last.
                 self.graphs.iter_mut().for_each(|hosted| hosted.graph.wake());
             }
         }
@@ -334,7 +336,9 @@ impl Worker {
     }
 }
 
-/// Ends a graph whose sources wait for buffers that nobody gives back, and the run with it; answers why.
+/// Ends a graph whose sources wait for buffers that do not come back, and the run with it.
+///
+/// Answers the reason.
 #[cold]
 fn give_up(hosted: &mut Hosted, shared: &Shared) -> String {
     hosted.done = true;
@@ -355,7 +359,7 @@ fn give_up(hosted: &mut Hosted, shared: &Shared) -> String {
     why
 }
 
-/// A turn that receives no more than what is left of the limit; `None` when other workers hold what is left.
+/// A turn that receives no more than the rest of the limit; `None` when other workers hold the rest.
 fn limited_turn(shared: &Shared, graph: &mut Graph, now: u64) -> Option<Turn> {
     let limit = shared.limit.as_ref()?;
     let reserved = limit.reserve(shared.config.burst as u64);
@@ -391,7 +395,7 @@ pub(crate) fn tell_panics(
     }
 }
 
-/// Runs authors' code that no graph calls; a panic becomes its message and place.
+/// Runs code of functions or factories outside a graph. A panic becomes its message and place.
 pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     contain(run).map_err(|caught| match caught.place {
         Some(place) => format!("{} (at {place})", caught.message),

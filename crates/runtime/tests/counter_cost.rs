@@ -1,5 +1,7 @@
-//! At most 4 instructions a packet and node at bursts of 32, counters on, and 7 where a node drops an eighth of them: as
-//! callgrind counts them in the optimised build, which are the same numbers every time.
+//! Counts instructions with callgrind in the optimised build, where the numbers are the same every time.
+//!
+//! With counters on and bursts of 32, the limit is 4 instructions a packet and node. It is 7 at a node that
+//! drops an eighth of each burst.
 
 use std::process::Command;
 

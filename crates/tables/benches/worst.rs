@@ -67,7 +67,7 @@ fn routes(rounds: usize) {
     let mut replace = Times::new("give a route another next hop");
     let mut remove = Times::new("take a route out");
     let mut expire = Times::new("expire up to 8 of all routes that are due");
-    // Those decide for many cells each, and are no work of packets.
+    // Such routes decide for many cells each. No packet's path inserts them.
     let mut short = [8, 0].map(|len| {
         (len, Times::new(if len == 8 { "put in a /8 above them" } else { "put in a /0 above them" }))
     });

@@ -69,15 +69,15 @@ fn key(frame: &[u8; FRAME], start: usize) -> [u64; 5] {
 fn monitor(flows: &mut Flows, frames: &HugeArray<[u8; FRAME]>, burst: &[u32; BURST], now: u64) {
     let mut keys = [[0; 5]; BURST];
     flows.tell(now);
-    let announcer = flows.announcer();
+    let hasher = flows.hasher();
     let mut tickets: [FlowTicket; BURST] = [FlowTicket::default(); BURST];
     for at in 0..BURST {
         let frame = burst[at] as usize;
         keys[at] = key(&frames[frame], HEADROOM + frame / 2 % COLOURS * 64);
-        tickets[at] = Flows::announce(&announcer, &keys[at]);
+        tickets[at] = Flows::hash(&hasher, &keys[at]);
     }
     for at in 0..BURST {
-        flows.approach(&keys[at], &mut tickets[at]);
+        flows.prefetch(&keys[at], &mut tickets[at]);
     }
     for at in 0..BURST {
         let entry: Entry<'_, _, _> = flows.resolve(keys[at], tickets[at]);

@@ -4,7 +4,7 @@
 //!   it is full.
 //! - [`Table`] is the interface by which a batch of packets looks up a table without waiting for memory packet by
 //!   packet.
-//! - [`KeyedTallies`] counts by key, over a flow table.
+//! - [`KeyedCounterArray`] counts by key, over a flow table.
 //! - [`Lpm`] maps prefixes of addresses to values, and answers by the longest.
 //! - [`MaglevTable`] says which backend a flow goes to, alike on every node.
 //! - [`replicated`] state has one writer and readers that never wait; [`Locked`] state is one for all.
@@ -12,6 +12,7 @@
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 
+mod counter_array;
 pub mod cycles;
 mod flow;
 mod group;
@@ -21,30 +22,29 @@ mod maglev;
 mod memory;
 mod parts;
 mod prefetch;
-mod recent;
+mod ring_log;
 mod shared;
 mod table;
-mod tallies;
 mod wheel;
 
+pub use counter_array::{CounterArray, KeyedCounterArray, TallyChange, TallyOutcome};
 pub use flow::{
-    BUCKETS, Counters, Cursor, Encode, Entry, FlowAnnouncer, FlowTable, FlowTableConfig, FlowTicket, Full,
+    BUCKETS, Counters, Cursor, Encode, Entry, FlowHasher, FlowTable, FlowTableConfig, FlowTicket, Full,
     ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,
 };
 pub use hash::{Key, Secret, hash_pair, hash_words};
 pub use lpm::{
-    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket, RouteChange,
+    Address, Lpm, LpmConfig, LpmError, LpmHasher, LpmImportError, LpmTableError, LpmTicket, RouteChange,
     RouteLifetime, RouteOutcome, Routes, RoutesAnnouncer, RoutesFull,
 };
 pub use maglev::{MaglevBackend, MaglevError, MaglevTable};
 pub use memory::{HugeArray, MemoryError, Zeroable};
 pub use parts::{Parts, Whole};
 pub use prefetch::{CACHE_LINE, prefetch};
-pub use recent::{ImageError, Recent, RecentItem};
+pub use ring_log::{ImageError, RecentItem, RingLog};
 pub use shared::{
     Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
     replicated_of,
 };
 pub use table::{Asked, BULK, Missed, Table};
-pub use tallies::{KeyedTallies, Tallies, TallyChange, TallyOutcome};
 pub use wheel::TimerWheel;

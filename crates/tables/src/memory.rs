@@ -38,7 +38,7 @@ pub unsafe trait Zeroable {
     where
         Self: Sized,
     {
-        // SAFETY: whoever implements the trait says that zero bytes are a valid value.
+        // SAFETY: an implementation of the trait promises that zero bytes are a valid value.
         unsafe { std::mem::zeroed() }
     }
 }
@@ -131,7 +131,7 @@ fn map(bytes: usize, huge: bool) -> Result<NonNull<u8>, MemoryError> {
     // A mapping longer by one huge page holds an aligned one; the rest goes back.
     let asked = if huge { bytes.saturating_add(HUGE_PAGE) } else { bytes };
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nobody's memory.
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other memory.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), asked, protection, flags, -1, 0) };
     if address == libc::MAP_FAILED {
         return Err(MemoryError::Refused { bytes, source: io::Error::last_os_error() });

@@ -7,7 +7,7 @@
 /// cache.
 pub const BULK: usize = 32;
 
-/// A packet's key in some form, or none, as a caller of [`Table::approach_all`] keeps it.
+/// A packet's key in some form, or none, as a caller of [`Table::prefetch_all`] keeps it.
 pub trait Asked<K> {
     /// The key, if there is one.
     fn key(&self) -> Option<K>;
@@ -26,7 +26,7 @@ impl<K: Copy> Asked<K> for Option<&K> {
     }
 }
 
-/// Places of the keys that a table seems not to have, of up to 256 that [`Table::approach_all`] was given.
+/// Places of the keys that a table seems not to have, of up to 256 that [`Table::prefetch_all`] was given.
 ///
 /// They cannot be predicted, so they are listed without a branch, and looked up after all others.
 #[derive(Clone, Debug)]
@@ -70,9 +70,9 @@ impl Missed {
 
 /// A table that answers in three steps.
 ///
-/// 1. The caller [tells](Self::tell) the time, takes the [`announcer`](Self::announcer), and runs
-///    [`announce`](Self::announce) for every packet of a batch.
-/// 2. It runs [`approach_all`](Self::approach_all) for all of them, and [`approach_missed`](Self::approach_missed) for
+/// 1. The caller [tells](Self::tell) the time, takes the [`hasher`](Self::hasher), and runs
+///    [`hash`](Self::hash) for every packet of a batch.
+/// 2. It runs [`prefetch_all`](Self::prefetch_all) for all of them, and [`prefetch_missed`](Self::prefetch_missed) for
 ///    those that the table seems not to have.
 /// 3. It runs [`resolve`](Self::resolve) for each in order. Before that it may try [`resolve_here`](Self::resolve_here)
 ///    or [`resolve_there`](Self::resolve_there), which answer most.
@@ -96,7 +96,7 @@ pub trait Table: 'static {
     /// The parameters for hashing a key.
     ///
     /// They are copied out once a batch, so that a loop over packets does not borrow the table.
-    type Announcer: Copy + 'static;
+    type Hasher: Copy + 'static;
 
     /// The short form of a key that has one: different keys have different ones.
     fn shorten(key: &Self::Key) -> Option<Self::Short>;
@@ -106,26 +106,26 @@ pub trait Table: 'static {
     fn lengthen(short: Self::Short) -> Self::Key;
 
     /// The parameters for hashing a key.
-    fn announcer(&self) -> Self::Announcer;
+    fn hasher(&self) -> Self::Hasher;
 
     /// Hashes `key` and asks for the memory that is looked at first. Changes nothing.
-    fn announce(announcer: &Self::Announcer, key: &Self::Key) -> Self::Ticket;
+    fn hash(hasher: &Self::Hasher, key: &Self::Key) -> Self::Ticket;
 
-    /// Looks at what `announce` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
-    fn approach(&self, key: &Self::Key, ticket: &mut Self::Ticket);
+    /// Looks at what `hash` asked for and asks for the rest. Changes nothing but the ticket, and may do nothing.
+    fn prefetch(&self, key: &Self::Key, ticket: &mut Self::Ticket);
 
-    /// [Approaches](Self::approach) each of these, in order.
+    /// [Prefetches](Self::prefetch) each of these, in order.
     ///
     /// Tickets without a key may hold anything before and after, so that a table that needs no keys here need not tell
     /// them apart. `missed` gets the places of those that the table seems not to have, and possibly of some without a
     /// key. For a table that cannot tell, it stays empty.
-    fn approach_all<'k>(
+    fn prefetch_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<Self::Key>, &'k mut Self::Ticket)>,
         missed: &mut Missed,
     ) {
         missed.list(keys, |(asked, ticket)| {
-            asked.key().into_iter().for_each(|key| self.approach(&key, ticket));
+            asked.key().into_iter().for_each(|key| self.prefetch(&key, ticket));
             false
         });
     }
@@ -134,7 +134,7 @@ pub trait Table: 'static {
     ///
     /// Changes nothing, and may do nothing.
     #[inline(always)]
-    fn approach_missed(&self, _key: &Self::Key) {}
+    fn prefetch_missed(&self, _key: &Self::Key) {}
 
     /// The time (ns on the caller's clock, which never goes back) as of which keys are resolved from now on.
     fn tell(&mut self, now: u64);
@@ -162,8 +162,8 @@ pub trait Table: 'static {
     /// Looks up one key.
     #[inline(always)]
     fn lookup(&mut self, key: Self::Key, now: u64) -> Self::Entry<'_> {
-        let mut ticket = Self::announce(&self.announcer(), &key);
-        self.approach(&key, &mut ticket);
+        let mut ticket = Self::hash(&self.hasher(), &key);
+        self.prefetch(&key, &mut ticket);
         self.tell(now);
         self.resolve(key, ticket)
     }
@@ -175,15 +175,15 @@ pub trait Table: 'static {
         Self: Sized,
     {
         self.tell(now);
-        let (announcer, mut missed) = (self.announcer(), Missed::none());
+        let (hasher, mut missed) = (self.hasher(), Missed::none());
         for (chunk, keys) in keys.chunks(BULK).enumerate() {
             let Some(first) = keys.first() else { continue };
-            let mut tickets = [Self::announce(&announcer, first); BULK];
+            let mut tickets = [Self::hash(&hasher, first); BULK];
             for (ticket, key) in tickets.iter_mut().zip(keys).skip(1) {
-                *ticket = Self::announce(&announcer, key);
+                *ticket = Self::hash(&hasher, key);
             }
-            self.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()), &mut missed);
-            missed.iter().filter_map(|place| keys.get(place)).for_each(|key| self.approach_missed(key));
+            self.prefetch_all(keys.iter().map(Some).zip(tickets.iter_mut()), &mut missed);
+            missed.iter().filter_map(|place| keys.get(place)).for_each(|key| self.prefetch_missed(key));
             for (at, (ticket, key)) in tickets.iter().zip(keys).enumerate() {
                 visit(chunk * BULK + at, self.resolve(*key, *ticket));
             }

@@ -38,12 +38,12 @@ pub struct TimerWheel {
     /// Before this tick there is nothing to do: at most the start of the first slot that isn't empty.
     idle_until: u64,
     len: usize,
-    recent: Recent,
+    recent: RingLog,
 }
 
 /// Where the last timer was linked: many new ones have the deadline of the one before.
 #[derive(Clone, Copy, Default)]
-struct Recent {
+struct RingLog {
     deadline: u64,
     elapsed: u64,
     /// The slot's head, which is not empty; 0 for none.
@@ -84,7 +84,7 @@ impl TimerWheel {
             elapsed: 0,
             idle_until: u64::MAX,
             len: 0,
-            recent: Recent::default(),
+            recent: RingLog::default(),
         };
         wheel.clear_heads();
         Ok(wheel)
@@ -269,7 +269,7 @@ impl TimerWheel {
         self.levels = 0;
         self.idle_until = u64::MAX;
         self.len = 0;
-        self.recent = Recent::default();
+        self.recent = RingLog::default();
         self.clear_heads();
     }
 
@@ -294,7 +294,8 @@ impl TimerWheel {
             let above = shift + SLOT_BITS;
             let turn = if above >= u64::BITS { 0 } else { self.elapsed >> above << above };
             let start = turn | u64::from(slot) << shift;
-            // Of two that begin together the higher: what is in it may belong before the other.
+            // Of two slots that begin together the higher level comes first: its timers may belong before the
+            // other's.
             if earliest.is_none_or(|(_, other)| start <= other) {
                 earliest = Some((1 + level as usize * SLOTS + slot as usize, start));
             }
@@ -304,7 +305,7 @@ impl TimerWheel {
 
     #[inline(always)]
     fn link(&mut self, id: usize, deadline: u64) {
-        let Recent { head, .. } = self.recent;
+        let RingLog { head, .. } = self.recent;
         let same = self.recent.deadline == deadline && self.recent.elapsed == self.elapsed;
         let head = if same && head != 0 { head } else { self.head(deadline) };
         let last = self.nodes[head].previous;
@@ -324,7 +325,7 @@ impl TimerWheel {
         self.occupied[level as usize] |= 1 << slot;
         self.levels |= 1 << level;
         let head = 1 + level as usize * SLOTS + slot;
-        self.recent = Recent { deadline, elapsed: self.elapsed, head };
+        self.recent = RingLog { deadline, elapsed: self.elapsed, head };
         head
     }
 

@@ -59,7 +59,7 @@ proptest! {
         for _ in 0..4 {
             table.expire(u64::MAX, 64);
         }
-        // Whoever outlives the clock is due at its end, and not at its beginning again.
+        // An entry that outlives the clock is due at its end, and not at its beginning again.
         prop_assert!(table.next_deadline().is_none_or(|due| due == u64::MAX));
     }
 

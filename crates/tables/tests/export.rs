@@ -181,7 +181,7 @@ fn the_more_recent_hit_wins() {
 }
 
 #[test]
-fn what_is_taken_is_in_one_table_or_the_other_and_never_in_both() {
+fn taken_flows_are_in_exactly_one_of_two_tables() {
     let config = FlowTableConfig { idle_timeout: Some(1_000_000_000), ..FlowTableConfig::new(2_000) };
     let mut here: FlowTable<u32, u64> = FlowTable::new(config).expect("memory for 2,000 flows");
     let mut there: FlowTable<u32, u64> =
@@ -190,7 +190,7 @@ fn what_is_taken_is_in_one_table_or_the_other_and_never_in_both() {
         let now = u64::from(key) * 1_000_000;
         here.lookup(key, now).or_insert_with(|| u64::from(key) * 3);
     }
-    // Those of every third key move; the first of all have been idle for nearly a second.
+    // The flows of every third key move; the first ones have been idle for nearly a second.
     let now = 1_000_000_000 - 1_000_000;
     let mut bytes = Vec::new();
     let alive = (0..1_000u32).filter(|key| here.get(key).is_some()).collect::<Vec<_>>();

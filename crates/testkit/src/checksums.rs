@@ -43,7 +43,7 @@ pub fn wrong(frame: &[u8]) -> Vec<String> {
     wrong
 }
 
-/// The pseudo-header and the segment; nothing where there is no checksum or not all that it covers.
+/// The pseudo-header and the segment; nothing if there is no checksum, or not all that it covers.
 fn covered(frame: &[u8], ip: &DissectedLayer<'_>, layer: &DissectedLayer<'_>) -> Vec<Vec<u8>> {
     let v4 = ip.protocol == Protocol::Ipv4;
     let length = |name| ip.value(name).unwrap_or(0) as usize;
@@ -67,9 +67,65 @@ fn covered(frame: &[u8], ip: &DissectedLayer<'_>, layer: &DissectedLayer<'_>) ->
         _ => 58,
     };
     let mut pseudo = addresses.to_vec();
+    let size = pseudo.len() / 2;
+    if let Some(last) = if v4 { source_route(&ip.bytes[20..]) } else { final_segment(ip.bytes) } {
+        pseudo[size..].copy_from_slice(last);
+    }
+    if let Some(home) = if v4 { None } else { home_address(ip.bytes) } {
+        pseudo[..size].copy_from_slice(home);
+    }
     pseudo.extend((segment.len() as u32).to_be_bytes());
     pseudo.extend([0, 0, 0, number]);
     vec![pseudo, segment.to_vec()]
+}
+
+/// The last address of a source route that is not completed.
+///
+/// The options are "Loose" and "Strict Source and Record Route" (RFC 791, section 3.1).
+fn source_route(options: &[u8]) -> Option<&[u8]> {
+    match options {
+        [131 | 137, length, pointer, ..] if pointer <= length => {
+            options.get(usize::from(*length) - 4..usize::from(*length))
+        }
+        [] | [0, ..] => None,
+        [1, rest @ ..] => source_route(rest),
+        [_, length, ..] => source_route(options.get(usize::from(*length).max(2)..)?),
+        _ => None,
+    }
+}
+
+/// The extension headers of an IPv6 header: the number of each, and its bytes (RFC 8200, section 4).
+fn extensions(header: &[u8]) -> Vec<(u8, &[u8])> {
+    let (mut found, mut kind, mut rest) = (Vec::new(), header[6], &header[40..]);
+    while let [next, length, ..] = rest {
+        let size = match kind {
+            44 => 8,
+            51 => (usize::from(*length) + 2) * 4,
+            _ => (usize::from(*length) + 1) * 8,
+        };
+        let (extension, behind) = rest.split_at(size);
+        found.push((kind, extension));
+        (kind, rest) = (*next, behind);
+    }
+    found
+}
+
+/// The final destination in a routing header with segments left.
+///
+/// It is the first address of a segment routing header's list (RFC 8754, section 2), and the last one in
+/// other types (RFC 8200, section 8.1).
+fn final_segment(header: &[u8]) -> Option<&[u8]> {
+    let routing = extensions(header).into_iter().rfind(|(kind, bytes)| *kind == 43 && bytes[3] > 0)?.1;
+    match routing[2] {
+        4 => routing.get(8..24),
+        _ => routing.get(routing.len() - 16..),
+    }
+}
+
+/// The address in a home address option (RFC 6275, section 6.3), if it stands behind 4 bytes of padding.
+fn home_address(header: &[u8]) -> Option<&[u8]> {
+    let is_home = |(kind, bytes): &(u8, &[u8])| *kind == 60 && bytes.get(6..8) == Some(&[201, 16]);
+    extensions(header).into_iter().find(is_home)?.1.get(8..24)
 }
 
 #[cfg(test)]

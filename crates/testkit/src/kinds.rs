@@ -1,4 +1,6 @@
-//! One built packet of every kind: what tests send, and what they mutate.
+//! One built packet of every kind, for tests to send and to mutate.
+
+use std::net::Ipv6Addr;
 
 use netbricks_core::packet::build::{BuildError, Builder, ethernet};
 use netbricks_core::packet::{Ipv4, Ipv6};
@@ -23,6 +25,7 @@ pub fn every() -> Vec<(&'static str, Vec<u8>)> {
 fn build() -> Result<Vec<(&'static str, Vec<u8>)>, BuildError> {
     let quoted = v4().udp(1000, 33_434).payload(&[7; 24]).build()?[14..].to_vec();
     let quoted6 = v6().udp(1000, 33_434).payload(&[7; 24]).build()?[14..].to_vec();
+    let segments = [1, 2].map(|last| Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, last));
     let sender = [2, 0, 0, 0, 0, 1];
     Ok(vec![
         ("udp v4", v4().udp(1000, 53).payload(b"hello").build()?),
@@ -40,6 +43,18 @@ fn build() -> Result<Vec<(&'static str, Vec<u8>)>, BuildError> {
         ("v6 fragment", v6().fragment(0, true, 7).udp(1000, 53).payload(&[1; 32]).build()?),
         ("v6 later fragment", v6().fragment(8, false, 7).protocol(17).payload(&[2; 40]).build()?),
         ("v6 hop-by-hop", v6().hop_by_hop(&[5, 2, 0, 0]).udp(1000, 53).payload(b"x").build()?),
+        ("source route", v4().option(131, &[4, 10, 0, 0, 7, 10, 0, 0, 8]).tcp(1000, 80).ack(9).build()?),
+        ("source route completed", v4().option(137, &[8, 10, 0, 0, 7]).udp(1000, 53).payload(b"x").build()?),
+        (
+            "routing type 0",
+            v6().routing(0, 1, &[[0; 4].as_slice(), &[9; 32]].concat()).tcp(1000, 80).ack(9).build()?,
+        ),
+        ("routing type 2", v6().routing(2, 1, &[[0; 4].as_slice(), &[9; 16]].concat()).udp(1, 2).build()?),
+        ("srv6", v6().segment_routing(&segments).tcp(1, 2).ack(9).build()?),
+        ("home address", {
+            let home = [[1, 2, 0, 0, 201, 16].as_slice(), &[9; 16]].concat();
+            v6().destination_options(&home).tcp(1000, 80).ack(9).build()?
+        }),
         ("vlan", ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53).payload(b"x").build()?),
         ("qinq", ethernet().qinq(100, 200).ipv6("2001:db8::1", "2001:db8::2").tcp(1, 2).syn().build()?),
         ("mpls", ethernet().mpls(16).mpls(17).ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53).build()?),

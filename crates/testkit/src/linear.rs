@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One operation of one thread, and when: any clock that never shows the same number twice.
+/// One operation of one thread, with its times by a clock that never shows the same number twice.
 #[derive(Clone, Debug)]
 pub struct Operation<I, O> {
-    /// Before it began.
+    /// The time before it began.
     pub called: u64,
-    /// After it ended.
+    /// The time after it ended.
     pub returned: u64,
     /// The operation's argument.
     pub input: I,
@@ -19,14 +19,14 @@ pub struct Operation<I, O> {
     pub output: O,
 }
 
-/// Does `work` and records when, by a clock that all threads of the history share.
+/// Does `work` and records its times, by a clock that all threads of the history share.
 pub fn record<I, O>(clock: &AtomicU64, input: I, work: impl FnOnce(&I) -> O) -> Operation<I, O> {
     let called = clock.fetch_add(1, Ordering::SeqCst);
     let output = work(&input);
     Operation { called, returned: clock.fetch_add(1, Ordering::SeqCst), input, output }
 }
 
-/// Whether some order of the operations gives all their results, beginning from `initial`.
+/// Whether the operations, in some order, give all their results, starting from `initial`.
 ///
 /// Each operation takes effect at one time between its start and its end; `apply` gives its result.
 ///
@@ -46,7 +46,7 @@ where
             return true;
         }
         let left = || (0..history.len()).filter(|at| done & 1 << at == 0);
-        // Nothing can come first that began after another one had ended.
+        // An operation that began after another one had ended cannot come first.
         let first_end = left().map(|at| history[at].returned).min().unwrap_or(u64::MAX);
         for at in left().filter(|at| history[*at].called < first_end) {
             let mut next = state.clone();
@@ -65,7 +65,7 @@ where
 mod tests {
     use super::*;
 
-    /// `Some` writes, `None` reads; both answer what is there then.
+    /// `Some` writes, `None` reads; both return the present value.
     fn register(history: &[(u64, u64, Option<u8>, u8)]) -> bool {
         let history: Vec<_> = history
             .iter()
@@ -88,7 +88,7 @@ mod tests {
         // A read beside a write may see the old or the new value.
         assert!(register(&[(0, 3, Some(1), 1), (1, 2, None, 0)]));
         assert!(register(&[(0, 3, Some(1), 1), (1, 2, None, 1)]));
-        // One after it sees the new one.
+        // A read after a write sees the new value.
         assert!(!register(&[(0, 1, Some(1), 1), (2, 3, None, 0)]));
         // Time does not go back: new, then old, beside one write.
         assert!(!register(&[(0, 5, Some(1), 1), (1, 2, None, 1), (3, 4, None, 0)]));

@@ -1,4 +1,4 @@
-//! Seeded mutations of frames: what a hostile network would send.
+//! Seeded mutations of frames, as a hostile network may send them.
 
 /// A small generator of random numbers (xorshift64*): the same seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]

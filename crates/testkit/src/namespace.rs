@@ -1,6 +1,6 @@
 //! A network for one test: namespaces joined by veth pairs, and processes in them.
 //!
-//! All of it is gone when the fixture is dropped, also when a test panics.
+//! Everything is removed when the fixture is dropped, also when a test panics.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +9,16 @@ use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Namespaces with names of their own, one for each role in a test.
+/// Namespaces with unique names, one for each role in a test.
 ///
-/// Addresses are not waited for: duplicate address detection and router solicitations are off.
+/// Addresses are ready at once: duplicate address detection and router solicitations are off.
 #[derive(Debug)]
 pub struct Namespaces {
     prefix: String,
     names: Vec<String>,
 }
 
-/// Whether this process may make namespaces and the commands that tests call are there; says plainly what is missing.
+/// Whether this process may make namespaces and has the commands that tests call; prints what is missing.
 pub fn is_possible(commands: &[&str]) -> bool {
     // A process's folder belongs to its effective user.
     if std::fs::metadata("/proc/self").map(|folder| folder.uid()).ok() != Some(0) {
@@ -38,7 +38,7 @@ pub fn is_possible(commands: &[&str]) -> bool {
     true
 }
 
-/// Whether a command is installed, where users or administrators find it.
+/// Whether a command is installed in a directory for users or administrators.
 pub fn has(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -47,7 +47,7 @@ pub fn has(command: &str) -> bool {
 }
 
 impl Namespaces {
-    /// One namespace a role; `None`, with a line that says so, where the test cannot run.
+    /// One namespace for each role; `None`, with a printed line, if the test cannot run.
     pub fn new(roles: &[&str], commands: &[&str]) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !is_possible(commands) {
@@ -74,16 +74,17 @@ impl Namespaces {
         format!("{}-{role}", self.prefix)
     }
 
-    /// A command that will run in a role's namespace, as the process that is started: a signal reaches it.
+    /// A command that will run in a role's namespace, as the process that is started, so that signals reach
+    /// it.
     pub fn command(&self, role: &str, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name(role), program]);
         command
     }
 
-    /// Runs a command, its words separated by single spaces; whether it succeeds is the test's business.
+    /// Runs a command, its words separated by single spaces; the test must look at its exit status.
     pub fn attempt(&self, role: &str, line: &str) -> Output {
-        // It ends: a test that waits for ever says nothing.
+        // With a time limit, since a test that waits for ever tells nothing.
         let mut command = Command::new("timeout");
         command.args([
             "--kill-after=5",
@@ -98,7 +99,7 @@ impl Namespaces {
         output
     }
 
-    /// Runs a command that must succeed; answers what it printed.
+    /// Runs a command that must succeed; returns its standard output.
     pub fn run(&self, role: &str, line: &str) -> String {
         let output = self.attempt(role, line);
         let (said, errors) = (text(&output.stdout), text(&output.stderr));
@@ -114,7 +115,7 @@ impl Namespaces {
         self.run(other_role, &format!("ip link set dev {other} up"));
     }
 
-    /// Starts a process in a role's namespace; what it prints goes to `stdout` and `stderr`.
+    /// Starts a process in a role's namespace; its output goes to `stdout` and `stderr`.
     pub fn start(
         &self,
         role: &str,
@@ -133,7 +134,7 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.names {
-            // Whoever is still there was started by the test, or by what it started.
+            // Processes that are still there were started by the test, or by a process of the test.
             let left = Command::new("ip").args(["netns", "pids", name]).output();
             for id in left
                 .iter()
@@ -164,7 +165,7 @@ impl Process {
         let sent = output(Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]));
         assert!(sent.status.success(), "kill -{name} {}: {}", self.id(), text(&sent.stderr));
     }
-    /// Waits for its end; a process that does not end is killed, and fails the test.
+    /// Waits for its end. A process that does not end is killed, and the test fails.
     pub fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -185,13 +186,13 @@ impl Drop for Process {
     }
 }
 
-/// How long anything may take to come about, so that a test that fails also ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time that any condition may take to hold, so that a failing test ends.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a command may take that moves data.
+/// The longest time that a command may take that transfers data.
 const LONGEST: Duration = Duration::from_secs(660);
 
-/// Waits until a condition holds, for half a minute at most.
+/// Waits until a condition holds, for at most two minutes.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

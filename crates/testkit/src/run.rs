@@ -1,15 +1,16 @@
-//! Runs a function over frames and reports what became of them.
+//! Runs a function over frames and reports the fate of each.
 
 use netbricks_core::buffer::Pool;
 use netbricks_core::packet::build::Builder;
 use netbricks_core::{
-    Blueprint, BuildError, Context, Drop, Drops, Edge, Function, Graph, GraphBuilder, Input, Node, Output,
-    Poll, Role, Totals, Turn, Worker, compose,
+    Blueprint, BuildError, Context, DropReason, Drops, Edge, Function, Graph, GraphBuilder, Input, Node,
+    Poll, Shape, Totals, Turn, Worker, compose,
 };
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Batch sizes at which every test runs: results must not depend on it.
+/// Batch sizes at which every test runs: results must not depend on the size.
 pub const BURSTS: [usize; 3] = [1, 32, 256];
 
 /// A value that can be given as a packet.
@@ -55,8 +56,33 @@ pub struct Report {
 
 impl Report {
     /// Packets that were dropped or consumed for a reason.
-    pub fn dropped(&self, reason: Drop) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops.of(reason).packets
+    }
+
+    /// The graph's totals so far, and the frames that left it since the last call.
+    pub(crate) fn of(graph: &mut Graph, out: &Sink, replies: &Sink) -> Self {
+        let totals = graph.totals();
+        assert!(totals.is_conserved(), "packets are missing: {totals:?}");
+        assert_eq!(graph.unbalanced(), Vec::<String>::new(), "nodes whose packets do not add up");
+        Self {
+            out: out.0.take(),
+            replies: replies.0.take(),
+            drops: totals.drops.clone(),
+            totals,
+            sections: graph.reports().into_iter().flat_map(|(_, sections)| sections).collect(),
+            panics: graph.take_panics(),
+        }
+    }
+
+    /// Checks that results do not depend on the batch size; `other` has the results with `burst`.
+    pub(crate) fn assert_same(&self, other: &Self, burst: usize) {
+        assert_eq!(self.out, other.out, "what leaves depends on the batch size ({burst})");
+        assert_eq!(self.replies, other.replies, "replies depend on the batch size ({burst})");
+        // A panic costs its whole batch, so the drops differ only then.
+        if self.panics.is_empty() {
+            assert_eq!(self.drops, other.drops, "drops depend on the batch size ({burst})");
+        }
     }
 }
 
@@ -73,13 +99,14 @@ pub fn run<F: Function, P: Frame>(
 
 /// As [`run`], for a function that asks its worker for state: `run_with(|input, worker| nat(input, &config, worker), …)`.
 pub fn run_with<F: Function, P: Frame>(
-    // For ever, since what a function returns may name its worker's lifetime (`impl Function` does, in edition 2024).
+    // For ever, since a function's return type may name its worker's lifetime (`impl Function` does, in
+    // edition 2024).
     function: impl Fn(Input, &'static Worker) -> F + Clone + Send + Sync + 'static,
     frames: impl IntoIterator<Item = P>,
 ) -> Report {
     run_node(
         move |worker| {
-            // One a run: what it shares with others is this run's.
+            // One worker for each run: the state that it shares is this run's.
             let worker: &'static Worker = Box::leak(Box::new(worker.clone()));
             compose(worker, |input| function(input, worker))
         },
@@ -100,7 +127,7 @@ pub fn run_configured<C: Send + Sync + 'static, F: Function, P: Frame>(
 /// This thread's worker: number 0, seed 1.
 ///
 /// All runs share its pool, so that a run finds used frames, of all sizes.
-fn worker() -> &'static Worker {
+pub(crate) fn worker() -> &'static Worker {
     thread_local! {
         static WORKER: &'static Worker = {
             match Pool::builder().frames(2048).large(64, 69_632).short(1024, 512).build() {
@@ -120,14 +147,7 @@ pub fn run_node<P: Frame>(
     let frames: Vec<Vec<u8>> = frames.into_iter().map(Frame::bytes).collect();
     let mut reports = BURSTS.map(|burst| once(Blueprint::new(make.clone()), &frames, burst)).into_iter();
     let Some(first) = reports.next() else { unreachable!("there are three batch sizes") };
-    for (other, burst) in reports.zip(&BURSTS[1..]) {
-        assert_eq!(first.out, other.out, "what leaves depends on the batch size ({burst})");
-        assert_eq!(first.replies, other.replies, "replies depend on the batch size ({burst})");
-        // A panic costs its whole batch, so only there the sizes differ.
-        if first.panics.is_empty() {
-            assert_eq!(first.drops, other.drops, "drops depend on the batch size ({burst})");
-        }
-    }
+    reports.zip(&BURSTS[1..]).for_each(|(other, burst)| first.assert_same(&other, *burst));
     first
 }
 
@@ -135,38 +155,33 @@ fn once(blueprint: Blueprint, frames: &[Vec<u8>], burst: usize) -> Report {
     let pool = worker().pool().clone();
     let (out, replies) = (Sink::default(), Sink::default());
     let report = {
-        let mut graph = match assemble(&blueprint, frames, &pool, &out, &replies) {
+        let waiting = Rc::new(RefCell::new(frames.iter().cloned().collect()));
+        let mut graph = match assemble(&blueprint, waiting, true, &pool, &out, &replies) {
             Ok(graph) => graph,
             Err(error) => panic!("a test's graph cannot be built: {error}"),
         };
         graph.set_burst(burst);
         while graph.turn(0) != Turn::Done {}
         graph.drain(0);
-        let totals = graph.totals();
-        assert!(totals.is_conserved(), "packets are missing: {totals:?}");
-        assert_eq!(graph.unbalanced(), Vec::<String>::new(), "nodes whose packets do not add up");
-        Report {
-            out: out.0.take(),
-            replies: replies.0.take(),
-            drops: totals.drops.clone(),
-            totals,
-            sections: graph.reports().into_iter().flat_map(|(_, sections)| sections).collect(),
-            panics: graph.take_panics(),
-        }
+        Report::of(&mut graph, &out, &replies)
     };
     assert_eq!(pool.available(), pool.capacity(), "packets leaked");
     report
 }
 
-fn assemble(
+/// Puts a source of the waiting frames, the function, and the sinks of its packets into a graph.
+///
+/// With `ends`, the source ends after the waiting frames; else it waits for more.
+pub(crate) fn assemble(
     blueprint: &Blueprint,
-    frames: &[Vec<u8>],
+    waiting: Rc<RefCell<VecDeque<Vec<u8>>>>,
+    ends: bool,
     pool: &Pool,
     out: &Sink,
     replies: &Sink,
 ) -> Result<Graph, netbricks_core::GraphError> {
     let mut graph = GraphBuilder::new("test");
-    let source = graph.add("source", Box::new(Source { frames: frames.to_vec(), next: 0 }))?;
+    let source = graph.add("source", Box::new(Source { waiting, ends }))?;
     let node = graph.add_function("function", blueprint, worker())?;
     graph.connect(source, Edge::OUT, node, 0)?;
     let sink = graph.add("out", Box::new(out.clone()))?;
@@ -183,52 +198,44 @@ fn assemble(
 }
 
 struct Source {
-    frames: Vec<Vec<u8>>,
-    next: usize,
+    waiting: Rc<RefCell<VecDeque<Vec<u8>>>>,
+    ends: bool,
 }
 
 impl Node for Source {
     fn process(&mut self, _: usize, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) -> Poll {
         while batch.len() < cx.burst() {
-            let Some(frame) = self.frames.get(self.next) else { return Poll::Done };
-            self.next += 1;
-            match cx.pool().packet(frame) {
+            let Some(frame) = self.waiting.borrow_mut().pop_front() else {
+                return if self.ends { Poll::Done } else { Poll::Idle };
+            };
+            match cx.pool().packet(&frame) {
                 Some(packet) => {
                     if batch.push(packet).is_err() {
                         return Poll::Busy;
                     }
                 }
-                None => cx.lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
+                None => cx.receiving().lost_on_arrival(DropReason::PoolExhausted, 1, frame.len() as u64),
             }
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
 #[derive(Clone, Default)]
-struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
+pub(crate) struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut netbricks_core::buffer::Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }

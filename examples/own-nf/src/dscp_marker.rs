@@ -1,48 +1,37 @@
-//! Writes a Differentiated Services code point (RFC 2474) into IPv4 and IPv6 packets, all or those of one protocol.
+//! Writes a Differentiated Services code point (RFC 2474) into IPv4 and IPv6 packets: all, or those of one
+//! protocol.
 
 use netbricks::prelude::*;
 
-/// Settings of `dscp-marker`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// The code point, 0 to 63: 46 is expedited forwarding.
-    pub dscp: u8,
-    /// Only packets of this IP protocol are marked: 17 is UDP.
-    pub protocol: Option<u8>,
+settings! {
+    /// Settings of `dscp-marker`.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// The code point that is written; 46 is expedited forwarding (RFC 3246).
+        pub dscp: u8 = required, "whole number, 0 to 63";
+        /// Only packets of this protocol are marked; 17 is UDP.
+        pub protocol: Option<u8> = unset "all", "whole number, an IP protocol";
+    }
 }
 
 impl Settings for Config {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "dscp",
-            kind: "whole number, 0 to 63",
-            default: None,
-            summary: "The code point that is written; 46 is expedited forwarding (RFC 3246).",
-        },
-        Key {
-            name: "protocol",
-            kind: "whole number, an IP protocol",
-            default: Some("all"),
-            summary: "Only packets of this protocol are marked; 17 is UDP.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         match self.dscp {
             0..=63 => Ok(()),
-            dscp => Err(Refused { key: "dscp", problem: format!("must be 0 to 63, found {dscp}") }),
+            dscp => Err(InvalidSetting { key: "dscp", problem: format!("must be 0 to 63, found {dscp}") }),
         }
     }
 }
 
-/// Marks packets; packets that are not IP pass untouched.
+/// Marks packets; packets that are not IP pass unchanged.
 pub fn dscp_marker(input: Input, config: &Config, worker: &Worker) -> impl Function {
     let Config { dscp, protocol } = *config;
     let marked = worker.counter("marked");
     input
-        .parse_otherwise::<Link>(Verdict::PASS)
-        .parse_otherwise::<Ip>(Verdict::PASS)
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .transform(move |packet| {
             if protocol.is_none_or(|wanted| wanted == packet.header().protocol()) {
                 packet.header_mut().set_dscp(dscp);

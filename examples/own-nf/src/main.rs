@@ -1,4 +1,4 @@
-//! The `netbricks` command with one function more.
+//! The `netbricks` command with one more function.
 #![forbid(unsafe_code)]
 
 mod dscp_marker;

@@ -1,4 +1,4 @@
-//! Packets that functions make themselves, judged by the kernel's stack at the other end.
+//! Packets that functions make, received by the kernel's stack at the other end.
 
 use super::fixture::{Driver, Segment, assert_all_answered, ten_pings};
 
@@ -18,13 +18,13 @@ fn icmp_echo_is_a_pingable_host() {
     }
     let neighbours = segment.namespaces.run("client", "ip neigh show dev c0");
     assert_eq!(neighbours.matches("02:4e:42:00:00:01").count(), 2, "{neighbours}");
-    // Nobody else answers.
+    // No other address answers.
     assert!(!segment.namespaces.attempt("client", "ping -q -c 1 -W 1 10.0.0.8").status.success());
     let report = run.finish();
     assert_eq!(report["dropped"], serde_json::json!({}), "{report}");
 }
 
-/// `ttl` answers what has expired, so that a route can be traced through it.
+/// `ttl` answers expired packets, so that a route can be traced through it.
 #[test]
 fn ttl_is_a_hop_that_shows() {
     let Some(segment) = Segment::new("hop", Driver::AfPacket, &["ping"]) else { return };
@@ -36,7 +36,7 @@ fn ttl_is_a_hop_that_shows() {
         ("server", "10.0.0.1", "10.0.0.254"),
         ("server", "fd00::1", "fd00::fe"),
     ] {
-        let line = format!("ping -n -c 3 -i 0.02 -W 5 -t 1 {address}");
+        let line = format!("ping -n -c 3 -i 0.02 -W 60 -t 1 {address}");
         let said = segment.namespaces.attempt(role, &line);
         let said = String::from_utf8_lossy(&said.stdout).to_lowercase();
         let exceeded = said
@@ -44,8 +44,8 @@ fn ttl_is_a_hop_that_shows() {
             .filter(|line| line.contains(&format!("from {hop}")) && line.contains("exceeded"))
             .count();
         assert_eq!(exceeded, 3, "{line}: {said}");
-        // A hop more, and it arrives.
-        segment.namespaces.run(role, &format!("ping -n -q -c 1 -W 5 -t 2 {address}"));
+        // With one hop more, the packet arrives.
+        segment.namespaces.run(role, &format!("ping -n -q -c 1 -W 60 -t 2 {address}"));
     }
     let report = run.finish();
     assert_eq!(report["created"], 12, "{report}");

@@ -1,12 +1,13 @@
 //! `curl` through `http-inspect` inline.
 //!
-//! Connections to blocked hosts are reset before their server sees anything; other hosts are served whole.
+//! Connections to blocked hosts are reset before their server sees anything; answers of other hosts arrive
+//! whole.
 
 use netbricks_testkit::namespace::eventually;
 
 use super::fixture::{Driver, Segment};
 
-/// Answers every request with two million bytes, and writes down the hosts that were asked for.
+/// A server that answers every request with two million bytes, and writes down the requested hosts.
 const SERVER: &str = "
 import sys, http.server
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -23,10 +24,10 @@ http.server.ThreadingHTTPServer(('10.0.0.2', 8080), Handler).serve_forever()
 
 /// Asks for a host in two writes.
 ///
-/// Between them the first one is retransmitted, since it is not acknowledged.
+/// Between them, the first one is retransmitted, because it is not acknowledged.
 const SLOWLY: &str = "
 import socket, sys, time
-client = socket.create_connection(('10.0.0.2', 8080), timeout=20)
+client = socket.create_connection(('10.0.0.2', 8080), timeout=120)
 client.sendall(b'GET / HTTP/1.1\\r\\nConnection: close\\r\\nHost: ')
 time.sleep(1.5)
 client.sendall(sys.argv[1].encode() + b'\\r\\n\\r\\n')
@@ -71,7 +72,7 @@ fn curl_is_cut_off_from_blocked_hosts_alone() {
         segment.namespaces.attempt("server", "curl -sf -o /dev/null http://10.0.0.2:8080/").status.success()
     });
     let ask = |host: &str| {
-        let line = "curl -s -o /dev/null --max-time 20 -w %{size_download} http://HOST:8080/ --resolve HOST:8080:10.0.0.2";
+        let line = "curl -s -o /dev/null --max-time 120 -w %{size_download} http://HOST:8080/ --resolve HOST:8080:10.0.0.2";
         let output = segment.namespaces.attempt("client", &line.replace("HOST", host));
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };

@@ -1,4 +1,5 @@
-//! `client` – c0 ═ b0 – `middle` – b1 ═ s0 – `server`: one segment, which a run of the command in the middle joins.
+//! One segment, which a run of the command in the middle joins: `client` – c0 ═ b0 – `middle` – b1 ═ s0 –
+//! `server`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ impl Driver {
     }
 }
 
-/// Namespaces, and what is written for one test.
+/// The namespaces and files of one test.
 pub(crate) struct Segment {
     pub(crate) namespaces: Namespaces,
     pub(crate) directory: PathBuf,
@@ -39,10 +40,10 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// `None` where the test cannot run. `test` names a folder of its own.
+    /// `None` if the test cannot run. `test` names a folder for its files.
     pub(crate) fn new(test: &str, driver: Driver, commands: &[&str]) -> Option<Self> {
         let namespaces = Namespaces::new(&["client", "middle", "server"], commands)?;
-        // The middle has nothing to say for itself.
+        // The middle sends nothing by itself.
         namespaces.run(
             "middle",
             "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
@@ -53,7 +54,8 @@ impl Segment {
             namespaces.run(role, &format!("ip address add 10.0.0.{number}/24 dev {device}"));
             namespaces.run(role, &format!("ip address add fd00::{number}/64 dev {device} nodad"));
             if driver == Driver::AfXdp {
-                // What the kernel leaves to an interface, XDP does not see: whole checksums and cut segments only.
+                // XDP does not see work that the kernel leaves to an interface, so leave it none: checksums
+                // are complete, segments cut.
                 namespaces.run(role, &format!("ethtool -K {device} tx off rx off tso off gso off gro off"));
             }
         }
@@ -82,17 +84,17 @@ impl Segment {
         )
     }
 
-    /// `ttl` and `monitor` in both directions; `ttl` is the table of `ttl`, without `use`.
+    /// Chains with `ttl` and `monitor` in both directions; `ttl` is the table of `ttl`, without `use`.
     pub(crate) fn chains(&self, ttl: &str) -> String {
         format!(
-            "{}[function.hops]\nuse = \"ttl\"\nother = \"pass\"\n{ttl}[function.flows]\nuse = \"monitor\"\n\
+            "{}[function.hops]\nuse = \"ttl\"\n{ttl}[function.flows]\nuse = \"monitor\"\n\
              [[chain]]\nfrom = \"left\"\nthrough = [\"hops\", \"flows\"]\nto = \"right\"\n\
              [[chain]]\nfrom = \"right\"\nthrough = [\"hops\", \"flows\"]\nto = \"left\"\n",
             self.ports()
         )
     }
 
-    /// Starts `netbricks run` in the middle; answers it when its ports are open.
+    /// Starts `netbricks run` in the middle; returns it when its ports are open.
     pub(crate) fn start(&self, configuration: &str, arguments: &[&str]) -> Run {
         std::fs::write(self.directory.join("run.toml"), configuration).expect("the directory can be written");
         let file = self.directory.join("run.toml").display().to_string();
@@ -123,7 +125,7 @@ impl Segment {
         run
     }
 
-    /// Whether a run has this device: its XDP program, its promiscuous mode, the TAP itself.
+    /// Whether a run holds this device: by its XDP program, its promiscuous mode, or the TAP itself.
     pub(crate) fn holds(&self, device: &str) -> bool {
         let shown = self.namespaces.attempt("middle", &format!("ip -d link show {device}"));
         let shown = String::from_utf8_lossy(&shown.stdout);
@@ -134,7 +136,7 @@ impl Segment {
         }
     }
 
-    /// Nothing of a run is left on this device.
+    /// Whether nothing of a run is left on this device.
     pub(crate) fn is_clean(&self, device: &str) -> bool {
         let shown = self.namespaces.attempt("middle", &format!("ip -d link show {device}"));
         let there = shown.status.success();
@@ -145,7 +147,7 @@ impl Segment {
         }
     }
 
-    /// Waits until the segment is joined: whatever was sent before it was may be lost.
+    /// Waits until the segment is joined, because packets that are sent before may be lost.
     pub(crate) fn settle(&self) {
         for address in ["10.0.0.2", "fd00::2"] {
             eventually("the first answer", || {
@@ -160,17 +162,18 @@ impl Segment {
     }
 }
 
-/// Pings until ten were answered.
+/// A command that pings until ten pings were answered.
 ///
-/// With `-c` alone `ping` waits for the last answer only twice as long as for the slowest before it. For tiny pings,
-/// which carry no time, it does not wait at all.
+/// With `-c` alone, `ping` waits for the last answer only twice as long as for the slowest before it. For
+/// tiny pings, which carry no time, it does not wait at all.
 pub(crate) fn ten_pings(to: &str) -> String {
-    format!("ping -n -c 10 -i 0.02 -w 30 {to}")
+    format!("ping -n -c 10 -i 0.02 -w 120 {to}")
 }
 
-/// Checks that the first nine of [`ten_pings`] were all answered, with this time to live left.
+/// Checks that the first nine of [`ten_pings`] were all answered, with this TTL left.
 ///
-/// On a busy machine an eleventh ping may go out before the tenth's answer is there. None that went before may be lost.
+/// On a busy machine, an eleventh ping may go out before the tenth answer arrives. No earlier one may be
+/// lost.
 pub(crate) fn assert_all_answered(said: &str, ttl: u8) {
     for sequence in 1..10 {
         let answer = |line: &&str| {
@@ -192,7 +195,7 @@ impl Run {
         std::fs::read_to_string(self.directory.join("said")).unwrap_or_default()
     }
 
-    /// Interrupts it; it must end well, with every packet accounted for. Answers its report.
+    /// Interrupts the run, which must end well, with every packet accounted for. Returns its report.
     pub(crate) fn finish(mut self) -> Value {
         assert!(self.process.is_running(), "it ended before its time: {}", self.said());
         self.process.signal("INT");

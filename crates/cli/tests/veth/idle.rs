@@ -1,15 +1,15 @@
-//! Cost of a run without traffic, in processor time, to which other processes do not add.
+//! Cost of a run without traffic, in processor time, which does not include other processes.
 
 use std::time::{Duration, Instant};
 
 use super::fixture::{Driver, Run, Segment};
 
-/// A process's processor time, and the same with the time that its threads waited for a core (ns).
+/// A process's processor time, and the same plus the time that its threads waited for a core (ns).
 fn times(run: &Run) -> (u64, u64) {
     let (mut ran, mut wanted) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", run.process.id())).expect("it runs");
     for task in tasks.flatten() {
-        // Time on a core, time runnable without one, time slices.
+        // The fields are: time on a core, time runnable without a core, time slices.
         let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
         let mut numbers = text.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
         let (on, waiting) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -19,7 +19,9 @@ fn times(run: &Run) -> (u64, u64) {
     (ran, wanted)
 }
 
-/// The share of one core that an idle run takes, and that it would take on an otherwise idle machine.
+/// The share of one core that an idle run takes.
+///
+/// The second number is the share that it would take on an otherwise idle machine.
 fn load(driver: Driver, policy: &str) -> Option<(f64, f64)> {
     let segment = Segment::new(&format!("idle-{policy}"), driver, &["ping"])?;
     let run = segment.start(&segment.chains(""), &["--idle", policy, "--workers", "1"]);

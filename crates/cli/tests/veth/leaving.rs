@@ -1,4 +1,4 @@
-//! Unwanted ends: a killed process, an interface that goes away under a run.
+//! Unexpected ends: a killed process, and an interface that is removed during a run.
 
 use netbricks_testkit::namespace::{eventually, has};
 
@@ -43,7 +43,7 @@ fn kill_9_leaves_nothing() {
     }
 }
 
-/// The port is down; the process lives, counts what it cannot send, and ends as it should.
+/// The port is down; the process goes on, counts the packets that it cannot send, and ends as it should.
 #[test]
 fn a_deleted_interface_is_a_port_that_is_down() {
     for driver in Driver::ALL {

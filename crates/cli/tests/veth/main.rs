@@ -1,6 +1,6 @@
 //! The command on real traffic between its own network namespaces, on every live driver.
 //!
-//! Needs root; elsewhere each test says that it was skipped.
+//! The tests need root; without it, each test prints that it was skipped.
 
 mod answers;
 mod blocking;
@@ -8,6 +8,8 @@ mod checking;
 mod fixture;
 mod idle;
 mod leaving;
+mod privileges;
 mod rewriting;
+mod sizes;
 mod steering;
 mod traffic;

@@ -1,19 +1,20 @@
-//! `curl` through `rewrite-stream`: what it downloads is what the server sent, rewritten, also over a line that loses and
-//! reorders.
+//! `curl` through `rewrite-stream`: the download is the server's file, rewritten, also over a line that loses
+//! and reorders packets.
 
 use netbricks_testkit::mutate::Random;
 use netbricks_testkit::namespace::eventually;
 
 use super::fixture::{Driver, Segment};
 
-/// Size of the download (bytes, before it is rewritten).
+/// Size of the download (bytes, before rewriting).
 const DOWNLOAD: usize = 50_000_000;
-/// A line in both directions, one packet in a hundred lost and one late.
+/// A line that, in both directions, loses one packet in a hundred and delays another one.
 const LOSSY: &str = "loss = 0.01\nreorder = 0.01\n";
 const FIND: &str = "a needle in a haystack";
 const REPLACE: &str = "many needles, each of which is longer than the one that was there before";
 
-/// Serves a file without a stated length to all clients, and prints its connections' congestion control.
+/// A server that sends a file without a stated length to all clients, and prints its connections' congestion
+/// control.
 const SERVER: &str = "
 import socket, sys, threading
 content = open(sys.argv[1], 'rb').read()
@@ -39,7 +40,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 ";
 
-/// Text with the string that is looked for at random places, some hundred bytes apart, and with its beginnings.
+/// Text with the wanted string at random places, some hundred bytes apart, and with beginnings of it.
 fn content() -> String {
     let mut random = Random::new(7);
     let mut content = String::with_capacity(DOWNLOAD + 1_000);
@@ -53,18 +54,18 @@ fn content() -> String {
     content
 }
 
-/// Over these lines to the client and to the server, which controls congestion so.
+/// Downloads over these lines to the client and to the server; the server uses the given congestion control.
 fn downloads(test: &str, control: Option<&str>, lines: [&str; 2], addresses: &[&str]) {
     let length = DOWNLOAD;
     let Some(segment) = Segment::new(test, Driver::AfPacket, &["ping", "curl", "python3", "ethtool"]) else {
         return;
     };
     for (role, device) in [("client", "c0"), ("server", "s0")] {
-        // Whole segments, as a wire has them.
+        // Segments as a wire has them, not larger ones.
         segment.namespaces.run(role, &format!("ethtool -K {device} tso off gso off gro off"));
     }
     if let Some(control) = control {
-        // Of this namespace alone.
+        // This sets it for this namespace only.
         segment.namespaces.run("server", &format!("sysctl -qw net.ipv4.tcp_congestion_control={control}"));
     }
     let content = &content()[..length];
@@ -133,14 +134,15 @@ fn curl_sees_it_also_with_loss_and_reordering() {
     downloads("rewriting-lossy", None, ["", LOSSY], &["10.0.0.2"]);
 }
 
-/// Rewritten segments are lost on their way to the client, which asks for them again, also by selective
-/// acknowledgments.
+/// Rewritten segments are lost on their way to the client.
+///
+/// The client asks for them again, also by selective acknowledgments.
 #[test]
 fn curl_sees_it_also_where_what_was_rewritten_is_lost() {
     downloads("rewriting-lost", None, [LOSSY, ""], &["10.0.0.2", "[fd00::2]"]);
 }
 
-/// On both sides: holes before the function and behind it are not the same ones.
+/// Lines on both sides lose packets, so the holes before the function and behind it differ.
 #[test]
 fn curl_sees_it_also_over_two_bad_lines() {
     downloads("rewriting-twice", None, [LOSSY, LOSSY], &["10.0.0.2"]);

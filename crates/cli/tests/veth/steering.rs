@@ -38,7 +38,7 @@ fn the_worker_of_a_steered_queue_has_what_the_rules_say() {
         pings,
         "queue 1 has every ping over IPv4 and nothing else: {report}"
     );
-    // Pings over IPv6, and what asks for addresses.
+    // Pings over IPv6, and requests for addresses.
     assert!(arrived.iter().all(|queues| queues.len() == 2 && queues[0] >= 20), "{report}");
     // The rules are the same on both sides and keep directions together.
     assert!(list(&report["nodes"]).iter().all(|node| node["kind"] != "shuffle"), "{report}");

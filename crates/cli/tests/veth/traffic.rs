@@ -10,14 +10,14 @@ const COMMANDS: [&str; 3] = ["ping", "curl", "iperf3"];
 /// Size of the download (bytes).
 const DOWNLOAD: usize = 50_000_000;
 
-/// Pings both ways with both versions of IP: nothing is lost, and answers have taken one hop.
+/// Pings both ways with both versions of IP: no ping is lost, and answers have taken one hop.
 fn ping(segment: &Segment) {
     for (role, address) in
         [("client", "10.0.0.2"), ("client", "fd00::2"), ("server", "10.0.0.1"), ("server", "fd00::1")]
     {
         assert_all_answered(&segment.namespaces.run(role, &ten_pings(address)), 63);
     }
-    // As long as the link takes, and in fragments.
+    // With the largest size that the link takes, and in fragments.
     for bytes in [1472, 4000] {
         for address in ["10.0.0.2", "fd00::2"] {
             let line = ten_pings(&format!("-s {bytes} {address}"));
@@ -26,7 +26,7 @@ fn ping(segment: &Segment) {
     }
 }
 
-/// A real web server: nginx where it is installed, Python's elsewhere.
+/// Starts a real web server: nginx if it is installed, else Python's.
 fn serve(segment: &Segment) -> Process {
     let folder = segment.directory.display().to_string();
     let (program, arguments) = if has("nginx") {
@@ -88,7 +88,7 @@ fn download(segment: &Segment) -> Vec<String> {
     rates.into()
 }
 
-/// A few seconds of TCP in each direction. Answers both rates.
+/// A few seconds of TCP in each direction. Returns both rates.
 fn stream(segment: &Segment) -> Vec<String> {
     let _server = segment.namespaces.start(
         "server",
@@ -99,12 +99,13 @@ fn stream(segment: &Segment) -> Vec<String> {
     );
     [("10.0.0.2", ""), ("10.0.0.2", " -R"), ("fd00::2", " -R")]
         .map(|(address, direction)| {
-            let line = format!("iperf3 -J -t 2 --connect-timeout 5000 -c {address}{direction}");
+            let line = format!("iperf3 -J -t 2 --connect-timeout 60000 -c {address}{direction}");
             let mut report = Value::Null;
             eventually("a measurement by iperf3", || {
                 let output = segment.namespaces.attempt("client", &line);
                 report = serde_json::from_slice(&output.stdout).unwrap_or_default();
-                // Until the server listens, and has done with the one before; with -J it ends well either way.
+                // Retry until the server listens and is done with the test before; with -J the exit status is
+                // 0 in either case.
                 output.status.success() && report.get("error").is_none()
             });
             let received = &report["end"]["sum_received"];
@@ -133,13 +134,13 @@ fn carries_everything(driver: Driver) {
     if driver == Driver::AfXdp {
         assert!(mean <= 1514, "no packet is longer than the link takes: {report}");
     } else {
-        // Segments that the kernel has not cut went through whole.
+        // Segments that the kernel has not cut passed whole.
         assert!(mean > 3000, "the mean packet has {mean} bytes: {report}");
     }
     // `monitor` saw the download as one flow each way.
     let largest = report["sections"][0]["rows"].as_array().expect("a list");
     assert!(!largest.is_empty(), "{report}");
-    // Gone with the run.
+    // Nothing is left after the run.
     for device in driver.devices() {
         assert!(
             segment.is_clean(device),

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Whether `tshark` can be asked; says so where it cannot.
+use netbricks_testkit::captures;
+
+/// Whether `tshark` is installed; prints a line if it is not.
 pub(crate) fn is_installed() -> bool {
     let installed =
         Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
@@ -16,21 +18,21 @@ pub(crate) fn is_installed() -> bool {
 /// Wireshark's opinion of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Opinion {
-    /// Some header in it, or in what it carries, is malformed.
+    /// Whether some header in it, or in its payload, is malformed.
     pub(crate) malformed: bool,
-    /// It is an ICMP or ICMPv6 error, which quotes a packet.
+    /// Whether it is an ICMP or ICMPv6 error, which quotes a packet.
     pub(crate) quotes: bool,
-    /// Its own IPv4 and ICMP checksums, as far as it has them, are right.
+    /// Whether its own IPv4 and ICMP checksums are right, if it has them.
     pub(crate) sound: bool,
     /// The protocols in it.
     pub(crate) protocols: String,
 }
 
-/// Writes Ethernet frames to a capture and asks for an opinion on each.
+/// Writes Ethernet frames to a capture and returns Wireshark's opinion of each.
 ///
-/// Analysis across frames is switched off: each frame is judged by itself.
+/// Analysis across frames is switched off, so each frame is judged by itself.
 pub(crate) fn opinions<'f>(path: &Path, frames: impl IntoIterator<Item = &'f [u8]>) -> Vec<Opinion> {
-    let count = write(path, frames);
+    let count = captures::write(path, frames);
     let mut command = Command::new("tshark");
     command.arg("-n").arg("-r").arg(path).args(["-T", "fields", "-E", "occurrence=f"]);
     for option in [
@@ -71,27 +73,8 @@ fn opinion(line: &str) -> Opinion {
     Opinion {
         malformed: !malformed.is_empty(),
         quotes: error,
-        // 0 is wrong; 1 right, 2 not verified, 3 not there.
+        // 0 is wrong, 1 right, 2 not verified, 3 absent.
         sound: ip != "0" && [icmp, icmpv6].contains(&"1") && !["0"].contains(&icmp) && icmpv6 != "0",
         protocols: protocols.to_owned(),
     }
-}
-
-/// Writes a classic capture of Ethernet frames (magic 0xa1b2c3d4, version 2.4, link type 1); answers how many.
-fn write<'f>(path: &Path, frames: impl IntoIterator<Item = &'f [u8]>) -> usize {
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 262_144, 1] {
-        bytes.extend(word.to_le_bytes());
-    }
-    let mut count = 0;
-    for frame in frames {
-        let size = frame.len() as u32;
-        for word in [0, 0, size, size] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(frame);
-        count += 1;
-    }
-    std::fs::write(path, bytes).expect("the target directory can be written");
-    count
 }

@@ -1,6 +1,7 @@
 //! Tables that a packet's `lookup` may ask.
 //!
-//! They are a worker's private table, one that all share under one lock, and one that a writer keeps for readers.
+//! There are three: a worker's private table, one that all workers share under one lock, and one that a
+//! writer keeps for readers.
 
 use std::marker::PhantomData;
 
@@ -23,7 +24,7 @@ use crate::view::View;
 /// use netbricks_core::packet::{Ip, Link};
 /// use netbricks_core::tables::{FlowTable, FlowTableConfig};
 /// use netbricks_core::view::{IpRewrite, Metadata};
-/// use netbricks_core::{Drop, Function, Input, Operator, StoredFlow, Worker};
+/// use netbricks_core::{DropReason, Function, Input, Operator, StoredFlow, Worker};
 ///
 /// type Flows = FlowTable<StoredFlow, u64>;
 ///
@@ -44,7 +45,7 @@ use crate::view::View;
 ///             let _ = entry.put(seen);
 ///             seen
 ///         })
-///         .filter(Drop::RateLimited, |packet| *packet.get::<u64>() <= 2)
+///         .filter(DropReason::RateLimited, |packet| *packet.get::<u64>() <= 2)
 ///         .done()
 /// }
 ///
@@ -53,7 +54,7 @@ use crate::view::View;
 /// let strict = netbricks_testkit::run_with(|input, worker| quota(input, worker, Strict), packets());
 /// let bounded = BoundedInconsistency { updates: 8 };
 /// let bounded = netbricks_testkit::run_with(move |input, worker| quota(input, worker, bounded), packets());
-/// assert_eq!([own, strict, bounded].map(|report| report.dropped(Drop::RateLimited)), [1; 3]);
+/// assert_eq!([own, strict, bounded].map(|report| report.dropped(DropReason::RateLimited)), [1; 3]);
 /// ```
 pub trait Lookable: Clone + 'static {
     /// The table.
@@ -69,7 +70,7 @@ pub trait Lookable: Clone + 'static {
     fn lookup<A: Operator, F: Ask<A, Self>>(&self, input: A, functions: F) -> Self::Lookup<A, F>;
 }
 
-/// A lookup's two functions: by what a packet is looked up, and what is done with the entry.
+/// A lookup's two functions: one computes a packet's key, the other gets the entry.
 #[doc(hidden)]
 pub trait Ask<A: Operator, L: Lookable> {
     type Query: TableKey<Stored = <L::Table as Table>::Key>;
@@ -79,7 +80,7 @@ pub trait Ask<A: Operator, L: Lookable> {
     fn both(self) -> (Self::Key, Self::Visit);
 }
 
-/// Them as the author wrote them.
+/// The two functions as the author wrote them.
 #[doc(hidden)]
 pub struct Asked<Q, K, U, M>(K, U, PhantomData<fn() -> (Q, M)>);
 

@@ -1,4 +1,4 @@
-//! State of one writer at a time, for readers who never wait.
+//! State with one writer at a time, and readers that never wait.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_tables::{Counters, Publication, Reader, Writer, replicated_of};
 
-use super::heritage::{Fate, Given, Heritage, refitted};
+use super::shared_state::{Fate, Given, SharedStateRef, refitted};
 use super::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
 };
-use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility, Settle};
+use crate::worker::Worker;
 
 /// A handle to state under [`BoundedInconsistency`].
 pub struct Bounded<T: Contents>(Rc<Side<T>>);
@@ -28,7 +28,7 @@ impl<T: Contents> Clone for Bounded<T> {
 struct Home<T: Contents> {
     writer: Mutex<Option<Box<Writer<T>>>>,
     publication: Publication<T>,
-    /// Of what it was made, or made again, last.
+    /// The terms by which it was last made.
     terms: Mutex<Terms<T>>,
     /// The decision about this state when its graph took over from another.
     fate: Fate<Self>,
@@ -40,26 +40,26 @@ struct Terms<T: Contents> {
     updates: usize,
 }
 
-/// A worker's way to a state.
+/// A worker's access to a state.
 struct Joined<T: Contents> {
     home: Arc<Home<T>>,
     reader: Reader<T>,
 }
 
-/// One worker's side of it.
+/// One worker's side of a state.
 struct Side<T: Contents> {
     own: Rc<Joined<T>>,
     /// The state that replaces this one, where its graph took over from another.
     inherited: OnceCell<Rc<Joined<T>>>,
     terms: Terms<T>,
-    /// Where others find the state, and under which name.
+    /// The place and the name under which other workers find the state.
     shares: Shares,
     name: String,
-    /// From its first update in a batch until the batch's end.
+    /// The writer, from the first update in a batch until the batch's end.
     writer: RefCell<Option<Box<Writer<T>>>>,
-    /// How often it wrote.
+    /// The number of this worker's writes.
     written: Cell<u64>,
-    /// Whether a batch, event or call of its node is under way, at whose end it settles.
+    /// Whether a batch, event or call of its node is in progress, at whose end it settles.
     busy: Cell<bool>,
 }
 
@@ -85,7 +85,7 @@ impl<T: Contents> Home<T> {
         let writer = Mutex::new(Some(Box::new(writer)));
         Arc::new(Self { writer, publication, terms: Mutex::new(terms), fate: Fate::new() })
     }
-    /// Of both copies, so that no change of one fails for want of the other's memory.
+    /// Makes both copies, so that no change of one fails because the other lacks memory.
     fn make(terms: Terms<T>) -> Result<Arc<Self>, String> {
         let copies = [T::make(&terms.config)?, T::make(&terms.config)?];
         Ok(Self::new(terms, copies))
@@ -104,18 +104,18 @@ impl<T: Contents> Home<T> {
 thread_local! {
     /// Reads of bounded state that this thread is in.
     ///
-    /// Writers on other workers wait for these reads. So the reads must not wait themselves, neither for other readers,
-    /// as writers do, nor for strict state.
+    /// Writers on other workers wait for these reads. So the reads must not wait themselves, neither for
+    /// other readers, as writers do, nor for strict state.
     static READS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether this thread is in a read of bounded state, whichever.
+/// Whether this thread is in a read of any bounded state.
 #[inline(always)]
 pub(super) fn is_reading() -> bool {
     READS.get() > 0
 }
 
-/// A read that this thread is in, also when it panics.
+/// A guard for a read that this thread is in; its drop ends the read, also in a panic.
 struct Reading;
 
 impl Reading {
@@ -157,14 +157,14 @@ impl<T: Contents> Side<T> {
         if !writer.recover() {
             return Err(CannotWrite::Spoilt);
         }
-        // Before it is done: what panics half way has written too.
+        // Counted before the write: a write that panics half-way has written too.
         self.written.set(self.written.get().wrapping_add(1));
         Ok(f(writer))
     }
 }
 
 impl<T: Contents> Side<T> {
-    /// Writes as `write`, and waits while another worker that takes over the same state writes.
+    /// Writes as `write` does, but waits while another worker that takes over the same state writes.
     fn write_patiently<R>(&self, mut f: impl FnMut(&mut Writer<T>) -> R) -> Result<R, CannotWrite> {
         for _ in 0..PATIENCE {
             match self.write(&mut f) {
@@ -176,7 +176,7 @@ impl<T: Contents> Side<T> {
     }
 }
 
-/// Tries, each after others had the processor: a batch or an import takes less.
+/// The number of tries; between two of them other threads get the processor. A batch or an import takes less.
 const PATIENCE: usize = 100_000;
 
 /// Settles a change that belongs to no batch, event or call.
@@ -192,7 +192,7 @@ impl<T: Contents> Drop for Ending<'_, T> {
 }
 
 impl<T: Contents> Side<T> {
-    /// Publishes, and lets others write; not while it is inside a change itself.
+    /// Publishes, and lets other workers write; does nothing inside a change.
     fn give_back(&self) {
         let Ok(mut held) = self.writer.try_borrow_mut() else { return };
         if let Some(mut writer) = held.take() {
@@ -203,26 +203,26 @@ impl<T: Contents> Side<T> {
 
     /// Takes over the state of the graph that this one replaces.
     ///
-    /// Where the terms differ, the first worker makes it again from the old one's export. The others may write it from
-    /// their old graphs until then, and wait for that at their own change.
-    fn inherit(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
+    /// Where the terms differ, the first worker makes the state again from the old one's export. Until then
+    /// other workers may write it from their old graphs, and wait for that at their own changes.
+    fn adopt(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
         let own = &self.own.home;
         if Arc::ptr_eq(own, &old.home) {
             return self.refit(&old.home, now);
         }
-        // What it began with stays as it is: workers whose graphs took over from none have it.
+        // The state with which it began stays as it is: workers whose graphs took over from none have it.
         own.fate.of(&old.home, || {
             self.refit(&old.home, now)?;
             self.shares.set(&self.name, old.home.clone());
             Ok(())
         })?;
         self.written.set(self.written.get().wrapping_add(1));
-        // Once: a graph takes over from one other.
+        // Set once: a graph takes over from one other.
         let _again = self.inherited.set(old.clone());
         Ok(())
     }
 
-    /// Makes the state as this graph wants it, of what it knows; nothing changes where that fails.
+    /// Makes the state again as this graph's terms say, from its content; nothing changes where that fails.
     fn refit(&self, home: &Home<T>, now: u64) -> Result<(), String> {
         let mut terms = home.terms.lock().unwrap_or_else(PoisonError::into_inner);
         if *terms == self.terms {
@@ -236,7 +236,7 @@ impl<T: Contents> Side<T> {
             }
             std::thread::yield_now();
         }
-        // It comes back also where an author's code panics.
+        // The writer comes back also where an author's code panics.
         let mut writer = Lent { home, writer: taken };
         let writer = writer.writer.as_mut().ok_or_else(|| CannotWrite::Elsewhere.to_string())?;
         let Terms { config, updates } = &self.terms;
@@ -251,7 +251,7 @@ impl<T: Contents> Side<T> {
     }
 }
 
-/// The writer, for as long as this lives.
+/// The writer on loan; its drop gives it back.
 struct Lent<'h, T: Contents> {
     home: &'h Home<T>,
     writer: Option<Box<Writer<T>>>,
@@ -292,7 +292,7 @@ impl Consistency for BoundedInconsistency {
         let least = || Home::new(terms.clone(), [T::least(), T::least()]);
         let home = worker.made(&name, home, least);
         let reader = home.publication.reader();
-        // Instead, one of a state of its own, in a node that is not built.
+        // The reader of a substitute state, in a node that is not built.
         let reader = worker.made(&name, reader.map_err(|error| error.to_string()), || {
             least().publication.reader().expect("a new state has no readers yet")
         });
@@ -313,21 +313,22 @@ impl Consistency for BoundedInconsistency {
 }
 
 impl<T: Contents> Bounded<T> {
-    /// The number of updates that readers may have got since the state was made.
+    /// The number of updates that readers may have seen since the state was made.
     ///
-    /// While it stays the same, so does what they read. One load, for functions that cache a value computed from the
-    /// state.
+    /// While the number stays the same, so does the content that they read. It costs one load, for functions
+    /// that cache a value computed from the state.
     #[inline(always)]
     #[must_use]
     pub fn published(&self) -> u64 {
         match self.0.inherited.get() {
             None => self.0.own.reader.published(),
-            // None of the numbers of what it began with.
+            // Different from all numbers of the state with which it began.
             Some(inherited) => inherited.reader.published() | 1 << 63,
         }
     }
 
-    /// How often this worker wrote: while this stays the same, what it reads is no newer by its own doing.
+    /// The number of this worker's writes. While it stays the same, this worker's own writes change nothing
+    /// that it reads.
     #[inline(always)]
     pub(crate) fn written(&self) -> u64 {
         self.0.written.get()
@@ -397,12 +398,12 @@ impl<T: Contents> Declared for Seen<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
-    fn heritage(&self) -> Option<Heritage> {
+    fn shared_state(&self) -> Option<SharedStateRef> {
         let Self(side, given) = self;
-        Some(Heritage::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
+        Some(SharedStateRef::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
     }
-    fn inherit(&mut self, heritage: &Heritage, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
-        let old = heritage.of::<Rc<Joined<T>>>()?;
-        Some(self.0.inherit(old, now))
+    fn adopt(&mut self, shared: &SharedStateRef, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
+        let old = shared.of::<Rc<Joined<T>>>()?;
+        Some(self.0.adopt(old, now))
     }
 }

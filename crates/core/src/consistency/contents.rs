@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use netbricks_tables::{
-    Counters, Encode, FlowTable, FlowTableConfig, Key, LpmConfig, Recent, Routes, Tallies,
+    CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key, LpmConfig, RingLog, Routes,
 };
 
 use super::Contents;
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// For IPv4 and for IPv6; a version without a size takes no prefixes.
+/// The configuration for IPv4 and for IPv6; a version without a size takes no prefixes.
 impl<V: Copy + Eq + Hash + Encode + Send + Sync + 'static> Contents for Routes<V> {
     type Config = (Option<LpmConfig>, Option<LpmConfig>);
     fn make((v4, v6): &Self::Config) -> Result<Self, String> {
@@ -61,8 +61,8 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Declared for Routes<V> {
     }
 }
 
-/// So many items, which end after so many ns, if ever.
-impl<T: Copy + Encode + Send + Sync + 'static> Contents for Recent<T> {
+/// The number of items, and the time in ns after which they end, if ever.
+impl<T: Copy + Encode + Send + Sync + 'static> Contents for RingLog<T> {
     type Config = (usize, Option<u64>);
     fn make((capacity, timeout): &Self::Config) -> Result<Self, String> {
         if *capacity == 0 {
@@ -75,7 +75,7 @@ impl<T: Copy + Encode + Send + Sync + 'static> Contents for Recent<T> {
     }
 }
 
-impl<T: Copy + Encode + 'static> Declared for Recent<T> {
+impl<T: Copy + Encode + 'static> Declared for RingLog<T> {
     fn export(&self) -> Vec<u8> {
         self.encode()
     }
@@ -90,8 +90,8 @@ impl<T: Copy + Encode + 'static> Declared for Recent<T> {
     }
 }
 
-/// So many counters.
-impl Contents for Tallies {
+/// The number of counters.
+impl Contents for CounterArray {
     type Config = usize;
     fn make(capacity: &usize) -> Result<Self, String> {
         if *capacity == 0 {
@@ -104,7 +104,7 @@ impl Contents for Tallies {
     }
 }
 
-impl Declared for Tallies {
+impl Declared for CounterArray {
     fn export(&self) -> Vec<u8> {
         self.encode()
     }

@@ -6,7 +6,7 @@ use netbricks_tables::{Encode, Entry, FlowTable, Key, MapChange, MapOutcome, Rea
 
 use super::{Access, Bounded, CannotWrite, Contents};
 
-/// An entry of a map, whatever the map's consistency: what a function uses that leaves it open.
+/// An entry of a map, whatever the map's consistency: for a function that leaves the consistency open.
 pub trait MapEntry {
     /// The value under a key.
     type Value;
@@ -80,7 +80,7 @@ where
 pub trait Shown: ReadTable + Contents {
     /// The entry.
     type Seen<'e>;
-    /// It, of what was read of the table at `now` (ns).
+    /// The entry, from the value that was read from the table at `now` (ns).
     fn shown<'e>(
         value: Option<&'e Self::Value>,
         key: Self::Key,
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// As under the other consistencies, a lookup puts no route under an address.
+/// As under the other consistencies, a lookup adds no route for an address.
 impl<V: Copy + Eq + Hash + Encode + Send + Sync + 'static> Shown for Routes<V> {
     type Seen<'e> = Option<&'e V>;
     #[inline(always)]

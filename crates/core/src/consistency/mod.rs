@@ -1,17 +1,17 @@
 //! State under three consistencies (NetBricks, section 3.1), chosen by type.
 //!
-//! They are private to a worker, one writer with readers that may miss a few updates, and one state for all. The
-//! interface is the same, so that a function changes consistency by changing a word.
+//! State is private to a worker, or has one writer and readers that may miss a few updates, or is one state
+//! for all. The interface is the same, so that one word changes a function's consistency.
 
 mod asked;
 mod bounded;
 mod contents;
+mod counter_array;
 mod entry;
-mod heritage;
 mod own;
+mod shared_state;
 mod shares;
 mod strict;
-mod tallies;
 
 use netbricks_tables::Changing;
 
@@ -19,27 +19,27 @@ pub use asked::Lookable;
 #[doc(hidden)]
 pub use asked::{Ask, Asked};
 pub use bounded::Bounded;
+pub use counter_array::{BoundedTally, TallyEntry};
 #[doc(hidden)]
 pub use entry::Shown;
 pub use entry::{BoundedEntry, MapEntry};
-pub use heritage::Heritage;
+pub use shared_state::SharedStateRef;
 pub use shares::Shares;
 pub use strict::StrictState;
-pub use tallies::{BoundedTally, TallyEntry};
 
-use crate::registry::{BuildError, Worker};
 use crate::state::Declared;
+use crate::worker::{BuildError, Worker};
 
 /// State that works under any consistency.
 ///
 /// It is made from a configuration, changes by plain changes, and can be found, exported and imported. Flow tables,
-/// [`Routes`](netbricks_tables::Routes), [`Recent`](netbricks_tables::Recent), [`Tallies`](netbricks_tables::Tallies)
-/// and [`KeyedTallies`](netbricks_tables::KeyedTallies) are such state.
+/// [`Routes`](netbricks_tables::Routes), [`RingLog`](netbricks_tables::RingLog), [`CounterArray`](netbricks_tables::CounterArray)
+/// and [`KeyedCounterArray`](netbricks_tables::KeyedCounterArray) are such state.
 pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// The configuration, which decides the size.
     ///
-    /// Where a graph is replaced and this is equal, shared state goes on as it is. Otherwise it is made again from the
-    /// old one's export.
+    /// Where a graph is replaced and the configuration stays equal, shared state goes on as it is. Otherwise
+    /// it is made again from the old one's export.
     type Config: Clone + PartialEq + Send + Sync + 'static;
 
     /// The configuration with this seed, where it has a keyed hash without a chosen seed.
@@ -48,10 +48,10 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
         config
     }
 
-    /// Makes it; from equal configurations, equal ones.
+    /// Makes the state; equal configurations make equal states.
     ///
     /// # Errors
-    /// What of the configuration cannot be, or memory that is not there.
+    /// A configuration that is not possible, or a lack of memory.
     fn make(config: &Self::Config) -> Result<Self, String>;
 
     /// The most bytes that [`export_step`](Self::export_step) appends, where that is known.
@@ -65,7 +65,7 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
         None
     }
 
-    /// Makes what [`export`](Declared::export) would have given of all steps' bytes.
+    /// Makes the result of [`export`](Declared::export) from the bytes of all steps.
     fn export_end(_bytes: &mut Vec<u8>) {}
 
     /// The smallest state: it stands in for state that could not be made, in a node that is not built.
@@ -95,18 +95,20 @@ pub trait Access<T: Contents>: Clone + 'static {
     /// Makes one change.
     ///
     /// # Errors
-    /// When this worker cannot write now; nothing has changed. From outside of all reads and changes of state, own and strict state can
-    /// always be written. From inside:
-    /// - of the same state, none can be ([`CannotWrite::Reading`], or `OutOfOrder` where another strict state was asked for meanwhile);
-    /// - of a read of other bounded state, own state can be, bounded and strict cannot ([`CannotWrite::OutOfOrder`]);
-    /// - of strict state, own and bounded state can be, and strict state that was declared later.
+    /// When this worker cannot write now; nothing has changed. Outside all reads and changes of state, own
+    /// and strict state can always be written. Inside such a call:
+    /// - No change of the same state is possible ([`CannotWrite::Reading`], or `OutOfOrder` inside another
+    ///   strict state).
+    /// - Inside a read of other bounded state, own state can be changed. Bounded and strict state cannot
+    ///   ([`CannotWrite::OutOfOrder`]).
+    /// - Inside strict state, own and bounded state can be changed, and strict state that was declared later.
     fn update(&self, change: T::Change) -> Result<T::Outcome, CannotWrite> {
         let mut outcome = None;
         self.update_all([change], |came| outcome = Some(came))?;
         outcome.ok_or(CannotWrite::Elsewhere)
     }
 
-    /// Makes several changes, of which everybody sees all or none; what came of each goes to `outcome`, in order.
+    /// Makes several changes, of which others see all or none. Their outcomes go to `outcome`, in order.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -117,7 +119,7 @@ pub trait Access<T: Contents>: Clone + 'static {
     ) -> Result<(), CannotWrite>;
 }
 
-/// Why a change could not be made.
+/// The reason why a change could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotWrite {
     /// Another worker is the state's writer until its batch or call ends.
@@ -125,8 +127,8 @@ pub enum CannotWrite {
         "another worker is writing this state: bounded inconsistency has one writer at a time; try again"
     )]
     Elsewhere,
-    /// From inside a read of the same state.
-    #[error("this state is being read by whoever wants to change it: change it after the read")]
+    /// The change is inside a read of the same state.
+    #[error("this change is inside a read of the same state: make it after the read")]
     Reading,
     /// Two workers might wait for each other.
     ///
@@ -139,7 +141,7 @@ pub enum CannotWrite {
     OutOfOrder,
     /// A panic spoilt the shared state, and there was no memory to make it again.
     #[error(
-        "a panic spoilt this state and there is no memory to make it anew: free memory, or lower its capacity, and try again"
+        "a panic spoilt this state and there is no memory to make it again: free memory, or lower its capacity, and try again"
     )]
     Spoilt,
 }
@@ -154,7 +156,7 @@ pub trait Consistency {
     fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> Self::Handle<T>;
 }
 
-/// Each worker has its own state, which no other worker reads or writes: no synchronisation at all.
+/// Each worker has its own state, which no other worker reads or writes. It needs no synchronisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoExternalAccess;
 
@@ -205,15 +207,15 @@ impl Worker {
     /// ```
     /// use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
     /// use netbricks_core::packet::{Ip, Link};
-    /// use netbricks_core::tables::Tallies;
-    /// use netbricks_core::{Function, Input, Operator, Worker};
+    /// use netbricks_core::tables::CounterArray;
+    /// use netbricks_core::{Function, Input, Operator, Worker, Verdict};
     ///
     /// /// Counts packets by IP protocol, for itself or together with other workers.
     /// fn protocols<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
-    ///     let seen = worker.state::<Tallies, C>("seen", consistency, 256);
+    ///     let seen = worker.state::<CounterArray, C>("seen", consistency, 256);
     ///     input
-    ///         .parse_or_pass::<Link>()
-    ///         .parse_or_pass::<Ip>()
+    ///         .parse::<Link>().or(Verdict::PASS)
+    ///         .parse::<Ip>().or(Verdict::PASS)
     ///         .inspect(move |packet| {
     ///             // Where another worker writes at this moment, this packet is not counted.
     ///             let _ = seen.update((usize::from(packet.header().protocol()), 1));
@@ -247,11 +249,11 @@ impl Worker {
     }
 }
 
-/// An export in steps, each of which `look` gives the state to; others get theirs in between.
+/// Exports in steps. `look` passes the state to each step; other workers get the state in between.
 fn export_in_steps<T: Contents>(mut look: impl FnMut(&mut dyn FnMut(&T))) -> Vec<u8> {
     let (mut bytes, mut next) = (Vec::new(), Some(0));
     while let Some(step) = next {
-        // Here, and not while others wait.
+        // Reserved here, where no other worker waits for the state.
         bytes.reserve(T::STEP_BYTES);
         look(&mut |state| next = state.export_step(step, &mut bytes));
         std::thread::yield_now();

@@ -1,8 +1,8 @@
 //! State of one worker alone.
 
 use super::{Access, CannotWrite, Consistency, Contents, NoExternalAccess};
-use crate::registry::Worker;
 use crate::state::State;
+use crate::worker::Worker;
 
 impl Consistency for NoExternalAccess {
     type Handle<T: Contents> = State<T>;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Shared state by name.
 ///
-/// Each blueprint has its own: workers of one blueprint share, workers of two do not. Without a blueprint, workers
-/// share that were [given](crate::Worker::sharing) the same one.
+/// Each blueprint has its own: workers of one blueprint share state, workers of two do not. Without a
+/// blueprint, workers share state if they were [given](crate::Worker::sharing) the same value.
 #[derive(Clone, Default)]
 pub struct Shares(Arc<Mutex<BTreeMap<String, Box<dyn Any + Send>>>>);
 
@@ -34,7 +34,7 @@ impl Shares {
         Ok(part)
     }
 
-    /// Puts another part in the place of the one under this name, for all who ask from here on.
+    /// Replaces the part under this name, for all later callers.
     pub(super) fn set<S: Clone + Send + 'static>(&self, name: &str, part: S) {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         parts.insert(of_type::<S>(name), Box::new(part));

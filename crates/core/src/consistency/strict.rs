@@ -8,22 +8,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_tables::{Counters, Locked};
 
-use super::heritage::{Fate, Given, Heritage, refitted};
+use super::shared_state::{Fate, Given, SharedStateRef, refitted};
 use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
-use crate::registry::Worker;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility};
+use crate::worker::Worker;
 
 /// A handle to state under [`Strict`] consistency.
 pub struct StrictState<T: Contents>(Rc<Side<T>>);
 
-/// One worker's side of it.
+/// One worker's side of a state.
 struct Side<T: Contents> {
     own: Arc<Ranked<T>>,
     /// The state that replaces this one, where its graph took over from another.
     inherited: OnceCell<Arc<Ranked<T>>>,
     config: T::Config,
-    /// Where others find the state, and under which name.
+    /// The place and the name under which other workers find the state.
     shares: Shares,
     name: String,
 }
@@ -35,7 +35,7 @@ struct Side<T: Contents> {
 struct Ranked<T: Contents> {
     rank: u64,
     locked: Locked<T>,
-    /// Of what it was made, or made again, last.
+    /// The configuration by which it was last made.
     config: Mutex<T::Config>,
     /// The decision about this state when its graph took over from another, made once for all workers.
     fate: Fate<Self>,
@@ -49,7 +49,8 @@ impl<T: Contents> Ranked<T> {
         Arc::new(Self { rank, locked, config: Mutex::new(config), fate: Fate::new() })
     }
 
-    /// Makes the state as a graph wants it, of what it knows, in one step; nothing changes where that fails.
+    /// Makes the state again as a graph wants it, from its content, in one step; nothing changes where that
+    /// fails.
     fn refit(&self, config: &T::Config, now: u64) -> Result<(), String> {
         let mut known = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != *config {
@@ -68,18 +69,18 @@ impl<T: Contents> Side<T> {
 
     /// Takes over the state of the graph that this one replaces.
     ///
-    /// Where its configuration was another, the first worker makes it again from the old one's export.
-    fn inherit(&self, old: &Arc<Ranked<T>>, now: u64) -> Result<(), String> {
+    /// Where its configuration differs, the first worker makes it again from the old one's export.
+    fn adopt(&self, old: &Arc<Ranked<T>>, now: u64) -> Result<(), String> {
         if Arc::ptr_eq(&self.own, old) {
             return old.refit(&self.config, now);
         }
-        // What it began with stays as it is: workers whose graphs took over from none have it.
+        // The state with which it began stays as it is: workers whose graphs took over from none have it.
         self.own.fate.of(old, || {
             old.refit(&self.config, now)?;
             self.shares.set(&self.name, old.clone());
             Ok(())
         })?;
-        // Once: a graph takes over from one other.
+        // Set once: a graph takes over from one other.
         let _again = self.inherited.set(old.clone());
         Ok(())
     }
@@ -96,7 +97,7 @@ impl<T: Contents> Clone for StrictState<T> {
     }
 }
 
-/// Says that it is held no more, also after a panic, and what was asked for before it.
+/// A guard that restores the rank before the lock, also after a panic.
 struct Holding(u64);
 
 impl Drop for Holding {
@@ -108,13 +109,14 @@ impl Drop for Holding {
 impl<T: Contents> StrictState<T> {
     /// Gives `f` the whole state: all its reads and changes are one step for other workers.
     ///
-    /// It takes one lock: call it once a batch, or once for several values. A caller that needs several states nests
-    /// the calls in the order of declaration.
+    /// It takes one lock: call it once a batch, or once for several values. A caller that needs several
+    /// states nests the calls in the order of declaration.
     ///
     /// # Panics
     /// Inside such a call on the same worker, which would wait for itself. Also where two workers might wait
     /// for each other: inside a call on a state that was declared later, or inside a read of
-    /// [bounded](super::BoundedInconsistency) state. That state's writer would wait for the read. The panic is contained, as a function's.
+    /// [bounded](super::BoundedInconsistency) state. That state's writer would wait for the read. The panic
+    /// is contained, like that of a function.
     #[inline]
     pub fn transact<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.enter(|locked| locked.hold(f)).unwrap_or_else(|error| match error {
@@ -140,7 +142,7 @@ impl<T: Contents> StrictState<T> {
         Ok(hold(locked))
     }
 
-    /// How often it was found made again after a panic inside; also callable inside a call.
+    /// How often the state was made again after a panic inside; also callable inside a call.
     #[must_use]
     pub fn remade(&self) -> u64 {
         self.0.ranked().locked.remade()
@@ -206,15 +208,21 @@ impl<T: Contents> Declared for Seen<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
-    fn heritage(&self) -> Option<Heritage> {
-        Some(Heritage::new(self.0.ranked().clone(), &self.1))
+    fn shared_state(&self) -> Option<SharedStateRef> {
+        Some(SharedStateRef::new(self.0.ranked().clone(), &self.1))
     }
     /// Takes over only state that keeps the order of locking.
     ///
-    /// If a function declares its states in another order, a call might wait for a worker whose old graph waits for it.
-    fn inherit(&mut self, heritage: &Heritage, between: Range<u64>, now: u64) -> Option<Result<(), String>> {
-        let old = heritage.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
-        Some(self.0.inherit(old, now))
+    /// If a function declares its states in another order, a call might wait for a worker whose old graph
+    /// waits for this one.
+    fn adopt(
+        &mut self,
+        shared: &SharedStateRef,
+        between: Range<u64>,
+        now: u64,
+    ) -> Option<Result<(), String>> {
+        let old = shared.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
+        Some(self.0.adopt(old, now))
     }
     fn rank(&self) -> u64 {
         self.0.ranked().rank

@@ -1,8 +1,10 @@
-//! Scheduled events (NetBricks, section 3.1): an NF's own code at a time, or every so often, on the worker that has its
-//! state. The clock is an argument: a replayed capture runs its events at the same places among its packets, whatever
-//! the batch size.
+//! Scheduled events (NetBricks, section 3.1): an NF's own code at a time or at an interval.
 //!
-//! Late runs are coalesced: where several periods have passed, the event runs once and is told how many it missed.
+//! An event runs on the worker that has its state. The clock is an argument: a replayed capture runs its
+//! events at the same places among its packets, whatever the batch size.
+//!
+//! Late runs are merged: where several periods have passed, the event runs once and learns how many it
+//! missed.
 
 mod timer;
 
@@ -16,10 +18,10 @@ use timer::{Image, NEVER, Run, Timer, When};
 
 use crate::context::Context;
 use crate::node::Poll;
-use crate::reason::{Drop, Edge};
-use crate::registry::{BuildError, Worker};
+use crate::reason::{DropReason, Edge};
+use crate::worker::{BuildError, Worker};
 
-/// What an event may use while it runs.
+/// The calls that an event may make while it runs.
 pub struct Event<'a> {
     cx: &'a mut Context,
     run: Run,
@@ -34,22 +36,25 @@ impl Event<'_> {
     pub fn due(&self) -> u64 {
         self.run.due
     }
-    /// How many of its earlier times passed without a run of their own, since the last run.
+    /// How many of its earlier times had no run of their own, since the last run.
     pub fn missed(&self) -> u64 {
         self.run.missed
     }
-    /// Where new packets come from.
+    /// The pool of new packets.
     pub fn pool(&self) -> &Pool {
         self.cx.pool()
     }
 
-    /// Sends a new packet of `length` zero bytes, filled by `write`, out on an edge of the function: [`Edge::OUT`] takes
-    /// it past the function's own operators. Its time is [`now`](Self::now). If the event panics later on, the packet never was.
+    /// Sends a new packet of `length` zero bytes, filled by `write`, on an edge of the function.
     ///
-    /// `false` where that cannot be. The packet is then counted as created and dropped: as
-    /// [`PoolExhausted`](Drop::PoolExhausted) where no buffer is free, as [`TooBig`](Drop::TooBig) where none is large
-    /// enough, as [`RateLimited`](Drop::RateLimited) where this run made [`CREATED_LIMIT`](crate::context::CREATED_LIMIT)
-    /// already.
+    /// [`Edge::OUT`] takes it past the function's own operators. Its time is [`now`](Self::now). If the event
+    /// panics later on, the packet is neither counted nor sent.
+    ///
+    /// `false` where it cannot be sent. The packet is then counted as created and dropped. The reason is
+    /// [`PoolExhausted`](DropReason::PoolExhausted) where no buffer is free, and
+    /// [`TooBig`](DropReason::TooBig) where none is large enough. It is
+    /// [`RateLimited`](DropReason::RateLimited) where this run already made
+    /// [`CREATED_LIMIT`](crate::context::CREATED_LIMIT) packets.
     pub fn inject(&mut self, edge: Edge, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(mut packet) = self.cx.pool().allocate(length) else {
             self.cx.lost_without_buffer(length);
@@ -59,7 +64,7 @@ impl Event<'_> {
         write(packet.data_mut());
         let made = self.cx.create(edge, packet).is_ok();
         if !made {
-            self.cx.lost_on_creation(Drop::RateLimited, length as u64);
+            self.cx.lost_on_creation(DropReason::RateLimited, length as u64);
         }
         made
     }
@@ -84,8 +89,9 @@ impl Events {
         self.timers.iter().any(|timer| timer.name == name)
     }
 
-    /// Runs the event that has waited longest, if one is due, and answers when to ask again. One a call: what a panic
-    /// undoes is that event's own.
+    /// Runs the event that has waited longest, if one is due, and answers when to ask again.
+    ///
+    /// It runs one event a call, so that a panic undoes the packets of that event only.
     pub(crate) fn poll(&mut self, cx: &mut Context) -> Poll {
         let now = cx.now();
         self.timers.iter().for_each(|timer| timer.begin(now));
@@ -118,7 +124,7 @@ impl Events {
         self.timers.iter().map(|timer| (timer.name.clone(), Image::of(timer).encode()))
     }
 
-    /// Takes over what [`export`](Self::export) gave; `None` where there is no event of that name.
+    /// Takes over bytes of [`export`](Self::export); `None` where there is no event of that name.
     pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Option<Result<(), String>> {
         let timer = self.timers.iter().find(|timer| timer.name == name)?;
         Some(Image::decode(bytes).map(|image| image.settle(timer, now)))
@@ -126,20 +132,22 @@ impl Events {
 }
 
 impl Worker {
-    /// Runs `event` every `period` ns, the first time one period after the graph's clock begins to go. Where it is
-    /// late by several periods it runs once, and [`Event::missed`] says how many had none; the phase stays. The
-    /// handlers `NAME.runs` and `NAME.missed` answer how many there were.
+    /// Runs `event` every `period` ns, first one period after the graph's clock begins to run.
     ///
-    /// The event has the function's declared state by its handles, as user functions do. It runs between batches, and no
-    /// batch of a replayed capture holds packets from before and from after its time. A panic in it undoes what it sent,
-    /// and the function's state begins anew, as after any panic; its next run is when it would have been. What is not yet
-    /// due when the graph is taken down, or when its last source ends, does not run.
+    /// Where it is late by several periods it runs once, and [`Event::missed`] says how many had no run; the
+    /// phase stays. The handlers `NAME.runs` and `NAME.missed` answer how many there were.
     ///
-    /// A period of 0 makes the building of the function fail.
+    /// The event has the function's declared state through its handles, as user functions do. It runs between
+    /// batches, and no batch of a replayed capture holds packets from before and from after its time. A panic
+    /// in it undoes its packets, and the function's state starts empty, as after any panic. Its next run
+    /// stays as scheduled. An event that is not yet due when the graph is taken down, or when its last source
+    /// ends, does not run.
+    ///
+    /// With a period of 0 the building of the function fails.
     ///
     /// ```
     /// use netbricks_core::buffer::{Batch, Pool};
-    /// use netbricks_core::{Context, Edge, Function, Input, Operator, Poll, Worker, compose};
+    /// use netbricks_core::{DetachedContext, Edge, Function, Input, Operator, Poll, Worker, compose};
     ///
     /// /// Counts packets, and every second tells how many it has seen, in a frame of its own.
     /// fn tally(input: Input, worker: &Worker) -> impl Function {
@@ -155,7 +163,7 @@ impl Worker {
     /// let pool = Pool::builder().frames(16).build()?;
     /// let worker = Worker::new(0, 1, pool.clone());
     /// let mut node = compose(&worker, |input| tally(input, &worker))?;
-    /// let (mut cx, mut batch) = (Context::new(pool), Batch::new());
+    /// let (mut cx, mut batch) = (DetachedContext::new(pool), Batch::new());
     /// cx.advance(5_000_000_000);
     /// assert_eq!(node.poll(&mut batch, &mut cx), Poll::Until(6_000_000_000));
     /// cx.advance(8_300_000_000);
@@ -173,11 +181,13 @@ impl Worker {
         self.schedule(name, When::Every(period), Box::new(event));
     }
 
-    /// Runs `event` once, at `time` (ns, the graph's clock: since 1970 on live ports and captures); a time that has
-    /// passed is the next turn's. For the rest as [`invoke_every`](Self::invoke_every).
+    /// Runs `event` once, at `time` (ns, the graph's clock: since 1970 on live ports and captures).
     ///
-    /// A function that is made anew after a panic, or that takes over the state of another by import, does not run it
-    /// a second time.
+    /// An event whose time has passed runs in the next turn. In all else it behaves as with
+    /// [`invoke_every`](Self::invoke_every).
+    ///
+    /// A function that is rebuilt after a panic, or that imports the state of another, does not run it a
+    /// second time.
     ///
     /// ```
     /// use netbricks_core::{Function, Input, Operator, Worker};
@@ -199,7 +209,7 @@ impl Worker {
         let mut declarations = self.declarations.borrow_mut();
         let name = declarations.unique(name);
         let events = &mut declarations.events;
-        // Nobody has a schedule of a function that is being built: there is no other owner.
+        // No other code has a schedule of a function that is being built: there is no other owner.
         if let Some(timers) = Rc::get_mut(&mut events.timers) {
             timers.push(Timer::new(name, when));
             events.actions.push(action);

@@ -1,11 +1,11 @@
-//! When events run: the times of each, its counts, and both as bytes that another function takes over.
+//! The times of events, their counts, and both as bytes that another function can import.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use netbricks_packet::checksum;
 
-/// When an event runs.
+/// The times at which an event runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     /// Once, at this time (ns).
@@ -14,7 +14,7 @@ pub(super) enum When {
     Every(u64),
 }
 
-/// In [`Timer::next`]: will not run again.
+/// In [`Timer::next`]: the event will not run again.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// An event's times and counts.
@@ -22,9 +22,11 @@ pub(super) const NEVER: u64 = u64::MAX;
 pub(super) struct Timer {
     pub(super) name: String,
     when: When,
-    /// When it runs next (ns). 0 for a period that has not begun, since nobody knew the time.
+    /// The time of its next run (ns); 0 for a period that has not begun.
+    ///
+    /// A period begins when the time is known.
     pub(super) next: Cell<u64>,
-    /// Of a period that has not begun: when it was to run next where it comes from; 0 if it comes from nowhere.
+    /// For a period that has not begun: the next run as it was imported, or 0 where nothing was.
     planned: Cell<u64>,
     pub(super) runs: Cell<u64>,
     pub(super) missed: Cell<u64>,
@@ -52,7 +54,9 @@ impl Timer {
         }
     }
 
-    /// What is to be run at `now`, at or after `next`. From here on it has run, even if it panics.
+    /// Takes the run that is due at `now`, at or after `next`.
+    ///
+    /// The event counts as run from here on, even if it panics.
     pub(super) fn take(&self, now: u64) -> Run {
         let next = self.next.get();
         let (due, missed, after) = match self.when {
@@ -70,8 +74,9 @@ impl Timer {
     }
 }
 
-/// When a function's events run: times and counts, without the events themselves. It outlives a function that
-/// panicked, so that what ran does not run again and periods keep their phase.
+/// The schedule of a function's events: times and counts, without the events themselves.
+///
+/// It outlives a function that panicked. So events that ran do not run again, and periods keep their phase.
 #[derive(Clone, Debug)]
 pub struct Schedule(Rc<Vec<Timer>>);
 
@@ -80,12 +85,14 @@ impl Schedule {
         Self(timers)
     }
 
-    /// When the first of its events is due (ns): 0 before its periods have begun, `None` if none will run again.
+    /// The time of the first event that is due (ns); `None` if none will run again.
+    ///
+    /// It is 0 before its periods have begun.
     pub fn next(&self) -> Option<u64> {
         self.0.iter().map(|timer| timer.next.get()).min().filter(|next| *next != NEVER)
     }
 
-    /// Goes on where `old` stands, for events of the same name and times.
+    /// Continues the schedule `old`, for events of the same name and times.
     pub fn resume(&self, old: &Self) {
         for timer in self.0.iter() {
             let same = |known: &&Timer| known.name == timer.name && known.when == timer.when;
@@ -99,7 +106,7 @@ impl Schedule {
     }
 }
 
-/// An exported event: version, kind, then four numbers in network order and the Internet checksum of all.
+/// An exported event: version, kind, four numbers in network order, and the Internet checksum of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Image {
     when: When,
@@ -153,9 +160,11 @@ impl Image {
         Ok(Self { when, next: number(10), runs: number(18), missed: number(26) })
     }
 
-    /// Counts are taken over. So is the time of the next run, if the event has the same times here: what ran does not
-    /// run again, a period keeps its phase, and no run is further away than one period from now, or from when the time is
-    /// known: until then `now` is 0, and says of no time that it is far away.
+    /// Takes over the counts, and the time of the next run if the event has the same times here.
+    ///
+    /// So an event that ran does not run again, and a period keeps its phase. No run is further away than one
+    /// period from now. Before the time is known `now` is 0, and the limit then applies from the first known
+    /// time.
     pub(super) fn settle(self, timer: &Timer, now: u64) {
         timer.runs.set(self.runs);
         timer.missed.set(self.missed);
@@ -234,15 +243,15 @@ mod tests {
         };
         assert_eq!(arrives(image, &every(10), 137), (140, 1, 2), "the phase stays");
         assert_eq!(arrives(image, &every(10), 20), (30, 1, 2), "another clock: not further than a period");
-        assert_eq!(arrives(image, &every(9), 137), (0, 1, 2), "another period begins anew");
+        assert_eq!(arrives(image, &every(9), 137), (0, 1, 2), "another period starts again");
         for (next, now, begins) in [(140, 137, 140), (140, 120, 130), (NEVER, 137, 147), (0, 137, 147)] {
             let (early, image) = (every(10), Image { next, ..image });
-            assert_eq!(arrives(image, &early, 0), (0, 1, 2), "nobody knows the time");
+            assert_eq!(arrives(image, &early, 0), (0, 1, 2), "the time is not known");
             assert_eq!(Image::of(&early), image, "and it may go on to another before anybody does");
             let [early, again] = [early, every(10)].map(|timer| Schedule::new(Rc::new(vec![timer])));
             again.resume(&early);
             for schedule in [early, again] {
-                assert_eq!(schedule.next(), Some(0), "asked as soon as somebody knows it");
+                assert_eq!(schedule.next(), Some(0), "asked as soon as it is known");
                 schedule.0[0].begin(now);
                 assert_eq!(schedule.next(), Some(begins), "{next} at {now}");
                 assert_eq!(Image::of(&schedule.0[0]).next, begins);

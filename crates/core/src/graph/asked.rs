@@ -2,13 +2,14 @@
 //!
 //! All of it is authors' code. A panic there costs an answer, or the state of one node, and never the graph.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use super::contain::{Caught, Panic, contain};
 use super::{Graph, Running, Slot};
 use crate::context::Context;
-use crate::node::Node;
+use crate::events::Schedule;
+use crate::node::{Node, NodeState};
 use netbricks_buffer::Batch;
 
 /// Panics kept for the report; older ones are only counted.
@@ -43,25 +44,64 @@ impl Node for Gone {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
 }
 
+/// The number of packets that a node keeps, as it says itself.
+#[inline(always)]
+pub(super) fn held(node: &mut dyn Node) -> u64 {
+    node.as_queue().map_or(0, |queue| queue.held())
+}
+
+/// Counts and keeps a panic of this node that cost no packets.
+pub(super) fn note(
+    name: &str,
+    unanswered: &Cell<u64>,
+    panics: &Panics,
+    time: u64,
+    Caught { message, place }: Caught,
+) {
+    unanswered.set(unanswered.get() + 1);
+    panics.push(Panic { node: name.to_owned(), message, place, packets: 0, time, rebuilt: false });
+}
+
 impl Slot {
     /// The node's answer, or `None` where it panics, which is counted and kept.
     ///
     /// The node goes on, since the call could not change it.
-    pub(super) fn ask<'a, T: 'a>(
-        &'a self,
+    pub(super) fn ask<T>(
+        &self,
         panics: &Panics,
         now: u64,
-        question: impl FnOnce(&'a dyn Node) -> T,
+        question: impl FnOnce(&mut dyn Node) -> T,
     ) -> Option<T> {
-        match contain(|| question(&*self.node)) {
+        match contain(|| question(self.node.borrow_mut().as_mut())) {
             Ok(answer) => Some(answer),
-            Err(Caught { message, place }) => {
-                self.unanswered.set(self.unanswered.get() + 1);
-                let node = self.name.clone();
-                panics.push(Panic { node, message, place, packets: 0, time: now, rebuilt: false });
+            Err(caught) => {
+                self.note(panics, now, caught);
                 None
             }
         }
+    }
+
+    /// As [`ask`](Self::ask), about the node's state. Of nodes that share state, only the first answers.
+    pub(super) fn ask_state<T>(
+        &self,
+        panics: &Panics,
+        now: u64,
+        question: impl FnOnce(&mut dyn NodeState) -> T,
+    ) -> Option<T> {
+        if !self.speaks {
+            return None;
+        }
+        self.ask(panics, now, |node| node.state(question)).flatten()
+    }
+
+    /// The schedule of the node's events, unless it has none or another node runs them.
+    pub(super) fn schedule(&self, panics: &Panics, now: u64) -> Option<Schedule> {
+        self.ask_state(panics, now, |state| state.schedule()).flatten()
+    }
+
+    /// Counts and keeps a panic that cost no packets.
+    pub(super) fn note(&self, panics: &Panics, now: u64, caught: Caught) {
+        note(&self.name, &self.unanswered, panics, now, caught);
     }
 
     /// Packets that the node keeps: as it says, or as its counters must have it where it cannot say.
@@ -69,7 +109,7 @@ impl Slot {
         if !self.keeps {
             return 0;
         }
-        let held = if self.uncertain { None } else { self.ask(panics, now, |node| node.held()) };
+        let held = if self.uncertain { None } else { self.ask(panics, now, |node| held(node)) };
         held.unwrap_or_else(|| self.counters.balance())
     }
 
@@ -93,7 +133,7 @@ impl Drop for Slot {
 
 impl Slot {
     fn end(&mut self) -> Result<(), Caught> {
-        let node: Box<dyn Node> = std::mem::replace(&mut self.node, Box::new(Gone));
+        let node: Box<dyn Node> = std::mem::replace(self.node.get_mut(), Box::new(Gone));
         let origin = self.origin.take();
         let ended = contain(|| drop(node));
         // Captured settings are an author's as well.
@@ -117,7 +157,7 @@ impl Graph {
     ) -> Result<T, Caught> {
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
-        let answer = contain(|| call(self.slots[node].node.as_mut()));
+        let answer = contain(|| call(self.slots[node].node.get_mut().as_mut()));
         if let Err(caught) = &answer {
             self.clear_up(caught.clone());
         }

@@ -6,9 +6,10 @@ use netbricks_buffer::Pool;
 
 use super::contain::{Caught, contain};
 use super::{Graph, Slot, Target};
-use crate::node::Node;
+use crate::node::{Node, Role};
 use crate::reason::Edge;
-use crate::registry::{Blueprint, BuildError, Worker};
+use crate::registry::Blueprint;
+use crate::worker::{BuildError, Worker};
 
 /// A node's number in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,10 +22,10 @@ impl NodeId {
     }
 }
 
-/// Why a graph cannot be built. Each names both ends of the edge in question.
+/// A reason why a graph cannot be built. Each names both ends of the edge concerned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// Two nodes of one name.
+    /// Two nodes have the same name.
     #[error("two nodes are named `{name}`: rename one")]
     NameTaken {
         /// The name.
@@ -39,7 +40,7 @@ pub enum GraphError {
         edge: String,
         /// The edge's other end.
         to: String,
-        /// What there is.
+        /// The node's ways out.
         known: String,
     },
     /// The node has no such input.
@@ -51,22 +52,22 @@ pub enum GraphError {
         to: String,
         /// The input that was asked for.
         input: usize,
-        /// How many there are.
+        /// The number of inputs of the node.
         inputs: usize,
     },
-    /// One way out goes to two places.
+    /// One way out is connected twice.
     #[error("`{from}` {edge} is connected twice: to `{first}` and to `{second}`; insert a node that splits")]
     ConnectedTwice {
         /// The edge's first end.
         from: String,
         /// The way out.
         edge: String,
-        /// Where it goes.
+        /// The connected target.
         first: String,
-        /// Where it was to go as well.
+        /// The second target.
         second: String,
     },
-    /// A way out that must go somewhere does not.
+    /// A way out that must be connected is not.
     #[error("`{from}` {edge} is not connected: packets would have nowhere to go")]
     Unconnected {
         /// The node.
@@ -74,16 +75,16 @@ pub enum GraphError {
         /// The way out.
         edge: String,
     },
-    /// Nothing leads to a node that only works on what it is given.
+    /// No edge leads to a node that only processes packets it is given.
     #[error("nothing leads to `{node}`: connect an edge to it, or take it out")]
     Unreachable {
         /// The node.
         node: String,
     },
     /// More shuffles than a graph can have.
-    #[error("{found} shuffles in one graph: at most {most}; let chains share one", most = super::crossing::MOST)]
+    #[error("{found} shuffles in one graph: at most {most}; let chains share one", most = super::handoff::MOST)]
     TooManyShuffles {
-        /// How many there are.
+        /// The number of shuffles.
         found: usize,
     },
     /// Packets come back to a shuffle that they have passed.
@@ -100,7 +101,7 @@ pub enum GraphError {
     Node {
         /// The node.
         name: String,
-        /// Why.
+        /// The error.
         error: BuildError,
     },
 }
@@ -121,15 +122,16 @@ impl GraphBuilder {
     /// Adds a node that exists once (a port's queue). After a panic in it the same node goes on.
     ///
     /// # Errors
-    /// [`GraphError::NameTaken`].
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the node's properties do not fit each other.
     pub fn add(&mut self, name: impl Into<String>, node: Box<dyn Node>) -> Result<NodeId, GraphError> {
         self.insert(name.into(), node, None)
     }
 
-    /// Adds a node made from its blueprint, which is made anew after a panic.
+    /// Adds a node made from its blueprint, which makes it again after a panic.
     ///
     /// # Errors
-    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails.
+    /// [`GraphError::NameTaken`], or [`GraphError::Node`] when the blueprint fails or its node claims to be a
+    /// port.
     pub fn add_function(
         &mut self,
         name: impl Into<String>,
@@ -153,13 +155,24 @@ impl GraphBuilder {
         if self.names.insert(name.clone(), id).is_some() {
             return Err(GraphError::NameTaken { name });
         }
-        let slot = contain(|| Slot::new(name.clone(), node, origin));
-        let failed = |caught| GraphError::Node { name, error: panicked("asking what it is", &caught) };
-        self.slots.push(slot.map_err(failed)?);
+        let mut slot = Slot::new(name.clone(), node, origin);
+        let failed = |error| GraphError::Node { name: name.clone(), error };
+        let fault = slot.describe().map_err(|caught| failed(panicked("asking what it is", &caught)))?;
+        if let Some(fault) = fault {
+            return Err(failed(BuildError::new(fault)));
+        }
+        slot.join(id.0, &self.slots);
+        if slot.origin.is_some() && slot.role != Role::Function {
+            return Err(failed(BuildError::new(format_args!(
+                "a function has the role `{:?}`, which gives a port's rights: make it `Function`, or add the node by `add`",
+                slot.role
+            ))));
+        }
+        self.slots.push(slot);
         Ok(id)
     }
 
-    /// Says to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
+    /// Sets the owner to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
     pub fn own(&mut self, node: NodeId, owner: u16) {
         self.slots[node.0].owner = owner;
     }
@@ -174,7 +187,7 @@ impl GraphBuilder {
         self.slots[from.0].targets.get(edge.0 as usize).is_some_and(|target| target.is_some())
     }
 
-    /// The ways out that a node has.
+    /// The ways out of a node.
     pub fn outputs(&self, node: NodeId) -> &[crate::node::Output] {
         &self.slots[node.0].outputs
     }
@@ -221,18 +234,20 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Checks that every edge that must be connected is, that something leads to every node, and that no packet comes back
-    /// to a shuffle.
+    /// Checks the edges of the graph.
+    ///
+    /// Every edge that must be connected is connected, some edge leads to every node, and no packet comes
+    /// back to a shuffle.
     ///
     /// # Errors
     /// [`GraphError::Unconnected`], [`GraphError::Unreachable`], [`GraphError::TooManyShuffles`],
     /// [`GraphError::ShuffledInCycle`].
     pub fn check(&self) -> Result<(), GraphError> {
-        let found = self.slots.iter().filter(|slot| slot.crossing != 0).count();
-        if found > super::crossing::MOST {
+        let found = self.slots.iter().filter(|slot| slot.handoff != 0).count();
+        if found > super::handoff::MOST {
             return Err(GraphError::TooManyShuffles { found });
         }
-        if let Some(way) = super::crossing::way_back(&self.slots) {
+        if let Some(way) = super::handoff::way_back(&self.slots) {
             let names: Vec<_> = way.iter().map(|name| format!("`{name}`")).collect();
             return Err(GraphError::ShuffledInCycle { way: names.join(" to ") });
         }

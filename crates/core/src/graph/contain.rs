@@ -12,14 +12,115 @@ pub struct Panic {
     pub node: String,
     /// The panic's message.
     pub message: String,
-    /// File, line and column, where the hook of [`observe_panics`] saw it.
+    /// The file, line and column, where the hook of [`observe_panics`] saw them.
     pub place: Option<String>,
     /// Packets that were lost with it.
     pub packets: u64,
-    /// When (ns).
+    /// The time (ns).
     pub time: u64,
     /// Whether the node was rebuilt.
     pub rebuilt: bool,
+}
+
+/// A call of the graph into an author's code.
+///
+/// A panic in such a call costs what the variant's summary says, and never the worker, another node or the
+/// counters.
+///
+/// One panic cannot be contained: Rust ends the process where a destructor panics while another panic
+/// unwinds. That concerns a value on the stack of the call that panicked. A node, its state and its settings
+/// are dropped separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorCall {
+    /// A blueprint makes a node: the graph is not built, or the node that panicked goes on.
+    Build,
+    /// [`Node::shape`](crate::Node::shape), where a node is added: the graph is not built.
+    Describe,
+    /// [`Node::process`](crate::Node::process): its batch is lost, and the node is rebuilt.
+    Process,
+    /// [`Node::poll`](crate::Node::poll), events included: its batch is lost, and the node is rebuilt.
+    Poll,
+    /// [`Node::with_state`](crate::Node::with_state): as the call of the state for which the graph makes it.
+    State,
+    /// [`Node::as_queue`](crate::Node::as_queue): as the call of the queue for which the graph makes it.
+    Queue,
+    /// [`NodeQueue::held`](crate::NodeQueue::held): the batch that enters is lost, and the node is rebuilt.
+    Held,
+    /// [`NodeState::schedule`](crate::NodeState::schedule): the node gets no events.
+    Schedule,
+    /// [`NodeQueue::drain`](crate::NodeQueue::drain): its batch is lost, and the node is rebuilt.
+    Drain,
+    /// [`NodeQueue::flush`](crate::NodeQueue::flush): as `Drain`.
+    Flush,
+    /// [`NodeState::end`](crate::NodeState::end): the node is rebuilt, and counts as told.
+    End,
+    /// [`Node::descriptors`](crate::Node::descriptors): an idle worker does not sleep on them.
+    Descriptors,
+    /// [`NodeState::call`](crate::NodeState::call): the call gives an error, and the node is rebuilt.
+    Call,
+    /// [`NodeState::export`](crate::NodeState::export): the node's state is not exported.
+    Export,
+    /// [`NodeState::import`](crate::NodeState::import): the import gives an error, and the node is rebuilt.
+    Import,
+    /// [`NodeState::shared_state`](crate::NodeState::shared_state): the node's shared state is not handed on.
+    SharedState,
+    /// [`NodeState::adopt`](crate::NodeState::adopt): the call gives an error, and the node is rebuilt.
+    Adopt,
+    /// [`NodeState::take_part`](crate::NodeState::take_part): the node is rebuilt, and flows move without its
+    /// state.
+    TakePart,
+    /// [`NodeState::bound`](crate::NodeState::bound) and [`NodeState::follows`](crate::NodeState::follows): no flow moves.
+    Bound,
+    /// [`NodeQueue::departed`](crate::NodeQueue::departed): all packets count as departed, and the node is
+    /// rebuilt.
+    Departed,
+    /// [`Node::as_handoff`](crate::Node::as_handoff): the node is rebuilt.
+    Handoff,
+    /// [`NodeQueue::survivors`](crate::NodeQueue::survivors): the new node begins with nothing.
+    Survivors,
+    /// [`NodeQueue::restore`](crate::NodeQueue::restore): another new node begins with nothing.
+    Restore,
+    /// [`NodeQueue::restore_failed`](crate::NodeQueue::restore_failed): nothing is lost.
+    RestoreFailed,
+    /// [`NodeState::report`](crate::NodeState::report): the node's part of the report is missing.
+    Report,
+    /// The node is dropped, with its state and settings: nothing is lost.
+    DropNode,
+    /// The panic's payload is dropped: nothing is lost.
+    DropPayload,
+}
+
+impl AuthorCall {
+    /// All calls.
+    pub const ALL: [Self; 27] = [
+        Self::Build,
+        Self::Describe,
+        Self::Process,
+        Self::Poll,
+        Self::State,
+        Self::Queue,
+        Self::Held,
+        Self::Schedule,
+        Self::Drain,
+        Self::Flush,
+        Self::End,
+        Self::Descriptors,
+        Self::Call,
+        Self::Export,
+        Self::Import,
+        Self::SharedState,
+        Self::Adopt,
+        Self::TakePart,
+        Self::Bound,
+        Self::Departed,
+        Self::Handoff,
+        Self::Survivors,
+        Self::Restore,
+        Self::RestoreFailed,
+        Self::Report,
+        Self::DropNode,
+        Self::DropPayload,
+    ];
 }
 
 /// Message and place of a panic that [`contain`] ended.
@@ -27,14 +128,14 @@ pub struct Panic {
 pub struct Caught {
     /// The panic's message.
     pub message: String,
-    /// File, line and column, where the hook of [`observe_panics`] saw it.
+    /// The file, line and column, where the hook of [`observe_panics`] saw them.
     pub place: Option<String>,
 }
 
-/// Runs what others wrote: a panic in it ends here, and so does one in dropping what it panicked with.
+/// Runs an author's code and contains a panic in it, and also a panic in dropping that panic's payload.
 ///
 /// # Errors
-/// [`Caught`], where it panics. What it borrowed may be half-done then.
+/// [`Caught`], where it panics. State that the code borrowed may then be half-changed.
 pub fn contain<T>(run: impl FnOnce() -> T) -> Result<T, Caught> {
     let _containing = Containing::enter();
     catch_unwind(AssertUnwindSafe(run)).map_err(account)
@@ -64,7 +165,7 @@ pub fn observe_panics() {
     });
 }
 
-/// Marks this thread's panics as contained while the guard lives; it restores the mark before it.
+/// Marks this thread's panics as contained while the guard lives. Its drop restores the mark before it.
 pub(super) struct Containing(bool);
 
 impl Containing {
@@ -86,7 +187,7 @@ impl Drop for Containing {
 /// Dropping the payload may panic again. That panic is contained as well, and its own payload is leaked, since dropping
 /// it could panic without end.
 pub(super) fn account(payload: Box<dyn Any + Send>) -> Caught {
-    // First of all: whatever panics from here on leaves its own place.
+    // First of all: a panic from here on leaves its own place.
     let place = take_place();
     let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
@@ -100,7 +201,7 @@ pub(super) fn account(payload: Box<dyn Any + Send>) -> Caught {
     Caught { message, place }
 }
 
-/// Where the last panic was.
+/// The place of the last panic.
 fn take_place() -> Option<String> {
     PLACE.with(|place| place.borrow_mut().take())
 }

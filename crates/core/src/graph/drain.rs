@@ -1,5 +1,6 @@
-//! A graph's end: nodes give up what they hold, and learn that nothing more comes. And how queued packets are let through while
-//! flows move.
+//! The end of a graph: nodes give up packets that they hold, and learn that no more come.
+//!
+//! Queued packets are passed on here too while flows move.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +8,30 @@ use netbricks_buffer::Batch;
 
 use super::Graph;
 use crate::context::Context;
-use crate::node::{Node, Role};
+use crate::node::{NodeQueue, Role};
 
-/// Which nodes give up what they hold, when the graph is taken down.
+/// Which nodes give up the packets that they hold, when the graph is taken down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keepers {
-    /// All whose packets have room where they go.
+    /// All nodes whose packets have room at their targets.
     All,
-    /// Of those, the ones that lead to shuffles.
+    /// Of those, the nodes that lead to shuffles.
     BeforeShuffles,
-    /// All, whether there is room for it or not.
+    /// All nodes, whether there is room or not.
     Last,
 }
 
-/// How a node lets go of packets: [`Node::drain`] or [`Node::hurry`].
-type LetGo = fn(&mut dyn Node, &mut Batch, &mut Context);
+/// The call by which a node passes packets on: [`NodeQueue::drain`] or [`NodeQueue::flush`].
+pub(super) type LetGo = fn(&mut dyn NodeQueue, &mut Batch, &mut Context);
 
-/// Rounds in which each keeper lets go a batch: none holds more than a pool.
+/// Rounds in which each node passes on a batch: no node holds more packets than a pool has.
 const ROUNDS: usize = 1 << 16;
 
 impl Graph {
-    /// Takes the graph down: sources are polled no more, keepers give up what they hold, everything runs to
-    /// completion. Answers how many packets are still held, which is 0 unless a port cannot let go.
+    /// Takes the graph down.
+    ///
+    /// Sources are no longer polled, nodes give up packets that they hold, and everything runs to completion.
+    /// Answers how many packets are still held, which is 0 unless a port cannot send.
     pub fn drain(&mut self, now: u64) -> u64 {
         self.cx.advance(now);
         self.ready.clear();
@@ -40,37 +43,39 @@ impl Graph {
         while !self.waiting.is_empty() {
             self.contained(None, 1);
         }
-        if self.cx.crossings.is_empty() {
-            // Those that fill queues wait for them first.
+        if self.cx.handoffs.is_empty() {
+            // Nodes that fill queues wait for them first.
             self.drain_keepers(Keepers::All);
             self.drain_keepers(Keepers::Last);
         } else {
             let mut held_up = self.drain_keepers(Keepers::All);
-            let given_up = self.drain_crossings(&mut held_up);
+            let given_up = self.drain_handoffs(&mut held_up);
             self.drain_keepers(Keepers::Last);
-            // Also of those that hold nothing: what others gave them has nowhere to go.
+            // Also for shuffles that hold nothing: packets that other workers gave them have nowhere to go.
             for shuffle in given_up {
-                self.let_go_once(shuffle, |node, batch, cx| node.drain(batch, cx));
+                self.let_go_once(shuffle, |queue, batch, cx| queue.drain(batch, cx));
             }
         }
         self.totals().held
     }
 
-    /// Has those that hold packets give them up, but where these would come to a shuffle that waits for room and may get it; and
-    /// tells nodes to which nothing comes any more that this is the end. Answers whether packets are held up.
+    /// Makes nodes give up packets that they hold, and tells nodes that no more packets come.
+    ///
+    /// A node holds back where its packets would come to a shuffle that waits for room and may still get it.
+    /// Answers whether packets are held up.
     pub(super) fn drain_keepers(&mut self, keepers: Keepers) -> bool {
         loop {
             let mut nodes = self.downstream_first();
             nodes.retain(|node| {
                 let slot = &self.slots[*node];
                 slot.keeps
-                    && (slot.crossing == 0 || slot.ended)
+                    && (slot.handoff == 0 || slot.ended)
                     && (keepers != Keepers::BeforeShuffles || slot.feeds != 0 || slot.queue.is_some())
             });
-            // Shuffles that were given up are the last: what waits there has nowhere to go.
-            nodes.sort_by_key(|node| self.slots[*node].crossing != 0);
+            // Shuffles that were given up are last: packets that wait there have nowhere to go.
+            nodes.sort_by_key(|node| self.slots[*node].handoff != 0);
             let held_up =
-                self.let_go(&nodes, |node, batch, cx| node.drain(batch, cx), keepers != Keepers::Last);
+                self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), keepers != Keepers::Last);
             if keepers != Keepers::BeforeShuffles {
                 self.drain_transmits();
             }
@@ -80,11 +85,12 @@ impl Graph {
         }
     }
 
-    /// Has these nodes, those behind others first, let go a batch each, in turn, for as long as any does: so there is room for
-    /// what comes to them. Those hold back whose packets would come to a shuffle that waits for room, where that is
-    /// `patient`. Answers whether there were any.
+    /// Makes these nodes, given downstream first, pass on a batch each, in turn, for as long as any does.
+    ///
+    /// So there is room for the packets that come to them. Where it is `patient`, nodes hold back whose
+    /// packets would come to a shuffle that waits for room. Answers whether there were any.
     pub(super) fn let_go(&mut self, nodes: &[usize], how: LetGo, patient: bool) -> bool {
-        // Bounded: a node that never gives up is left with what it holds, which the totals then show.
+        // Bounded: a node that never gives up its packets keeps them, and the totals then show them.
         for _ in 0..ROUNDS {
             let (mut any, mut held_up) = (false, false);
             for node in nodes.iter().copied() {
@@ -113,7 +119,7 @@ impl Graph {
         }
     }
 
-    /// A transmit queue may have packets in the device's hands even if it holds none.
+    /// Drains transmit queues: the device may have packets of a queue that holds none.
     fn drain_transmits(&mut self) {
         for node in 0..self.slots.len() {
             if self.slots[node].role != Role::Transmit {
@@ -121,7 +127,7 @@ impl Graph {
             }
             for _ in 0..ROUNDS {
                 let before = self.held(node);
-                self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+                self.let_go_once(node, |queue, batch, cx| queue.drain(batch, cx));
                 if before == 0 {
                     break;
                 }
@@ -129,8 +135,10 @@ impl Graph {
         }
     }
 
-    /// Tells nodes that wait for more, and keep no packets, that nothing comes to them any more: those to which no open shuffle
-    /// and no keeper leads, or all at the very end. Answers whether there were any.
+    /// Tells nodes without packets that wait for more that no more come.
+    ///
+    /// These are nodes to which no open shuffle and no node with packets leads, or all nodes at the very end.
+    /// Answers whether there were any.
     pub(super) fn tell_ends(&mut self, all: bool) -> bool {
         let mut any = false;
         for node in self.downstream_first().into_iter().rev() {
@@ -139,7 +147,8 @@ impl Graph {
             }
             self.slots[node].told = true;
             any = true;
-            self.let_go_once(node, |node, batch, cx| node.drain(batch, cx));
+            // A node that panics counts as told.
+            let _told = self.guarded(node, |node| node.state(|state| state.end()));
         }
         any
     }
@@ -147,8 +156,7 @@ impl Graph {
     /// Whether a node waits to be told of its end.
     pub(super) fn has_untold_end(&self, node: usize) -> bool {
         let slot = &self.slots[node];
-        let ends = || slot.ask(&self.panics, self.cx.now(), |node| node.has_an_end()) == Some(true);
-        !slot.keeps && slot.role != Role::Transmit && !slot.told && ends()
+        slot.has_end && !slot.keeps && slot.role != Role::Transmit && !slot.told
     }
 
     /// Whether packets may still come to a node, or to another place of the same function.
@@ -156,13 +164,16 @@ impl Graph {
         let state = self.slots[node].state;
         (0..self.slots.len()).any(|other| {
             let slot = &self.slots[other];
-            let feeds = if slot.crossing != 0 { !slot.ended } else { slot.keeps && self.held(other) > 0 };
+            let feeds = if slot.handoff != 0 { !slot.ended } else { slot.keeps && self.held(other) > 0 };
             feeds && self.behind(other).iter().any(|reached| self.slots[*reached].state == state)
         })
     }
 
-    /// Whether a node can learn of its end only after this shuffle was closed: what crosses comes to another place of the same function,
-    /// or to nodes that wait for their own end before another such shuffle. One that waited for the other would wait for ever.
+    /// Whether a node can learn of its end only after this shuffle was closed.
+    ///
+    /// This is so where packets from other workers come to another place of the same function. It is also so
+    /// where they come to nodes that wait for their own end before another such shuffle. Two that waited for
+    /// each other would wait for ever.
     pub(super) fn ends_after(&self, node: usize, shuffle: usize) -> bool {
         let mut shuffles = vec![shuffle];
         let mut next = 0;
@@ -177,7 +188,7 @@ impl Graph {
                 for feeds in
                     places.filter(|place| self.has_untold_end(*place)).map(|place| self.slots[place].feeds)
                 {
-                    let fed = (0..self.slots.len()).filter(|other| self.slots[*other].crossing & feeds != 0);
+                    let fed = (0..self.slots.len()).filter(|other| self.slots[*other].handoff & feeds != 0);
                     let new: Vec<usize> = fed.filter(|other| !shuffles.contains(other)).collect();
                     shuffles.extend(new);
                 }
@@ -186,7 +197,7 @@ impl Graph {
         false
     }
 
-    /// All nodes, each after those that its packets come to, but where these lead back to it.
+    /// All nodes, each after those that its packets may reach, except for cycles.
     pub(super) fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.slots.len());
         let mut seen = BTreeSet::new();

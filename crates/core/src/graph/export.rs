@@ -24,11 +24,11 @@ pub struct Description {
 pub struct DescribedNode {
     /// Its name.
     pub name: String,
-    /// What kind it is.
+    /// Its kind.
     pub kind: String,
     /// `"receive"`, `"function"` or `"transmit"`
     pub role: String,
-    /// To whom it is accounted.
+    /// The owner to whom it is accounted.
     pub owner: u16,
 }
 

@@ -1,23 +1,22 @@
-//! The graph: nodes, numbered edges, and the run of a batch from the node that brought it in to those that give it
-//! away.
+//! The graph: nodes, numbered edges, and the run of a batch from its source to the nodes that end it.
 //!
-//! Edges are followed by a worklist, not by recursion, and schedulable nodes by a ready list, not by a scan: graphs
-//! have cycles, and a thousand nodes may idle.
+//! A worklist follows edges instead of recursion, since graphs have cycles. A ready list holds schedulable
+//! nodes, so that a thousand idle nodes cost no scan.
 
+mod adopt;
 mod asked;
 mod build;
 mod contain;
-mod crossing;
 mod drain;
 mod export;
-mod heirs;
+mod handoff;
 mod moves;
 mod queues;
 mod run;
 mod shuffles;
 mod timers;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -25,18 +24,19 @@ use std::os::fd::BorrowedFd;
 use netbricks_buffer::{Batch, Pool};
 
 pub use build::{GraphBuilder, GraphError, NodeId};
-pub use contain::{Caught, Panic, contain, observe_panics};
+pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use shuffles::ShuffleEnd;
 
-use asked::Panics;
+use asked::{Panics, note};
 use moves::Moves;
 
-use crate::context::Context;
+use crate::context::{Context, OwnedContext};
 use crate::counters::NodeCounters;
 use crate::node::{CallError, Node, Output, Role, StateImage};
 use crate::recorder::Record;
-use crate::registry::{Blueprint, Worker};
+use crate::registry::Blueprint;
+use crate::worker::Worker;
 
 /// An input of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,67 +49,76 @@ struct Target {
 struct Slot {
     name: String,
     owner: u16,
-    node: Box<dyn Node>,
-    /// What it said of itself when it was added.
+    /// A question borrows the node. Code that runs the node has exclusive access to the graph.
+    node: RefCell<Box<dyn Node>>,
+    /// The node's answers when it was added.
     role: Role,
     kind: String,
     inputs: usize,
     schedulable: bool,
     keeps: bool,
-    /// It has events, and is asked when they are due.
+    /// The node has events; its turn comes when one is due.
     timed: bool,
+    /// The node's state waits to be told of the end.
+    has_end: bool,
     outputs: Vec<Output>,
-    /// Where each edge leads, by its number.
+    /// The target of each edge, by number.
     targets: Vec<Option<Target>>,
-    /// Where `OUT` leads: the edge that every batch takes.
+    /// The target of `OUT`, the edge that every batch takes.
     out: Option<Target>,
     counters: NodeCounters,
-    /// Questions that it panicked over.
+    /// Calls that only ask, in which the node panicked.
     unanswered: Cell<u64>,
-    /// As a source: it panicked when it was asked what it kept of its last arrivals, which are not counted yet.
+    /// For a source: it panicked when asked how many packets it holds. Its last arrivals are not counted yet.
     uncertain: bool,
     /// Serial number of the waiting batch that takes more packets for this node.
     open: Option<u64>,
     /// Polls in a row that panicked.
     strikes: u8,
-    /// It panicked too often, and gets no more turns.
+    /// The node panicked too often, and gets no more turns.
     stopped: bool,
-    /// Brings packets in, from outside or from other workers.
+    /// The node brings packets in, from outside or from other workers.
     source: bool,
-    /// As a source: it has ended.
+    /// For a source: it has ended.
     ended: bool,
-    /// As a way to other workers: its bit, and whether it was told that nothing comes to it any more.
-    crossing: u64,
+    /// For a shuffle: its bit, and whether it was told that no more packets come.
+    handoff: u64,
     closed: bool,
-    /// The bits of those that its packets may come to.
+    /// The bits of the shuffles that the node's packets may reach.
     feeds: u64,
-    /// As a queue: how many packets it has room for.
+    /// For a queue: how many packets it has room for.
     queue: Option<usize>,
-    /// The bits of the queues that its packets may come to and that do not lead back to it.
+    /// Most packets that a poll may bring: the room of the shortest queue that they may reach.
+    most: usize,
+    /// The bits of the queues that the node's packets may reach and that do not lead back to it.
     fills: u64,
-    /// As a shuffle: those, and itself, that flows move behind at the same time, since they lead to the same state.
+    /// For a shuffle: itself and all shuffles that lead to the same state. Flows move behind all of them
+    /// together.
     company: Vec<usize>,
-    /// The first node whose state is this one's.
+    /// The first node with the same state, which may be this node.
     state: usize,
-    /// It was told that the graph is taken down, and keeps nothing.
+    shares_state: Option<usize>,
+    /// Whether this node is that first node, which is asked for the state.
+    speaks: bool,
+    /// The node was told that the graph is taken down, and keeps nothing.
     told: bool,
     origin: Option<(Blueprint, Worker)>,
 }
 
 impl Slot {
-    fn new(name: String, mut node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
-        let crossing = node.crossing().is_some();
-        let schedulable = node.is_schedulable();
+    /// A node that has not been asked anything yet.
+    fn new(name: String, node: Box<dyn Node>, origin: Option<(Blueprint, Worker)>) -> Self {
         Self {
             name,
             owner: 0,
-            role: node.role(),
-            kind: node.kind().to_owned(),
-            inputs: node.inputs(),
-            schedulable,
-            keeps: node.keeps_packets(),
-            timed: node.schedule().is_some(),
-            outputs: node.outputs(),
+            role: Role::Function,
+            kind: String::new(),
+            inputs: 0,
+            schedulable: false,
+            keeps: false,
+            timed: false,
+            has_end: false,
+            outputs: Vec::new(),
             targets: Vec::new(),
             out: None,
             counters: NodeCounters::default(),
@@ -118,19 +127,70 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
-            source: crossing || node.role() == Role::Receive && schedulable,
+            source: false,
             ended: false,
-            crossing: u64::from(crossing),
+            handoff: 0,
             closed: false,
             feeds: 0,
-            queue: node.queue(),
+            queue: None,
+            most: netbricks_buffer::BATCH,
             fills: 0,
             company: Vec::new(),
             state: 0,
+            shares_state: None,
+            speaks: true,
             told: false,
             origin,
-            node,
+            node: RefCell::new(node),
         }
+    }
+
+    /// Asks the node for its properties, and answers the fault in them, if there is one.
+    ///
+    /// The node is in its slot by then: where it panics, its drop is contained separately.
+    fn describe(&mut self) -> Result<Option<&'static str>, Caught> {
+        contain(|| {
+            let node = self.node.get_mut();
+            let (handoff, keeper) = (node.as_handoff().is_some(), node.as_queue().is_some());
+            let shape = node.shape();
+            self.timed = node.schedule().is_some();
+            self.role = shape.role;
+            self.kind = shape.kind.into_owned();
+            self.inputs = shape.inputs;
+            self.outputs = shape.outputs;
+            self.schedulable = shape.schedulable;
+            self.keeps = shape.keeps_packets;
+            self.queue = shape.queue;
+            self.has_end = shape.has_end;
+            self.shares_state = shape.shares_state;
+            self.source = handoff || self.role == Role::Receive && self.schedulable;
+            self.handoff = u64::from(handoff);
+            if self.keeps && self.has_end {
+                return Some(
+                    "a node that keeps packets is not told of its end: put what waits for it (`at_the_end`) into a \
+                     node of its own",
+                );
+            }
+            match (self.keeps, keeper) {
+                (true, false) => Some("its shape says that it keeps packets: let `as_queue` answer them"),
+                (false, true) if self.role != Role::Transmit => {
+                    Some("it has a queue that its shape does not tell of: say `keeps_packets: true` there")
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Finds the first node with the same state; this node is node `number`, behind the nodes `before`.
+    ///
+    /// Only the first node with a state has that state's events and is told of its end.
+    fn join(&mut self, number: usize, before: &[Self]) {
+        let same = |other: &Self| self.shares_state.is_some() && other.shares_state == self.shares_state;
+        self.state = before.iter().position(same).unwrap_or(number);
+        self.speaks = self.state == number;
+        self.timed &= self.speaks;
+        self.has_end &= self.speaks;
+        self.schedulable |= self.timed;
     }
 }
 
@@ -141,29 +201,31 @@ struct Waiting {
     batch: Batch,
 }
 
-/// What the node that is running was given, for whoever has to clear up after it.
+/// The packets that the running node was given, for the correction of counters after a panic.
 #[derive(Clone, Copy, Default)]
 struct Running {
     hops: u32,
-    /// Packets that entered it with this call, and those that it held before.
+    /// Packets that entered the node with this call, and those that it held before.
     entered: u64,
     entered_bytes: u64,
     held: u64,
     polled: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A schedulable had this many packets, or work was done.
+    /// A schedulable node had this many packets, or other work was done.
     Moved(u64),
-    /// Every schedulable was asked and had nothing; ask again when the idle policy says, or at this time (ns).
+    /// Every schedulable node was asked and had nothing.
+    ///
+    /// Ask again when the idle policy says, or at this time (ns).
     Idle(Option<u64>),
     /// Every source has ended and nothing waits.
     Done,
 }
 
-/// How a graph's packets add up.
+/// The sums of a graph's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets from outside.
@@ -177,31 +239,33 @@ pub struct Totals {
     /// Packets that nodes, edges and queues hold.
     pub held: u64,
     /// Packets that went to other workers.
-    pub handed: crate::Count,
+    pub handoff_out: crate::Count,
     /// Packets that came from other workers.
-    pub taken: crate::Count,
+    pub handoff_in: crate::Count,
 }
 
 impl Totals {
-    /// The conservation law: received + created = sent + dropped + consumed + held, where one worker's graph has also
-    /// received what it took over from others, and sent what it handed to them.
+    /// Whether received + created = sent + dropped + consumed + held.
+    ///
+    /// Packets that one worker's graph takes over from others count as received, and packets that it gives to
+    /// them as sent.
     pub fn is_conserved(&self) -> bool {
-        self.received.packets + self.created.packets + self.taken.packets
-            == self.sent.packets + self.drops.total().packets + self.held + self.handed.packets
+        self.received.packets + self.created.packets + self.handoff_in.packets
+            == self.sent.packets + self.drops.total().packets + self.held + self.handoff_out.packets
     }
-    /// Of all workers together: packets on their way from one to another.
-    pub fn crossing(&self) -> u64 {
-        self.handed.packets.saturating_sub(self.taken.packets)
+    /// For all workers together: packets on their way between two workers.
+    pub fn handoff(&self) -> u64 {
+        self.handoff_out.packets.saturating_sub(self.handoff_in.packets)
     }
-    /// Adds another graph's.
+    /// Adds another graph's totals.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.created += other.created;
         self.sent += other.sent;
         self.drops.merge(&other.drops);
         self.held += other.held;
-        self.handed += other.handed;
-        self.taken += other.taken;
+        self.handoff_out += other.handoff_out;
+        self.handoff_in += other.handoff_in;
     }
 }
 
@@ -210,13 +274,13 @@ impl Totals {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
-    /// To whom it is accounted.
+    /// The owner to whom the node is accounted.
     pub owner: u16,
-    /// What kind it is.
+    /// The node's kind.
     pub kind: String,
-    /// How it counts.
+    /// How its packets are counted.
     pub role: Role,
-    /// What was counted.
+    /// Its counters.
     pub counters: NodeCounters,
 }
 
@@ -224,7 +288,7 @@ pub struct NodeStatus {
 pub struct Graph {
     name: String,
     slots: Vec<Slot>,
-    cx: Context,
+    cx: OwnedContext,
     /// The batch that is being run.
     hand: Batch,
     running: Running,
@@ -233,30 +297,28 @@ pub struct Graph {
     serial: u64,
     spare: Vec<Batch>,
     ready: VecDeque<usize>,
-    /// Whether the schedulable whose turn it is still stands first in `ready`.
+    /// Whether the schedulable node whose turn it is still stands first in `ready`.
     in_place: bool,
-    /// Who had the last turn.
+    /// The node that had the last turn.
     polled: usize,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
-    /// As `sleeping`, of nodes that wait for their events: these come first when they are due.
+    /// As `sleeping`, for nodes that wait for their events; these come first when they are due.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
-    /// It is taken down: no event runs any more.
+    /// The graph is being taken down: no event runs any more.
     draining: bool,
     turns: u64,
-    /// Packets a poll is asked for at most.
+    /// Most packets that a poll is asked for.
     burst: usize,
-    /// What the shortest queue has room for.
-    longest_burst: usize,
     /// The bits of all queues.
     queue_bits: u64,
     sampled: bool,
     /// Turns in a row that moved nothing.
-    dry: usize,
+    idle_turns: usize,
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
-    /// Shuffles that have asked for something.
+    /// Shuffles that have asked for a step of a migration.
     moves: Moves,
     panics: Panics,
 }
@@ -268,7 +330,7 @@ impl Graph {
         let panics = Panics::new();
         for (i, slot) in slots.iter_mut().enumerate() {
             slot.out = slot.targets.first().copied().flatten();
-            match slot.ask(&panics, 0, |node| node.schedule()).flatten() {
+            match slot.schedule(&panics, 0) {
                 Some(schedule) => timers.extend(schedule.next().map(|time| Reverse((time, i)))),
                 None if slot.schedulable => ready.push_back(i),
                 None => {}
@@ -276,10 +338,9 @@ impl Graph {
         }
         let schedulable = ready.len();
         let sources = slots.iter().filter(|slot| slot.source).count();
-        let crossings = crossing::connect(&mut slots);
+        let handoffs = handoff::connect(&mut slots);
         let queues = queues::connect(&mut slots);
         let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
-        let longest_burst = slots.iter().filter_map(|slot| slot.queue).min().unwrap_or(usize::MAX);
         let mut graph = Self {
             name,
             slots,
@@ -298,18 +359,18 @@ impl Graph {
             draining: false,
             turns: 0,
             burst: 0,
-            longest_burst: longest_burst.clamp(1, netbricks_buffer::BATCH),
             queue_bits,
             sampled: false,
-            dry: 0,
+            idle_turns: 0,
             sources,
             has_sources: sources > 0,
             moves: Moves::default(),
             panics,
         };
-        (graph.cx.crossings, graph.cx.queues) = (crossings, queues);
+        (graph.cx.handoffs, graph.cx.queues) = (handoffs, queues);
+        graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
         graph.set_burst(netbricks_buffer::BATCH);
-        graph.announce_bound();
+        graph.report_bound();
         graph.set_deadline();
         graph
     }
@@ -322,14 +383,17 @@ impl Graph {
     pub fn now(&self) -> u64 {
         self.cx.now()
     }
-    /// Tells the graph the time (ns) before its first turn, so that imported state is as old as it is; it never goes back.
+    /// Sets the time (ns) before the first turn, so that imported state keeps its age.
+    ///
+    /// The time never goes back.
     pub fn advance(&mut self, now: u64) {
         self.cx.advance(now);
     }
-    /// Whether packets from other workers move the time on, as those of its own sources do: for a graph whose time nobody but
-    /// arrivals moves.
+    /// Whether packets from other workers move the time on, as those of its own sources do.
+    ///
+    /// For a graph whose time only arrivals move.
     pub fn follow_arrivals(&mut self, follow: bool) {
-        self.cx.led = follow;
+        self.cx.follows_arrivals = follow;
     }
 
     /// Every node with its counters, in the order of adding.
@@ -348,15 +412,15 @@ impl Graph {
         })
     }
 
-    /// The sums over all nodes, and what waits on edges.
+    /// The sums over all nodes, with the packets that wait on edges.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for slot in &self.slots {
             totals.received += slot.counters.received;
             totals.created += slot.counters.created;
             totals.sent += slot.counters.sent;
-            totals.handed += slot.counters.handed;
-            totals.taken += slot.counters.taken;
+            totals.handoff_out += slot.counters.handoff_out;
+            totals.handoff_in += slot.counters.handoff_in;
             totals.drops.merge(&slot.counters.drops);
             totals.held += slot.held(&self.panics, self.now());
         }
@@ -364,7 +428,7 @@ impl Graph {
         totals
     }
 
-    /// The conservation law at every node and overall; the names of nodes where it does not hold.
+    /// The names of nodes at which packets are not conserved.
     pub fn unbalanced(&self) -> Vec<String> {
         self.nodes().filter(|node| !node.counters.is_conserved()).map(|node| node.name).collect()
     }
@@ -379,9 +443,18 @@ impl Graph {
         self.cx.recorder.records().map(|record| (self.slots[record.node].name.as_str(), record))
     }
 
-    /// What each node adds to the report; one that panics adds nothing but its panic.
+    /// Each node's part of the report, without flows that are over at the graph's time.
+    ///
+    /// A node that panics adds nothing but its panic.
     pub fn reports(&self) -> Vec<(String, Vec<crate::Section>)> {
-        let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.report()).unwrap_or_default();
+        let of = |slot: &Slot| {
+            let now = self.now();
+            let report = |state: &mut dyn crate::NodeState| {
+                state.expire(now);
+                state.report()
+            };
+            slot.ask_state(&self.panics, now, report).unwrap_or_default()
+        };
         let reports = self.slots.iter().map(|slot| (slot.name.clone(), of(slot)));
         reports.filter(|(_, sections)| !sections.is_empty()).collect()
     }
@@ -393,8 +466,8 @@ impl Graph {
     /// Calls a node's handler: `call("flows", "flows.occupancy", "")`.
     ///
     /// # Errors
-    /// [`CallError`] when the node or handler is unknown, its argument does not fit, or it panics: then the node was made
-    /// anew, as after every panic.
+    /// [`CallError`] when the node or handler is unknown, its argument does not fit, or it panics. After a
+    /// panic the node was rebuilt, as after every panic.
     pub fn call(&mut self, node: &str, handler: &str, argument: &str) -> Result<String, CallError> {
         match self.place(node) {
             Some(i) => self.guarded(i, |node| node.call(handler, argument)).unwrap_or_else(|caught| {
@@ -407,9 +480,12 @@ impl Graph {
         }
     }
 
-    /// All declared state: node, state's name, versioned bytes. Of a node that panics there is nothing but its panic.
+    /// All declared state: node, state's name, versioned bytes. A node that panics gives nothing but its
+    /// panic.
     pub fn export(&self) -> Vec<(String, StateImage)> {
-        let of = |slot: &Slot| slot.ask(&self.panics, self.now(), |node| node.export()).unwrap_or_default();
+        let of = |slot: &Slot| {
+            slot.ask_state(&self.panics, self.now(), |state| state.export()).unwrap_or_default()
+        };
         let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
         self.slots.iter().flat_map(images).collect()
     }
@@ -417,8 +493,8 @@ impl Graph {
     /// Gives a node state that another exported.
     ///
     /// # Errors
-    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed then. Where it panics
-    /// the node begins anew, without what it was given before.
+    /// [`crate::ImportError`] when node or state are unknown or the bytes do not fit; nothing is changed
+    /// then. A node that panics is rebuilt, without state that it was given before.
     pub fn import(&mut self, node: &str, state: &str, bytes: &[u8]) -> Result<(), crate::ImportError> {
         match self.place(node) {
             Some(i) => {
@@ -426,8 +502,9 @@ impl Graph {
                 self.guarded(i, |node| node.import(state, bytes, now)).unwrap_or_else(|caught| {
                     Err(crate::ImportError::Panicked { name: state.into(), message: caught.message })
                 })?;
-                if self.slots[i].timed {
-                    self.rearm(i);
+                let first = self.slots[i].state;
+                if self.slots[first].timed {
+                    self.rearm(first);
                 }
                 Ok(())
             }
@@ -435,40 +512,66 @@ impl Graph {
         }
     }
 
-    /// Calls `watch` with the descriptors on which an idle worker may sleep: of the nodes that had nothing.
-    pub fn descriptors<'g>(&'g self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
-        for node in &self.idle {
-            self.watch(*node, watch);
+    /// Calls `watch` with the descriptors on which an idle worker may sleep: those of the nodes that had
+    /// nothing.
+    pub fn descriptors<'g>(&'g mut self, watch: &mut dyn FnMut(BorrowedFd<'g>)) {
+        let now = self.cx.now();
+        let (idle, panics) = (&self.idle, &self.panics);
+        for (_, slot) in self.slots.iter_mut().enumerate().filter(|(node, _)| idle.contains(node)) {
+            let node = slot.node.get_mut();
+            if let Err(caught) = contain(|| node.descriptors(watch)) {
+                note(&slot.name, &slot.unanswered, panics, now, caught);
+            }
         }
     }
 
-    /// Whether every idle schedulable has a descriptor, so that sleeping on them misses nothing.
+    /// Whether a worker that sleeps on the descriptors misses nothing.
+    ///
+    /// Every idle node then has a descriptor, or is an empty queue, which the packets that fill it wake.
     pub fn can_sleep(&self) -> bool {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
-                // One that panics may have named some.
-                self.watch(*node, &mut |_| any = true) && any
+                // A node that panics may have named some.
+                let named = self.watch(*node, &mut |_| any = true) && any;
+                named || self.slots[*node].queue.is_some() && self.held(*node) == 0
             })
     }
 
-    /// Whether its receiving nodes wait for a time, those of them that have not ended: where nobody but they move the clock
-    /// they are asked again only when somebody does.
+    /// Whether nothing happens in the graph before some time.
+    ///
+    /// Nothing is then ready. No idle node brings packets in, from outside or from other workers, or waits
+    /// for a descriptor. Where nothing else moves the clock, it may go to the next [timer](Turn::Idle) at
+    /// once.
+    pub fn waits_for_time_alone(&self) -> bool {
+        self.ready.is_empty()
+            && self.idle.iter().all(|node| {
+                let mut any = false;
+                !self.slots[*node].source && self.watch(*node, &mut |_| any = true) && !any
+            })
+    }
+
+    /// Whether all receive nodes that have not ended wait for a time.
+    ///
+    /// Where only these nodes move the clock, they are asked again only when some other code moves it.
     pub fn awaits_time(&self) -> bool {
         let receives = |node: &usize| self.slots[*node].role == Role::Receive;
         self.sleeping.iter().any(|Reverse((_, node))| receives(node))
             && !self.idle.iter().chain(&self.ready).any(receives)
     }
 
-    /// Whether it named all.
-    fn watch<'g>(&'g self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'g>)) -> bool {
+    /// Whether the node named all its descriptors.
+    fn watch(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 
-    /// At most this many packets are asked of a source a turn; 1 to [`netbricks_buffer::BATCH`], others are clamped, and no more
-    /// than the shortest [queue](Node::queue) has room for.
+    /// Sets the most packets that a source is asked for in a turn: 1 to [`netbricks_buffer::BATCH`], others
+    /// are clamped.
+    ///
+    /// A source that leads to [queues](crate::Shape::queue) is asked for no more than the shortest of them
+    /// has room for.
     pub fn set_burst(&mut self, packets: usize) {
-        self.burst = packets.clamp(1, self.longest_burst);
+        self.burst = packets.clamp(1, netbricks_buffer::BATCH);
         self.cx.burst = self.burst;
     }
 }

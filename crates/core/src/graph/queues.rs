@@ -1,16 +1,21 @@
-//! Nodes that queue packets until their turn: they wait among the idle while they are empty, and what leads to a full one may wait
-//! for it.
+//! Nodes that queue packets until their turn.
+//!
+//! An empty queue counts as idle. Nodes that lead to a full queue may wait for it. Only they bring no more
+//! packets in a turn than the queue has room for.
+
+use netbricks_buffer::BATCH;
 
 use super::{Graph, Slot};
 
-/// Bits for queues, from the top; those of shuffles begin at the bottom.
+/// The first bit for queues, from the top; bits of shuffles begin at the bottom.
 const TOP: u64 = 1 << 63;
 
-/// Gives each queue a bit, as far as shuffles have left any, and learns who fills whom. Answers the bits by node.
+/// Gives each queue a bit, as far as shuffles leave any, and determines which nodes fill which queues.
 ///
-/// Queues that share the last bit are full together: what leads to one of them waits for the other as well.
+/// Queues that share the last bit are full together: a node that leads to one of them waits for the other as
+/// well. Answers the bits by node.
 pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
-    let taken = slots.iter().fold(0, |taken, slot| taken | slot.crossing);
+    let taken = slots.iter().fold(0, |taken, slot| taken | slot.handoff);
     let mut next = TOP;
     let mut bits = vec![0; slots.len()];
     for (bit, _) in bits.iter_mut().zip(slots.iter()).filter(|(_, slot)| slot.queue.is_some()) {
@@ -21,19 +26,26 @@ pub(super) fn connect(slots: &mut [Slot]) -> Vec<u64> {
             next >>= 1;
         }
     }
-    if bits.iter().all(|bit| *bit == 0) {
+    if slots.iter().all(|slot| slot.queue.is_none()) {
         return Vec::new();
     }
     let reached: Vec<Vec<usize>> = (0..slots.len()).map(|node| reached_from(node, slots)).collect();
+    let rooms: Vec<Option<usize>> = slots.iter().map(|slot| slot.queue).collect();
+    for (slot, ahead) in slots.iter_mut().zip(&reached) {
+        // A queue decides by its own burst whether it has room for another.
+        let room =
+            ahead.iter().filter_map(|ahead| rooms[*ahead]).chain(slot.queue).min().unwrap_or(usize::MAX);
+        slot.most = room.clamp(1, BATCH);
+    }
     for (node, slot) in slots.iter_mut().enumerate() {
         let ahead = reached[node].iter().filter(|ahead| !reached[**ahead].contains(&node));
-        // One that waited for what waits for it would wait for ever.
+        // A node that waited for a node that waits for it would wait for ever.
         slot.fills = ahead.fold(0, |fills, ahead| fills | bits[*ahead]) & !bits[node];
     }
     bits
 }
 
-/// The nodes that a node's packets may come to.
+/// The nodes that a node's packets may reach.
 fn reached_from(node: usize, slots: &[Slot]) -> Vec<usize> {
     let mut reached: Vec<usize> = Vec::new();
     let mut here = Some(node);
@@ -51,8 +63,10 @@ fn reached_from(node: usize, slots: &[Slot]) -> Vec<usize> {
 }
 
 impl Graph {
-    /// Gives a queue that is empty no longer its place in the round robin: before whoever filled it, so that what one source brings in
-    /// a turn leaves before its next, and does not wait for as many turns as the idle do.
+    /// Makes a queue ready that was empty, before the source that filled it.
+    ///
+    /// So packets that a source brings in one turn leave before its next turn. They do not wait as long as
+    /// idle nodes do.
     pub(super) fn wake_queue(&mut self, node: usize) {
         if let Some(place) = self.idle.iter().position(|idle| *idle == node) {
             self.idle.remove(place);

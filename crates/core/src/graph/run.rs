@@ -1,50 +1,59 @@
 //! One turn: a schedulable node is polled and its packets run to completion, contained.
 
+use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use netbricks_buffer::{Batch, Packet};
+use netbricks_buffer::Packet;
 use netbricks_tables::cycles;
 
+use super::asked::held as held_by;
 use super::contain::{Caught, Containing, Panic, account, contain};
+use super::drain::LetGo;
 use super::{Graph, Running, Slot, Target, Turn, Waiting};
-use crate::context::{CROSSED, Context, DROPPED, DUTY, EMITTED, Leaving, SENT, WOKEN};
+use crate::context::{DROPPED, EMITTED, HANDED_OFF, Leaving, MIGRATION_REQUESTED, SENT, WOKEN};
+use crate::events::Schedule;
 use crate::node::{Node, Poll, Role};
-use crate::reason::{Drop, Edge};
+use crate::reason::{DropReason, Edge};
 
-/// One turn in so many is timed node by node: reading the time stamp counter at every boundary would cost more than
-/// the boundary itself (some 25 cycles each). A prime: where two or four take turns, each is met.
+/// One turn in so many is timed node by node.
+///
+/// Reading the time stamp counter at every boundary would cost more than the boundary itself (some 25 cycles
+/// each). The number is a prime, so that each of two or four nodes that alternate is timed.
 const SAMPLE: u64 = 61;
 /// Panics in a row after which a schedulable node gets no more turns.
 const STRIKES: u8 = 64;
 /// Rounds that a packet may go in a cycle within one turn.
 const ROUNDS: u32 = 16;
-/// Idle sources are asked once in so many turns while others are busy.
+/// While others are busy, idle sources are asked once in so many turns.
 pub(super) const ASK_IDLE: u64 = 8;
 
 impl Graph {
-    /// Gives the next schedulable its turn at time `now` (ns) and runs what it yields to completion.
+    /// Gives the next schedulable node its turn at time `now` (ns) and runs its packets to completion.
     pub fn turn(&mut self, now: u64) -> Turn {
         self.turns(now, 1).0
     }
 
-    /// As [`turn`](Self::turn), up to `most` times (at least once), as long as nobody but the same busy source has anything to
-    /// do: what surrounds a turn is paid once. Answers what all of them came to, and how many there were.
+    /// As [`turn`](Self::turn), for up to `most` turns (at least one) while only the same busy source has
+    /// work.
+    ///
+    /// The work around a turn is then done once for all of them. Answers the result of all turns together,
+    /// and their number.
     pub fn turns(&mut self, now: u64, most: u32) -> (Turn, u32) {
         self.cx.advance(now);
         if !self.waiting.is_empty() {
-            // A panic ended the turn before: what waited goes on first.
+            // A panic ended the turn before: batches that waited go on first.
             return (Turn::Moved(self.contained(None, 1)), 1);
         }
         let mut by_events = 0;
         if self.cx.deadline <= self.cx.now() {
             by_events = self.run_due();
             if !self.waiting.is_empty() {
-                // A panic in what an event sent to: what waits goes on first.
+                // A panic followed an event: batches that wait go on first.
                 return (Turn::Moved(by_events), 1);
             }
         }
-        let worked = !self.moves.is_idle() && self.do_duties(false);
+        let worked = !self.moves.is_idle() && self.run_migrations(false);
         self.wake_due();
         let Some(node) = self.next_schedulable() else {
             return (if by_events > 0 || worked { Turn::Moved(by_events) } else { self.rest() }, 1);
@@ -54,19 +63,19 @@ impl Graph {
         let moved = by_events + self.contained(Some(node), most);
         let turns = (self.turns - before) as u32;
         if worked {
-            self.dry = 0;
+            self.idle_turns = 0;
             return (Turn::Moved(moved), turns);
         }
-        // A full queue sends by a turn of its own; who waits for other workers has none.
+        // A full queue empties in a turn of its own; a shuffle that waits for other workers cannot.
         if moved == 0 && self.cx.blocked & !self.queue_bits != 0 {
             return (self.rest(), turns);
         }
-        self.dry = if moved > 0 { 0 } else { self.dry + 1 };
-        // Idle only when every schedulable in turn had nothing.
-        if !self.ready.is_empty() || self.dry < self.idle.len() || self.idle.is_empty() {
+        self.idle_turns = if moved > 0 { 0 } else { self.idle_turns + 1 };
+        // The graph is idle only when every schedulable node in turn had nothing.
+        if !self.ready.is_empty() || self.idle_turns < self.idle.len() || self.idle.is_empty() {
             return (Turn::Moved(moved), turns);
         }
-        self.dry = 0;
+        self.idle_turns = 0;
         (if moved > 0 { Turn::Moved(moved) } else { self.rest() }, turns)
     }
 
@@ -81,7 +90,8 @@ impl Graph {
             return Some(node);
         }
         if self.ready.len() == 1 {
-            // Where one source is busy it keeps its place: taking it out and putting it back costs as much as a node.
+            // A single busy source keeps its place: taking it out and putting it back costs as much as a
+            // node.
             self.in_place = true;
             return self.ready.front().copied();
         }
@@ -158,19 +168,22 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.cx.burst = self.burst.min(slot.most);
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
-        let poll = slot.node.poll(&mut self.hand, &mut self.cx);
+        let poll = slot.node.get_mut().poll(&mut self.hand, &mut self.cx);
         let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
-        // Asked before anything is counted: a panic here is one of the poll.
-        let held_now = if slot.keeps && slot.role == Role::Receive { slot.node.held() } else { 0 };
+        // Asked before anything is counted, so that a panic here counts as a panic of the poll.
+        let held_now =
+            if slot.keeps && slot.role == Role::Receive { held_by(slot.node.get_mut().as_mut()) } else { 0 };
         let counters = &mut slot.counters;
         counters.batches += 1;
         counters.left.add(packets, bytes);
         if slot.role == Role::Receive {
-            if slot.keeps || self.cx.stirred != 0 {
-                // A queue that delays has received what it holds, and has not received what it copied.
+            if slot.keeps || self.cx.effects != 0 {
+                // A queue that delays packets has received those that it holds, and has not received its own
+                // copies.
                 let made = self.cx.made;
                 let arrived = (packets + held_now).saturating_sub(held).saturating_sub(made.packets);
                 counters.received.add(arrived, bytes.saturating_sub(made.bytes));
@@ -202,7 +215,7 @@ impl Graph {
             slot.counters.sampled_cycles += cycles::now().wrapping_sub(start);
             slot.counters.sampled_packets += packets;
         }
-        if self.cx.stirred != 0 {
+        if self.cx.effects != 0 {
             self.settle(node);
         }
         if packets > 0 {
@@ -245,7 +258,7 @@ impl Graph {
             }
             slot.counters.batches += 1;
             slot.counters.arrived.add(packets, bytes);
-            slot.node.process(input, &mut self.hand, &mut self.cx);
+            slot.node.get_mut().process(input, &mut self.hand, &mut self.cx);
             if TIMED {
                 let now = cycles::now();
                 slot.counters.sampled_cycles += now.wrapping_sub(stamp);
@@ -256,7 +269,7 @@ impl Graph {
             if !self.hand.is_empty() {
                 slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             }
-            if self.cx.stirred != 0 {
+            if self.cx.effects != 0 {
                 self.settle(node);
             }
             if self.hand.is_empty() {
@@ -265,48 +278,48 @@ impl Graph {
             let Some(next) = out else { return self.nowhere(node) };
             slot = &mut self.slots[next.node];
             if slot.open.is_some() {
-                // What waits there already came first.
+                // Packets that already wait there came first.
                 return self.wait(next, hops);
             }
             Target { node, input } = next;
         }
     }
 
-    /// Takes over what the node in hand dropped, sent, emitted and created.
+    /// Takes over the counts and packets of the running node: dropped, sent, emitted and created.
     #[inline(always)]
     fn settle(&mut self, node: usize) {
-        let stirred = std::mem::take(&mut self.cx.stirred);
-        if stirred & SENT != 0 {
+        let effects = std::mem::take(&mut self.cx.effects);
+        if effects & SENT != 0 {
             let counters = &mut self.slots[node].counters;
             counters.sent += std::mem::take(&mut self.cx.sent);
             counters.created += std::mem::take(&mut self.cx.made);
         }
-        if stirred & !SENT != 0 {
-            self.settle_packets(node, stirred);
+        if effects & !SENT != 0 {
+            self.settle_packets(node, effects);
         }
     }
 
     #[inline(never)]
-    fn settle_packets(&mut self, node: usize, stirred: u8) {
-        if stirred & (CROSSED | DUTY) != 0 {
-            self.settle_crossing(node, stirred);
+    fn settle_packets(&mut self, node: usize, effects: u8) {
+        if effects & (HANDED_OFF | MIGRATION_REQUESTED) != 0 {
+            self.settle_handoff(node, effects);
         }
-        if stirred & WOKEN != 0 {
+        if effects & WOKEN != 0 {
             self.wake_queue(node);
         }
         let slot = &mut self.slots[node];
-        if stirred & DROPPED != 0 {
+        if effects & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
             self.cx.drops.move_to(&mut slot.counters.drops);
         }
-        if stirred & EMITTED != 0 {
+        if effects & EMITTED != 0 {
             let mut leaving = std::mem::take(&mut self.cx.leaving);
             if self.cx.take_newborn() > 0 {
                 leaving.sort_unstable_by_key(|packet| packet.order);
             }
             for Leaving { edge, new, packet, .. } in leaving.drain(..) {
                 if new {
-                    self.slots[node].counters.created.add(1, packet.len() as u64);
+                    self.slots[node].counters.created.add(1, packet.wire_len() as u64);
                 }
                 self.deliver(node, edge, packet);
             }
@@ -318,11 +331,11 @@ impl Graph {
     fn deliver(&mut self, from: usize, edge: Edge, packet: Packet) {
         let slot = &mut self.slots[from];
         let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
-            slot.counters.drops.add(Drop::Unconnected, 1, packet.len() as u64);
-            self.cx.recorder.record(from, Drop::Unconnected, self.cx.now(), packet.data());
+            slot.counters.drops.add(DropReason::Unconnected, 1, packet.wire_len() as u64);
+            self.cx.recorder.record(from, DropReason::Unconnected, self.cx.now(), packet.data());
             return;
         };
-        slot.counters.left.add(1, packet.len() as u64);
+        slot.counters.left.add(1, packet.wire_len() as u64);
         let hops = self.running.hops;
         let mut packet = packet;
         if let Some(waiting) = self.open_batch(target) {
@@ -333,7 +346,7 @@ impl Graph {
             }
         }
         let mut batch = self.spare.pop().unwrap_or_default();
-        // A spare batch is empty and has room for one.
+        // A spare batch is empty and has room for one packet.
         let pushed = batch.push(packet);
         debug_assert!(pushed.is_ok(), "a spare batch is empty");
         self.enqueue(Waiting { target, hops, batch });
@@ -359,10 +372,10 @@ impl Graph {
     #[cold]
     fn nowhere(&mut self, node: usize) {
         let counters = &mut self.slots[node].counters;
-        // They were counted as leaving, but there is nowhere to go.
+        // The packets were counted as leaving, but their edge leads nowhere.
         counters.left =
             counters.left - crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
-        self.cx.drop_batch(&mut self.hand, Drop::Unconnected);
+        self.cx.drop_batch(&mut self.hand, DropReason::Unconnected);
         self.settle(node);
     }
 
@@ -370,18 +383,20 @@ impl Graph {
     fn went_round(&mut self, node: usize) {
         self.cx.node = node;
         self.slots[node].counters.arrived.add(self.hand.len() as u64, self.hand.bytes());
-        self.cx.drop_batch(&mut self.hand, Drop::LoopLimit);
+        self.cx.drop_batch(&mut self.hand, DropReason::LoopLimit);
         self.settle(node);
     }
 
-    /// After a panic: the packets of the call are lost, counted by difference (a keeper may have freed some while
-    /// unwinding), new ones never were, and the node is made anew.
+    /// Corrects the counters after a panic, and rebuilds the node.
+    ///
+    /// The packets of the call are lost. Their number is a difference, since a node that keeps packets may
+    /// have freed some while unwinding. New packets are not counted.
     #[cold]
     pub(super) fn clear_up(&mut self, Caught { message, place }: Caught) {
         let Running { entered, entered_bytes, mut held, polled, .. } = self.running;
         let node = self.cx.node;
         if held == UNKNOWN {
-            // It was not called yet: nothing of what enters is counted.
+            // The node was not called yet: nothing that enters is counted.
             held = self.slots[node].counters.balance();
             self.slots[node].counters.arrived.add(entered, entered_bytes);
         }
@@ -389,7 +404,7 @@ impl Graph {
             self.ready.pop_front();
         }
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
-        let first = self.hand.get(0).map(|packet| (packet.len(), packet.data().to_vec()));
+        let first = self.hand.get(0).map(|packet| (packet.wire_len(), packet.data().to_vec()));
         self.hand.clear();
         let emitted = (self.cx.leaving.len() - self.cx.take_newborn()) as u64;
         self.cx.leaving.clear();
@@ -397,7 +412,8 @@ impl Graph {
         let made = self.cx.made;
         let mut entered = crate::Count { packets: entered, bytes: entered_bytes };
         if polled && slot.role == Role::Receive {
-            // It had not returned, so nothing was counted: what it has in its hands and has not had before was received.
+            // The poll did not return, so nothing was counted. Packets that the node has now and did not have
+            // before were received.
             let kept = ask_held(slot);
             slot.uncertain |= kept.is_none();
             let kept = kept.unwrap_or(held);
@@ -405,24 +421,24 @@ impl Graph {
             entered = crate::Count { packets, bytes: in_hand.bytes.saturating_sub(made.bytes) };
             slot.counters.received += entered;
         }
-        entered += self.cx.taken;
-        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handed;
-        let rebuilt = rebuild(slot);
+        entered += self.cx.handoff_in;
+        let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handoff_out;
+        let (rebuilt, more) = rebuild(slot);
         slot.uncertain &= !rebuilt;
         let answer = if slot.uncertain { None } else { ask_held(slot) };
         let keeps_now = answer.unwrap_or(if rebuilt { 0 } else { held });
         let lost =
             (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
         let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
-        self.cx.drops.add(Drop::Panicked, lost, lost_bytes);
-        self.cx.stirred = DROPPED | SENT | CROSSED;
+        self.cx.drops.add(DropReason::Panicked, lost, lost_bytes);
+        self.cx.effects = DROPPED | SENT | HANDED_OFF;
         if let Some((_, bytes)) = first {
-            self.cx.recorder.record(node, Drop::Panicked, self.cx.now(), &bytes);
+            self.cx.recorder.record(node, DropReason::Panicked, self.cx.now(), &bytes);
         }
         let slot = &mut self.slots[node];
         slot.strikes += u8::from(polled);
         if polled && slot.strikes == STRIKES {
-            // It would burn the core for ever and never come to an end.
+            // Otherwise the node would burn the core for ever, and the graph would never end.
             slot.strikes = 0;
             slot.stopped = true;
             if slot.source {
@@ -439,9 +455,12 @@ impl Graph {
             Panic { node: slot.name.clone(), message, place, packets: lost, time: self.cx.now(), rebuilt };
         self.settle(node);
         self.panics.push(panic);
+        for caught in more {
+            self.slots[node].note(&self.panics, self.cx.now(), caught);
+        }
     }
 
-    pub(super) fn drain_node(&mut self, node: usize, how: fn(&mut dyn Node, &mut Batch, &mut Context)) {
+    pub(super) fn drain_node(&mut self, node: usize, how: LetGo) {
         let _containing = Containing::enter();
         let slot = &mut self.slots[node];
         if slot.uncertain
@@ -451,12 +470,15 @@ impl Graph {
         }
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
+        self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
-            how(slot.node.as_mut(), &mut self.hand, &mut self.cx);
+            if let Some(queue) = slot.node.get_mut().as_queue() {
+                how(queue, &mut self.hand, &mut self.cx);
+            }
             slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
-            if self.cx.stirred != 0 {
+            if self.cx.effects != 0 {
                 self.settle(node);
             }
             match out {
@@ -471,13 +493,15 @@ impl Graph {
     }
 }
 
-/// In [`Running::held`]: the node is just being asked.
+/// In [`Running::held`]: the node is being asked.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What a keeper holds before its turn or call, which runs already: if it panics, that is the one that did.
+/// Asks how many packets a node holds before its turn or call.
+///
+/// The turn or call has begun already, so a panic here counts as one of it.
 fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
     running.held = UNKNOWN;
-    let held = slot.node.held();
+    let held = held_by(slot.node.get_mut().as_mut());
     if slot.uncertain {
         slot.made_certain(held);
     }
@@ -485,36 +509,76 @@ fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
     held
 }
 
-/// What a node that panicked keeps: 0 where it keeps nothing, `None` where it panics over that as well.
+/// How many packets a node keeps after a panic: 0 where it keeps none, `None` where asking panics too.
 fn ask_held(slot: &Slot) -> Option<u64> {
-    if slot.keeps { contain(|| slot.node.held()).ok() } else { Some(0) }
+    if slot.keeps { contain(|| held_by(slot.node.borrow_mut().as_mut())).ok() } else { Some(0) }
 }
 
-/// Makes a function's node anew, state and all, but for the packets that others left with it; a node without a blueprint goes
-/// on as it is.
-fn rebuild(slot: &mut Slot) -> bool {
-    let Some((blueprint, worker)) = &slot.origin else { return false };
-    let lasts = contain(|| slot.node.outlived().is_some()).unwrap_or(false);
-    // Asked before: where nodes share what stands behind them, the new one takes the old one's place at once.
-    let schedule = contain(|| slot.node.schedule()).ok().flatten();
-    let built = contain(|| {
-        let node = blueprint.build(worker).ok()?;
-        if let (Some(new), Some(old)) = (node.schedule(), schedule) {
-            new.resume(&old);
-        }
-        Some(node)
-    });
-    let Ok(Some(mut node)) = built else {
-        let _told = contain(|| slot.node.unsucceeded());
-        return false;
-    };
-    if lasts && let Some(before) = slot.node.outlived() {
-        node.succeed(before);
+/// Rebuilds a function's node with empty state, except for packets that other nodes left in its queues.
+///
+/// A node without a blueprint goes on as it is. Answers whether there is a new node, and other panics on the
+/// way.
+fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
+    let mut panics = Vec::new();
+    if slot.origin.is_none() {
+        return (false, panics);
     }
-    std::mem::swap(&mut slot.node, &mut node);
+    let mut noted = |result: Result<bool, Caught>| {
+        result.unwrap_or_else(|caught| {
+            panics.push(caught);
+            false
+        })
+    };
+    let lasts = noted(contain(|| survivors(slot.node.get_mut().as_mut()).is_some()));
+    // Asked before: where nodes share state outside them, the new node takes the old one's place there at
+    // once.
+    let schedule = if slot.speaks { contain(|| slot.node.get_mut().schedule()).ok().flatten() } else { None };
+    let mut new = make(slot, schedule.as_ref());
+    if lasts
+        && let Some(node) = &mut new
+        && !noted(contain(|| {
+            if let (Some(before), Some(queue)) = (survivors(slot.node.get_mut().as_mut()), node.as_queue()) {
+                queue.restore(before);
+            }
+            true
+        }))
+    {
+        // The new node has half of the surviving part, so it is dropped.
+        let half = new.take();
+        noted(contain(|| drop(half)).map(|()| true));
+        new = make(slot, schedule.as_ref());
+    }
+    let Some(mut node) = new else {
+        let failed = contain(|| slot.node.get_mut().as_queue().map(|queue| queue.restore_failed()));
+        noted(failed.map(|_| true));
+        return (false, panics);
+    };
+    std::mem::swap(slot.node.get_mut(), &mut node);
     // The old node's drop runs the author's code as well.
     let _ended = contain(|| drop(node));
-    true
+    (true, panics)
+}
+
+/// The part of a node that survives a panic in it.
+fn survivors(node: &mut dyn Node) -> Option<&mut dyn Any> {
+    node.as_queue()?.survivors()
+}
+
+/// Builds another node for a slot; `None` where its blueprint fails or panics.
+fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
+    let (blueprint, worker) = slot.origin.as_ref()?;
+    let mut node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
+    // Contained separately: a node that panicked here and again in its drop would end the process.
+    let resumed = contain(|| {
+        if let (Some(new), Some(old)) = (node.schedule(), schedule) {
+            new.resume(old);
+        }
+    });
+    if resumed.is_err() {
+        let _ended = contain(|| drop(node));
+        return None;
+    }
+    Some(node)
 }
 
 impl std::ops::Add for crate::Count {

@@ -1,11 +1,13 @@
-//! Who waits until when. Functions with events get their turns on time: before a source may bring what arrived later.
+//! Nodes that wait for a time.
+//!
+//! Functions with events get their turns on time: before a source may bring packets that arrived later.
 
 use std::cmp::Reverse;
 
 use super::{Graph, Turn};
 
 impl Graph {
-    /// Makes every idle schedulable ready: for a worker that slept or backed off.
+    /// Makes every idle schedulable node ready: for a worker that slept or backed off.
     pub fn wake(&mut self) {
         self.ready.append(&mut self.idle);
     }
@@ -15,18 +17,19 @@ impl Graph {
             return Turn::Moved(0);
         }
         let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
-        let nobody =
+        let nothing =
             self.idle.is_empty() && next.is_none() && self.ready.is_empty() && self.timers.is_empty();
-        // Once every source has ended, whoever still wants turns has work only as long as it holds packets.
+        // Once every source has ended, a node that still wants turns has work only as long as it holds
+        // packets.
         let ended = self.has_sources && self.sources == 0;
-        if nobody
+        if nothing
             || ended && (0..self.slots.len()).all(|node| self.slots[node].stopped || self.held(node) == 0)
         {
             Turn::Done
         } else if self.cx.knows_time() {
             Turn::Idle(next.into_iter().chain(self.next_event()).min())
         } else if self.has_sources || self.timers.is_empty() {
-            // Events wait until a source says what time it is.
+            // Events wait until a source sets the time.
             Turn::Idle(next)
         } else {
             self.cx.began = true;
@@ -45,13 +48,14 @@ impl Graph {
         }
     }
 
-    /// Runs all events that are due, earliest first, and what they send to completion; answers how many packets moved.
+    /// Runs all events that are due, earliest first, and their packets to completion; answers how many
+    /// packets moved.
     #[cold]
     pub(super) fn run_due(&mut self) -> u64 {
         if !self.cx.knows_time() {
             return 0;
         }
-        // Reading the cycle counter for events would be counted as their node's cycles a packet.
+        // A sample would count the cycles of events as their node's cycles for packets.
         self.sampled = false;
         let mut moved = 0;
         while let Some(Reverse((time, node))) = self.timers.peek().copied() {
@@ -65,15 +69,17 @@ impl Graph {
         moved
     }
 
-    /// Asks a node anew when its next event is due. Not where none runs any more: packets that come with their time would wait for
-    /// it for ever.
+    /// Asks a node again when its next event is due.
+    ///
+    /// Does nothing where no event runs any more: packets that come with their time would wait for the event
+    /// for ever.
     pub(super) fn rearm(&mut self, node: usize) {
         if self.draining {
             return;
         }
         self.timers.retain(|Reverse((_, other))| *other != node);
-        let schedule = self.slots[node].ask(&self.panics, self.cx.now(), |node| node.schedule());
-        let next = schedule.flatten().and_then(|schedule| schedule.next());
+        let schedule = self.slots[node].schedule(&self.panics, self.cx.now());
+        let next = schedule.and_then(|schedule| schedule.next());
         self.timers.extend(next.map(|time| Reverse((time, node))));
         self.set_deadline();
     }

@@ -1,15 +1,15 @@
-//! Branches inside one fused node. Each arm is an operator over the stack at the split; all meet in one stack.
+//! Branches inside one fused node. Each arm is an operator over the stack at the split.
 //!
-//! Where an arm waits on memory, or is longer than a loop, packets are parked at the split; otherwise a branch is an `if` in the one
-//! loop.
+//! All arms meet in one stack. Where an arm waits on memory, or is longer than a loop, packets are parked at
+//! the split. Otherwise a branch is an `if` in the one loop.
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, shape};
 
 use super::{Replaces, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
 use crate::view::View;
 
@@ -28,7 +28,7 @@ enum Side<S> {
     Gone(Verdict),
 }
 
-/// Two ways that meet again.
+/// Two arms that meet again.
 pub struct Branch<A: Operator, P, L, R>(A, P, L, R, Vec<Side<A::Out>>);
 
 impl<A: Operator, P, L, R> Branch<A, P, L, R>
@@ -39,7 +39,11 @@ where
         Self(input, test, yes, no, Vec::with_capacity(BATCH))
     }
     #[inline(always)]
-    fn side<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Side<A::Out>, Verdict> {
+    fn side<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Side<A::Out>, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(if (self.1)(&view!(at, stack)) { Side::Yes(stack) } else { Side::No(stack) })
     }
@@ -55,8 +59,8 @@ where
     type In = A::In;
     type Out = L::Out;
     const WAITS: bool = A::WAITS || L::WAITS || R::WAITS;
-    const PUTS_OFF: bool = if L::WAITS || R::WAITS { L::PUTS_OFF || R::PUTS_OFF } else { A::PUTS_OFF };
-    const USUAL: bool = A::USUAL || L::USUAL || R::USUAL;
+    const MAY_DEFER: bool = if L::WAITS || R::WAITS { L::MAY_DEFER || R::MAY_DEFER } else { A::MAY_DEFER };
+    const FAST_PATH: bool = A::FAST_PATH || L::FAST_PATH || R::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES.and(L::REPLACES).and(R::REPLACES);
     const FUSED: usize =
         if L::WAITS || R::WAITS { L::FUSED + R::FUSED } else { A::FUSED + L::FUSED + R::FUSED - 2 };
@@ -78,7 +82,7 @@ where
             sides.push(match inputs(slot) {
                 None => Side::Gone(Verdict::ELSEWHERE),
                 Some(input) => self
-                    .side::<{ shape::ANY }>(At::new(slot, bytes, &mut *cx, &mut false), input)
+                    .side::<{ shape::ANY }>(PacketCursor::new(slot, bytes, &mut *cx, &mut false), input)
                     .unwrap_or_else(Side::Gone),
             });
         });
@@ -89,7 +93,11 @@ where
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<L::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<L::Out, Verdict> {
         let side =
             if L::WAITS || R::WAITS { self.4[at.slot] } else { self.side::<SHAPE>(at.again(), stack)? };
         match side {
@@ -118,7 +126,7 @@ where
     #[inline(always)]
     fn group<const SHAPE: u8>(
         &mut self,
-        mut at: At<'_, '_>,
+        mut at: PacketCursor<'_, '_>,
         stack: A::In,
     ) -> Result<(usize, A::Out), Verdict> {
         let stack = upstream!(self, at, stack);
@@ -136,8 +144,8 @@ where
     type In = A::In;
     type Out = G::Out;
     const WAITS: bool = A::WAITS || G::WAITS;
-    const PUTS_OFF: bool = if G::WAITS { G::PUTS_OFF } else { A::PUTS_OFF };
-    const USUAL: bool = A::USUAL || G::USUAL;
+    const MAY_DEFER: bool = if G::WAITS { G::MAY_DEFER } else { A::MAY_DEFER };
+    const FAST_PATH: bool = A::FAST_PATH || G::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES.and(G::REPLACES);
     const FUSED: usize = if G::WAITS { G::FUSED } else { A::FUSED + G::FUSED - 1 };
     const RESTARTS: bool = if G::WAITS { G::RESTARTS } else { A::RESTARTS };
@@ -154,7 +162,7 @@ where
             chosen.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
                 Some(input) => {
-                    self.group::<{ shape::ANY }>(At::new(slot, bytes, &mut *cx, &mut false), input)
+                    self.group::<{ shape::ANY }>(PacketCursor::new(slot, bytes, &mut *cx, &mut false), input)
                 }
             });
         });
@@ -169,7 +177,11 @@ where
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<G::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<G::Out, Verdict> {
         let (group, stack) =
             if G::WAITS { self.3[at.slot]? } else { self.group::<SHAPE>(at.again(), stack)? };
         self.2[group].apply::<SHAPE>(at, stack)

@@ -1,12 +1,14 @@
-//! The operator that waits on memory: it splits the tower into loops over the batch.
+//! The operator that waits on memory: it splits the chain into loops over the batch.
 //!
-//! First loop: everything before it, then key and hash, and the memory that is looked at first is asked for. Second
-//! loop: what was found tells what else to ask for. Last loop: the entry, `visit`, and everything after. Keys wait by
-//! slot, and with them stacks that can't be had again from the frame alone; nothing allocates.
+//! The first loop runs all earlier operators, computes key and hash, and asks for the first memory. The
+//! second loop reads that, and asks for more. The last loop gets the entry, and runs `visit` and all later
+//! operators. Keys wait by slot, together with stacks that cannot be computed again from the frame alone;
+//! nothing allocates.
 //!
-//! What is rare has no code in the loops that most batches run, since all of it would take registers there: the first stops
-//! at the first frame of another shape than most, from which on a loop for all shapes goes on, and a batch that needed that
-//! one has a last loop for all shapes too. New flows leave the last loop, for a second pass each.
+//! Rare cases have no code in the loops that most batches run, since all code in a loop takes registers. The
+//! first loop stops at the first frame of an unusual shape, and a loop for all shapes goes on from there. A
+//! batch that needed that loop has a last loop for all shapes too. New flows leave the last loop, and get a
+//! second pass each.
 
 use std::hash::Hash;
 use std::hint::cold_path;
@@ -17,28 +19,32 @@ use netbricks_packet::stack::{Stack, Usual, With, shape};
 use netbricks_tables::{Asked, Encode, Entry, FlowTable, Key, MAXIMUM_WORK, Missed, Routes, Table};
 
 use super::Replaces;
-use crate::at::{At, Pass};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
+use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Edge, Verdict};
 use crate::state::{Counter, State, TableKey};
 use crate::view::View;
 
-/// Entries that may be looked at for each packet of a batch to end those that are due: bounded, whatever is due, and enough that
-/// hardly more come than end where every packet begins a flow.
+/// Entries looked at for each packet of a batch, to end those that are due.
+///
+/// The number bounds the work, however many are due. It is large enough that entries end about as fast as
+/// they come, even where every packet begins a flow.
 const EXPIRE: usize = 8;
 
 /// A table with entries that end by themselves.
 pub trait Expiring {
-    /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for: more than packets come, whatever
-    /// the size of batches, so that what a full table refuses does not depend on it.
+    /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for.
+    ///
+    /// That is more than packets come, whatever the batch size. So the batch size does not decide what a full
+    /// table refuses.
     fn expire(&mut self, now: u64, packets: usize);
 }
 
 impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     #[inline(always)]
     fn expire(&mut self, now: u64, packets: usize) {
-        // Of a batch however small there is room for its first flow then.
+        // So even the smallest batch has room for its first flow.
         for _ in 0..(packets * EXPIRE).div_ceil(MAXIMUM_WORK) {
             Self::expire(self, now, MAXIMUM_WORK);
             if !self.is_due() {
@@ -48,7 +54,9 @@ impl<K: Key + Encode, V: Encode + 'static> Expiring for FlowTable<K, V> {
     }
 }
 
-/// Those whose lifetime is over, up to eight a batch: packets bring no new ones. Until its turn has come one still decides.
+/// Ends up to eight routes a batch whose lifetime is over. Packets bring no new ones.
+///
+/// A route still decides until it is ended.
 impl<V: Copy + Eq + Hash + 'static> Expiring for Routes<V> {
     #[inline(always)]
     fn expire(&mut self, now: u64, _: usize) {
@@ -59,18 +67,20 @@ impl<V: Copy + Eq + Hash + 'static> Expiring for Routes<V> {
     }
 }
 
-/// What is done with an entry: a function of the author's, or [two](KnownOr).
+/// The code that visits an entry: an author's function, or [two](HitOrElse).
 #[doc(hidden)]
 pub trait Visitor<S, T: Table, M>: 'static {
-    /// Before the first packet of each batch.
+    /// Called before the first packet of each batch.
     #[inline(always)]
     fn begin(&mut self) {}
-    /// A packet with this key comes later in this batch, and the table seems not to have it.
+    /// Says that a packet with this key comes later in this batch, and seems not to be in the table.
     #[inline(always)]
     fn expect(&mut self, _key: &T::Key) {}
-    /// In the loop over the batch. `None` where it takes more than belongs there: nothing has changed then.
+    /// Visits the entry inside the loop over the batch.
+    ///
+    /// `None` where the work is too much for that loop; nothing has changed then.
     fn here(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> Option<M>;
-    /// Whatever it takes.
+    /// Visits the entry outside the loop, whatever the work.
     fn anywhere(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> M;
 }
 
@@ -89,45 +99,51 @@ where
     }
 }
 
-/// What the functions of a [`lookup_or`](Operator::lookup_or) share, and what it does ahead of a batch's packets.
+/// State that the functions of a [`lookup_or`](Operator::lookup_or) share, and its calls before a batch's
+/// packets.
 ///
 /// ```
-/// use netbricks_core::Own;
+/// use netbricks_core::LookupHooks;
 /// use netbricks_core::tables::prefetch;
 ///
 /// /// A worker's thousand counters.
-/// struct Tallies(Vec<u64>);
+/// struct CounterArray(Vec<u64>);
 ///
-/// impl Own<[u64; 1]> for Tallies {
+/// impl LookupHooks<[u64; 1]> for CounterArray {
 ///     fn expect(&mut self, [number]: &[u64; 1]) {
 ///         prefetch(self.0.as_ptr().wrapping_add(*number as usize % 1_000));
 ///     }
 /// }
 /// ```
-pub trait Own<K>: 'static {
-    /// Before the first packet of each batch: what is read of other state here stays the same for all of them.
+pub trait LookupHooks<K>: 'static {
+    /// Called before the first packet of each batch.
+    ///
+    /// Other state that is read here stays the same for all packets of the batch.
     #[inline(always)]
     fn begin(&mut self) {}
-    /// A packet with this key comes later in this batch, and the table seems not to have it: the time to ask for memory
-    /// that will be looked at then. A hint: it may come for keys that are there, or not for some that are not.
+    /// Says that a packet with this key comes later in this batch, and seems not to be in the table.
+    ///
+    /// It is the time to ask for memory that will be read then. The call is a hint: it may come for keys that
+    /// the table has, or not for some that it lacks.
     #[inline(always)]
     fn expect(&mut self, _key: &K) {}
 }
 
-impl<K> Own<K> for Counter {}
-impl<K> Own<K> for () {}
+impl<K> LookupHooks<K> for Counter {}
+impl<K> LookupHooks<K> for () {}
 
-/// One function for flows that are known, another for what is not, or not so simple, and what is theirs.
+/// One function for known flows in simple cases, another for all other packets, and the state that both
+/// share.
 #[doc(hidden)]
-pub struct KnownOr<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
+pub struct HitOrElse<X, H, U>(pub(crate) X, pub(crate) H, pub(crate) U);
 
-/// What [`Operator::lookup_or`] makes.
-pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, KnownOr<X, H, U>, M>;
+/// The operator of [`Operator::lookup_or`].
+pub type LookupOr<A, K, V, Q, F, X, H, U, M> = Lookup<A, FlowTable<K, V>, Q, F, HitOrElse<X, H, U>, M>;
 
-impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for KnownOr<X, H, U>
+impl<S, K, V, M, X, H, U> Visitor<S, FlowTable<K, V>, M> for HitOrElse<X, H, U>
 where
     K: Key,
-    X: Own<K>,
+    X: LookupHooks<K>,
     H: FnMut(&mut X, &mut View<'_, S>, &mut V) -> Option<M> + 'static,
     U: FnMut(&mut X, &mut View<'_, S>, Entry<'_, K, V>) -> M + 'static,
 {
@@ -166,32 +182,36 @@ pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
     types: PhantomData<fn() -> (Q, M)>,
 }
 
-/// A packet that waits: in whole cache lines.
+/// A packet that waits, in whole cache lines.
 #[repr(C, align(64))]
 struct Waiting<A: Operator, T: Table> {
-    /// What the table has said so far.
+    /// The table's findings so far.
     ticket: T::Ticket,
     parked: Parked<T>,
-    /// Of packets that are [`Parked::Stacked`]. Last, so that with keys of up to five words the others touch no line of it.
+    /// The stack of packets that are [`Parked::Stacked`].
+    ///
+    /// It is the last field, so that other packets with keys of up to five words touch no cache line of it.
     stack: Option<Packed<A>>,
 }
 
-/// What waits of a packet.
+/// The part of a packet that waits.
 enum Parked<T: Table> {
-    /// Nothing: it left before, or is not ours.
+    /// Nothing: the packet left before, or is not for this operator.
     Gone(Verdict),
-    /// Its key, which is short; its frame is of the [shape](shape) that most have, and its stack can be had again.
+    /// A short key. The frame has the usual [shape](shape), so its stack can be computed again.
     V4(T::Short),
-    /// As `V4`, of another shape.
+    /// As `V4`, for a frame behind a tag.
     TaggedV4(T::Short),
-    /// Its key; its frame is of this shape, and its stack can be had again.
+    /// A key. The frame is of IPv6, so its stack can be computed again.
     V6(T::Key),
-    /// Its key, and its stack waits as well.
+    /// A key. The stack waits as well.
     Stacked(T::Key),
 }
 
 impl<T: Table> Parked<T> {
-    /// A key that waits without its stack, if that can be had again from a frame of this shape, which is not [`V4`](shape::V4).
+    /// A key that waits without its stack, if that can be computed again from a frame of this shape.
+    ///
+    /// The shape is not [`V4`](shape::V4).
     #[inline(always)]
     fn shaped<const SHAPE: u8>(key: &T::Key) -> Option<Self> {
         match SHAPE {
@@ -201,7 +221,7 @@ impl<T: Table> Parked<T> {
         }
     }
 
-    /// The key, if it is short and the shape is this one: the most usual, or none.
+    /// The key, if it is short and its frame has this shape: the usual one, or any.
     #[inline(always)]
     fn short_in(&self, shape: u8) -> Option<T::Short> {
         match self {
@@ -229,7 +249,8 @@ impl<T: Table> Parked<T> {
         if let Self::Gone(verdict) = self { *verdict } else { Verdict::AGAIN }
     }
 
-    /// What the table has where the ticket says for keys that are not [short in this shape](Self::short_in), and their shape.
+    /// The table's entry for keys that are not [short in this shape](Self::short_in), and their frame's
+    /// shape.
     #[inline(always)]
     fn resolve_rarer<'t>(
         &self,
@@ -238,7 +259,8 @@ impl<T: Table> Parked<T> {
         ticket: T::Ticket,
     ) -> Option<(T::Entry<'t>, u8)> {
         match self {
-            // Short ones were looked for, and `visit` may have left them: it sees a packet once here.
+            // The loop already looked for short keys, and `visit` may have declined them: it sees a packet
+            // once here.
             Self::Stacked(key) if shape == shape::ANY && T::shorten(key).is_none() => {
                 Some((table.resolve_there(key, ticket)?, shape::ANY))
             }
@@ -249,7 +271,7 @@ impl<T: Table> Parked<T> {
     }
 }
 
-/// What a table is asked for a packet; in a batch that is not mixed no key is long.
+/// The question to a table about a packet. A batch that is not mixed has no long keys.
 struct Asking<'p, T: Table, const ALIKE: bool>(&'p Parked<T>);
 
 impl<T: Table, const ALIKE: bool> Asked<T::Key> for Asking<'_, T, ALIKE> {
@@ -266,14 +288,14 @@ impl<T: Table, const ALIKE: bool> Asked<T::Key> for Asking<'_, T, ALIKE> {
     }
 }
 
-/// Parks one packet: what is before the operator, then its key.
+/// Parks one packet: runs the operators before this one, then computes the key.
 #[inline(always)]
 fn park<const SHAPE: u8, A, T, Q, K>(
     input: &mut A,
     key: &mut K,
-    announcer: &T::Announcer,
+    hasher: &T::Hasher,
     waiting: &mut Waiting<A, T>,
-    at: At<'_, '_>,
+    at: PacketCursor<'_, '_>,
     stack: A::In,
 ) where
     A: Operator,
@@ -283,21 +305,21 @@ fn park<const SHAPE: u8, A, T, Q, K>(
 {
     let mut at = at;
     let Waiting { ticket, parked, stack: waits } = waiting;
-    // Each way writes its own fields in place: one `Result` built first and copied in costs 4 ns a packet
-    // (narrow stores read back wide before they have left the store buffer).
+    // Each way writes its own fields in place. A `Result` that is built first and then copied costs 4 ns a
+    // packet (narrow stores are read back wide before they have left the store buffer).
     match input.apply::<SHAPE>(at.again(), stack) {
         Ok(stack) => {
             let key = key(&View::new(at.bytes, &stack, at.cx, at.slot)).store();
-            *ticket = T::announce(announcer, &key);
-            // In place: what comes by way of an `Option` brings a word of the long keys with it.
-            if A::RETRACES
+            *ticket = T::hash(hasher, &key);
+            // Written in place: an `Option` here would copy a word of the long keys too.
+            if A::REPARSES
                 && SHAPE == shape::V4
                 && let Some(short) = T::shorten(&key)
             {
                 *parked = Parked::V4(short);
                 return;
             }
-            *parked = if A::RETRACES
+            *parked = if A::REPARSES
                 && let Some(bare) = Parked::shaped::<SHAPE>(&key)
             {
                 bare
@@ -313,13 +335,13 @@ fn park<const SHAPE: u8, A, T, Q, K>(
     }
 }
 
-/// Parks the packets of a batch from this slot on, of whatever shape.
+/// Parks the packets of a batch from this slot on, of any shape.
 #[inline(never)]
 fn park_rest<A, T, Q, K>(
     (batch, from): (&mut Batch, usize),
     cx: &mut Context,
     (input, key): (&mut A, &mut K),
-    announcer: &T::Announcer,
+    hasher: &T::Hasher,
     waiting: &mut [Waiting<A, T>; BATCH],
     inputs: &impl Fn(usize) -> Option<A::In>,
 ) where
@@ -337,27 +359,41 @@ fn park_rest<A, T, Q, K>(
         let frame = bytes.data();
         let (v6, v4) = (Usual::of::<{ shape::V6 }>(frame), Usual::of::<{ shape::V4 }>(frame));
         let tagged = Usual::of::<{ shape::TAGGED_V4 }>(frame);
-        let at = At::new(slot, bytes, &mut *cx, &mut reshaped);
+        let at = PacketCursor::new(slot, bytes, &mut *cx, &mut reshaped);
         // Where this loop runs, most frames are of IPv6 or behind a tag.
-        if !A::USUAL {
-            park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+        if !A::FAST_PATH {
+            park::<{ shape::ANY }, A, T, Q, K>(input, key, hasher, waiting, at, stack);
         } else if let Some(usual) = v6 {
-            park::<{ shape::V6 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
+            park::<{ shape::V6 }, A, T, Q, K>(
+                input,
+                key,
+                hasher,
+                waiting,
+                PacketCursor { usual, ..at },
+                stack,
+            );
         } else if let Some(usual) = v4 {
-            park::<{ shape::V4 }, A, T, Q, K>(input, key, announcer, waiting, At { usual, ..at }, stack);
+            park::<{ shape::V4 }, A, T, Q, K>(
+                input,
+                key,
+                hasher,
+                waiting,
+                PacketCursor { usual, ..at },
+                stack,
+            );
         } else if let Some(usual) = tagged {
-            let at = At { usual, ..at };
-            park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+            let at = PacketCursor { usual, ..at };
+            park::<{ shape::TAGGED_V4 }, A, T, Q, K>(input, key, hasher, waiting, at, stack);
         } else {
-            park::<{ shape::ANY }, A, T, Q, K>(input, key, announcer, waiting, at, stack);
+            park::<{ shape::ANY }, A, T, Q, K>(input, key, hasher, waiting, at, stack);
         }
         true
     });
 }
 
-/// The shape of frames that the last loop looks for first: the others are rarer.
+/// The shape of frames that the last loop looks for first; other shapes are rarer.
 const fn first_shape<A: Operator>() -> u8 {
-    if A::USUAL && A::RETRACES { shape::V4 } else { shape::ANY }
+    if A::FAST_PATH && A::REPARSES { shape::V4 } else { shape::ANY }
 }
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
@@ -385,9 +421,9 @@ where
         }
     }
 
-    /// Looks where the packets' flows seem to be.
+    /// Prefetches the memory where the packets' flows seem to be.
     #[inline(always)]
-    fn approach<const ALIKE: bool>(
+    fn prefetch<const ALIKE: bool>(
         table: &T,
         waiting: &mut [Waiting<A, T>; BATCH],
         missed: &mut Missed,
@@ -397,28 +433,28 @@ where
             let Waiting { ticket, parked, .. } = waiting;
             (Asking::<T, ALIKE>(parked), ticket)
         });
-        table.approach_all(asked, missed);
+        table.prefetch_all(asked, missed);
     }
 
-    /// What the ticket found.
+    /// Visits the entry that the ticket found.
     #[inline(always)]
-    fn visit(at: At<'_, '_>, stack: A::Out, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M> {
+    fn visit(at: PacketCursor<'_, '_>, stack: A::Out, visit: &mut U, entry: T::Entry<'_>) -> Known<A, M> {
         let mut view = View::new(at.bytes, &stack, at.cx, at.slot);
         let value = visit.anywhere(&mut view, entry);
         *at.reshaped |= view.reshaped;
         With { outer: stack, value }
     }
 
-    /// What the ticket found, where that takes little.
+    /// Visits the entry that the ticket found, where that takes little work.
     #[inline(always)]
-    fn here(at: At<'_, '_>, stack: &A::Out, visit: &mut U, entry: T::Entry<'_>) -> Option<M> {
+    fn here(at: PacketCursor<'_, '_>, stack: &A::Out, visit: &mut U, entry: T::Entry<'_>) -> Option<M> {
         let mut view = View::new(at.bytes, stack, at.cx, at.slot);
         let value = visit.here(&mut view, entry)?;
         *at.reshaped |= view.reshaped;
         Some(value)
     }
 
-    /// What is known of a packet that has waited: found out again from the frame, where that was usual, or unpacked.
+    /// The stack of a packet that has waited: computed again from a frame of a usual shape, or unpacked.
     #[inline(always)]
     fn find(input: &A, waits: Option<Packed<A>>, frame: &[u8], first: A::In, shape: u8) -> A::Out {
         let stack = match shape {
@@ -431,11 +467,12 @@ where
         stack
     }
 
-    /// Any packet that waits: those with a new flow, say, and frames that are not usual. Out of line, so that all of this is
-    /// in the loop once, with constants.
+    /// Visits the entry of any packet that waits, such as one with a new flow or an unusual frame.
+    ///
+    /// It is out of line, so that the loop contains all of this once, with constants.
     #[inline(never)]
     fn resolve_any(
-        at: At<'_, '_>,
+        at: PacketCursor<'_, '_>,
         stack: A::Out,
         visit: &mut U,
         table: &State<T>,
@@ -448,7 +485,7 @@ where
     }
 }
 
-/// Only for a packet that `prepare` did not see.
+/// Reached only by a packet that `prepare` did not see.
 #[cold]
 #[inline(never)]
 fn unparked() -> ! {
@@ -467,8 +504,8 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
-    const PUTS_OFF: bool = true;
-    const USUAL: bool = A::USUAL;
+    const MAY_DEFER: bool = true;
+    const FAST_PATH: bool = A::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES;
 
     #[inline(always)]
@@ -476,15 +513,15 @@ where
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, visit, waiting, missed, .. } = self;
         visit.begin();
-        let announcer = {
+        let hasher = {
             let mut table = table.borrow_mut();
             table.tell(cx.now());
             table.expire(cx.now(), batch.len());
-            table.announcer()
+            table.hasher()
         };
-        // Until the first packet of another shape than most.
+        // Until the first packet of an unusual shape.
         let mut parked = 0;
-        if A::USUAL {
+        if A::FAST_PATH {
             parked = batch.each_beside_while(0, waiting.iter_mut(), |slot, bytes, waiting| {
                 let Some(stack) = inputs(slot) else {
                     waiting.parked = Parked::Gone(Verdict::ELSEWHERE);
@@ -495,37 +532,41 @@ where
                     return false;
                 }
                 let mut reshaped = false;
-                let at = At { usual, ..At::new(slot, bytes, &mut *cx, &mut reshaped) };
-                park::<{ shape::V4 }, A, T, Q, K>(input, key, &announcer, waiting, at, stack);
+                let at = PacketCursor { usual, ..PacketCursor::new(slot, bytes, &mut *cx, &mut reshaped) };
+                park::<{ shape::V4 }, A, T, Q, K>(input, key, &hasher, waiting, at, stack);
                 true
             });
         }
         if parked < batch.len() {
             cx.mixed = true;
-            park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &announcer, waiting, inputs);
+            park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &hasher, waiting, inputs);
         }
         if cx.mixed {
-            Self::approach::<false>(&table.borrow(), waiting, missed, batch.len());
+            Self::prefetch::<false>(&table.borrow(), waiting, missed, batch.len());
         } else {
-            Self::approach::<true>(&table.borrow(), waiting, missed, batch.len());
+            Self::prefetch::<true>(&table.borrow(), waiting, missed, batch.len());
         }
         for slot in missed.iter() {
             if let Ok((key, _)) = waiting[slot].parked.key() {
-                table.borrow().approach_missed(&key);
-                // The author's: it may ask the table too.
+                table.borrow().prefetch_missed(&key);
+                // The author's code: it may ask the table too.
                 visit.expect(&key);
             }
         }
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, first: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        at: PacketCursor<'_, '_>,
+        first: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let Self { input, table, visit, waiting, .. } = self;
         let mut at = at;
         let Waiting { ticket, parked, stack: waits } = &waiting[at.slot % BATCH];
         if at.pass != Pass::Second {
-            // What the user function does not look at is not found out: the stack comes last, and once for each way, since one
-            // that goes both ways would be in memory for both.
+            // Nothing is computed that the user function does not read. So the stack comes last, and
+            // separately in each branch: a stack that both branches use would be in memory for both.
             if let Some(short) = parked.short_in(Self::HERE)
                 && let Some(entry) = table.borrow_mut().resolve_here(short, *ticket)
             {
@@ -553,11 +594,11 @@ where
             let value = at.apart(|at| Self::resolve_any(at, stack, visit, table, key, *ticket));
             return Ok(With { outer: stack, value });
         }
-        // Alone in a function of its own, which has no loop to keep small.
+        // This is alone in a function of its own, which has no loop to keep small.
         let (key, shape) = parked.key()?;
         let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
         let mut table = table.borrow_mut();
-        // Where stacks wait that can't be had again, no loop has looked for them; most of the others are new.
+        // No loop has looked for packets whose stacks had to wait. Most of the others are new flows.
         let entry = match parked {
             Parked::Stacked(_) => table.resolve(key, *ticket),
             _ => table.resolve_elsewhere(key),

@@ -1,6 +1,8 @@
-//! The operator that asks a table which all workers share, under one lock a batch: first keys, hashes and what is looked
-//! at first, as [`Lookup`](super::Lookup) does; then, with the lock held, the rest of the memory, every entry and every
-//! `visit`, in order; at last all operators after it, for which what `visit` found out waits by slot.
+//! The operator that looks up a batch in a table of all workers, under one lock.
+//!
+//! The first step computes keys and hashes, and prefetches memory, as [`Lookup`](super::Lookup) does. The
+//! second step holds the lock: it reads the rest of the memory and every entry, and calls every `visit`, in
+//! order. Then all later operators run; the results of `visit` wait by slot for them.
 
 use std::marker::PhantomData;
 
@@ -9,25 +11,25 @@ use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::{Missed, Table};
 
 use super::{Expiring, Replaces};
-use crate::at::At;
 use crate::consistency::{Contents, StrictState};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;
 
-/// Looks up each packet of a batch in a table that others have too.
+/// Looks up each packet of a batch in a table that workers share.
 pub struct LookupLocked<A: Operator, T: Table + Contents, Q, K, U, M> {
     input: A,
     table: StrictState<T>,
     key: K,
     visit: U,
     parked: Box<[Parked<A, T>]>,
-    /// What the table has said so far of each packet.
+    /// The table's findings so far for each packet.
     tickets: Box<[T::Ticket]>,
     missed: Box<Missed>,
-    /// What `visit` found out, where a packet is parked.
+    /// The result of `visit`, where a packet is parked.
     found: Box<[Option<M>]>,
     types: PhantomData<fn() -> Q>,
 }
@@ -63,18 +65,18 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
-    const PUTS_OFF: bool = false;
-    const USUAL: bool = A::USUAL;
+    const MAY_DEFER: bool = false;
+    const FAST_PATH: bool = A::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES;
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, visit, parked, tickets, missed, found, .. } = self;
         let now = cx.now();
-        let announcer = table.transact(|table| {
+        let hasher = table.transact(|table| {
             table.tell(now);
             table.expire(now, batch.len());
-            table.announcer()
+            table.hasher()
         });
         let parked = &mut parked[..batch.len()];
         batch.each(|slot, bytes| {
@@ -84,18 +86,18 @@ where
                 return;
             };
             *place = input
-                .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
+                .apply::<{ shape::ANY }>(PacketCursor::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
                 .map(|stack| {
                     let key = key(&View::new(bytes, &stack, cx, slot)).store();
-                    *ticket = T::announce(&announcer, &key);
+                    *ticket = T::hash(&hasher, &key);
                     (stack.pack(), key)
                 });
         });
         table.transact(|table| {
             let keys = parked.iter().map(|parked| parked.as_ref().ok().map(|(_, key)| key));
-            table.approach_all(keys.zip(tickets.iter_mut()), missed);
+            table.prefetch_all(keys.zip(tickets.iter_mut()), missed);
             for (_, key) in missed.iter().filter_map(|slot| parked.get(slot)?.as_ref().ok()) {
-                table.approach_missed(key);
+                table.prefetch_missed(key);
             }
             batch.each(|slot, bytes| {
                 let (Some(Ok((packed, key))), Some(found)) = (parked.get(slot), found.get_mut(slot)) else {
@@ -109,7 +111,7 @@ where
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let (packed, ..) = self.parked[at.slot].as_ref().map_err(|verdict| *verdict)?;
         let value = self.found[at.slot].expect("`prepare` visits every packet that it parked");
         Ok(With { outer: A::Out::unpack(*packed), value })

@@ -1,9 +1,11 @@
-//! The operator that asks the copy of a table which one writer keeps for readers: first keys, hashes and what is looked at
-//! first, as [`Lookup`](super::Lookup) does; then one read for the rest of the memory and every value; at last, packet by
-//! packet, `visit` and all operators after it.
+//! The operator that looks up a batch in the copy of a table that one writer keeps for readers.
 //!
-//! Values are copied out, so that no read is open while user functions run, and each may write. What this worker writes
-//! meanwhile, the packets after it see: their values are then read again.
+//! The first step computes keys and hashes, and prefetches memory, as [`Lookup`](super::Lookup) does. The
+//! second step reads the rest of the memory and every value in one read. Then `visit` and all later operators
+//! run, packet by packet.
+//!
+//! Values are copied out, so that no read is open while user functions run, and each of these may write.
+//! Later packets see this worker's own writes meanwhile: their values are then read again.
 
 use std::marker::PhantomData;
 
@@ -12,10 +14,10 @@ use netbricks_packet::stack::{Stack, With, shape};
 use netbricks_tables::{Missed, ReadTable, Table};
 
 use super::Replaces;
-use crate::at::At;
 use crate::consistency::{Access, Bounded, Contents, Shown};
 use crate::context::Context;
 use crate::operator::{Known, Operator};
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
 use crate::state::TableKey;
 use crate::view::View;
@@ -27,12 +29,12 @@ pub struct LookupShown<A: Operator, T: ReadTable + Contents, Q, K, U, M> {
     key: K,
     visit: U,
     parked: Box<[Result<Parked<A, T>, Verdict>]>,
-    /// How often this worker had written when the values were read.
+    /// The number of this worker's writes when the values were read.
     written: u64,
     types: PhantomData<fn() -> (Q, M)>,
 }
 
-/// What waits of a packet.
+/// The part of a packet that waits.
 struct Parked<A: Operator, T: ReadTable> {
     stack: <A::Out as Stack>::Packed,
     key: <T as Table>::Key,
@@ -59,14 +61,14 @@ where
     type In = A::In;
     type Out = Known<A, M>;
     const WAITS: bool = true;
-    const PUTS_OFF: bool = false;
-    const USUAL: bool = A::USUAL;
+    const MAY_DEFER: bool = false;
+    const FAST_PATH: bool = A::FAST_PATH;
     const REPLACES: Replaces = A::REPLACES;
 
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         self.input.prepare(batch, cx, inputs);
         let Self { input, table, key, parked, written, .. } = self;
-        let announcer = table.read(Table::announcer);
+        let hasher = table.read(Table::hasher);
         let parked = &mut parked[..batch.len()];
         batch.each(|slot, bytes| {
             let Some(place) = parked.get_mut(slot) else { return };
@@ -75,10 +77,10 @@ where
                 return;
             };
             *place = input
-                .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
+                .apply::<{ shape::ANY }>(PacketCursor::new(slot, &mut *bytes, &mut *cx, &mut false), stack)
                 .map(|stack| {
                     let key = key(&View::new(bytes, &stack, cx, slot)).store();
-                    Parked { stack: stack.pack(), ticket: T::announce(&announcer, &key), key, value: None }
+                    Parked { stack: stack.pack(), ticket: T::hash(&hasher, &key), key, value: None }
                 });
         });
         *written = table.written();
@@ -86,8 +88,8 @@ where
         table.read(|table| {
             let parked_keys = parked.iter_mut().flatten();
             let asked = parked_keys.map(|Parked { key, ticket, .. }| (Some(&*key), ticket));
-            // Nobody puts anything in here.
-            table.approach_all(asked, &mut Missed::none());
+            // A reader adds no entries, so nothing is prefetched for that.
+            table.prefetch_all(asked, &mut Missed::none());
             for Parked { key, ticket, value, .. } in parked.iter_mut().flatten() {
                 *value = table.show(key, *ticket, now);
             }
@@ -95,7 +97,7 @@ where
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, _: A::In) -> Result<Self::Out, Verdict> {
         let Self { table, visit, parked, written, .. } = self;
         let parked = parked[at.slot].as_mut().map_err(|verdict| *verdict)?;
         let now = at.cx.now();

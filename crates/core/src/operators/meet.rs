@@ -1,5 +1,6 @@
-//! Where branches of different stacks meet: in the headers that all of them still know, which are those at the split
-//! (the paper's merge, section 3.1).
+//! The meeting of arms with different stacks, in the headers at the split (the paper's merge, section 3.1).
+//!
+//! All arms still know these headers.
 
 use netbricks_packet::stack::{Forgettable, Further, Header, Here, Layer, Removable, Stack, With};
 
@@ -7,14 +8,14 @@ use super::{Arm, Branch, Forget};
 use crate::operator::Operator;
 use crate::view::View;
 
-/// A stack that begins with all of `S`, and may know more. `I`, how much more, is inferred.
+/// A stack that begins with all of `S`, and may know more. `I`, the number of further parts, is inferred.
 #[diagnostic::on_unimplemented(
     message = "this way does not come back to the headers at the split",
     label = "ends in `{Self}`",
     note = "a way may parse and insert headers behind those at the split, and may not deparse, remove or forget those"
 )]
 pub trait Extends<S, I>: Stack {
-    /// What it begins with.
+    /// The stack that it begins with.
     fn prefix(&self) -> S;
 }
 
@@ -41,9 +42,9 @@ impl<S, P: Extends<S, I>, M: Copy + 'static, I> Extends<S, Further<I>> for With<
     }
 }
 
-/// Two ways that both come back to the split.
+/// Two arms that both come back to the split.
 pub type Fork<A, P, L, R> = Branch<A, P, Back<A, L>, Back<A, R>>;
-/// A way that has come back to where `A` ends.
+/// An arm that has come back to the stack at the end of `A`.
 pub type Back<A, G> = Forget<G, <A as Operator>::Out>;
 
 pub(crate) fn fork<A, P, L, R, I, J>(input: A, test: P, yes: L, no: R) -> Fork<A, P, L, R>

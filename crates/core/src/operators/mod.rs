@@ -5,38 +5,37 @@ mod lookup;
 mod lookup_locked;
 mod lookup_shown;
 mod meet;
-mod packetize;
+mod observe;
 mod replace;
 mod replaces;
 mod resize;
 mod simple;
-mod window;
+mod substitute;
 
 pub use branch::{Arm, Branch, GroupBy};
-pub use lookup::{Expiring, KnownOr, Lookup, LookupOr, Own};
+pub use lookup::{Expiring, HitOrElse, Lookup, LookupHooks, LookupOr};
 pub use lookup_locked::LookupLocked;
 pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
-pub use packetize::Packetize;
-pub use replace::{
-    Decided, Dropped, InsideIp, Otherwise, Passed, Replaceable, Replacement, Resize, ResizeError, Sent,
-};
+pub use observe::{Observe, Observed};
+pub use replace::{Decided, Dropped, InsideIp, Otherwise, Replaceable, Replacement, Resize, ResizeError};
 pub use replaces::Replaces;
 pub use resize::{Insert, Insertable, Remove};
 pub(crate) use simple::dispatched;
+pub use simple::is_cut_off;
 pub use simple::{
-    Boundary, Decide, Divert, Filter, FilterOr, Forget, ForgetMetadata, Inspect, Map, Parse, Send, Then,
-    Transform,
+    Boundary, Decide, Divert, Filter, Forget, ForgetMetadata, Inspect, Map, Parse, RejectingFilter, SendTo,
+    Then, Transform,
 };
-pub use window::Windowed;
+pub use substitute::{Original, Substitute, Substituted, Substitutes};
 
-/// What is said of the loops of an operator that adds none.
+/// The loop constants of an operator that adds no loop.
 macro_rules! same_loops {
     () => {
         type In = A::In;
         const WAITS: bool = A::WAITS;
-        const PUTS_OFF: bool = A::PUTS_OFF;
+        const MAY_DEFER: bool = A::MAY_DEFER;
         const FUSED: usize = A::FUSED;
         const REPLACES: $crate::operators::Replaces = A::REPLACES;
         const RESTARTS: bool = A::RESTARTS;
@@ -47,22 +46,23 @@ macro_rules! same_loops {
     };
 }
 
-/// The part of `Operator` that every operator without a loop and an edge of its own shares.
+/// The part of `Operator` that all operators share that add no loop and no edge.
 macro_rules! passes_on {
     () => {
         $crate::operators::same_loops!();
-        const USUAL: bool = A::USUAL;
+        const FAST_PATH: bool = A::FAST_PATH;
         fn edges(&self, visit: &mut dyn FnMut(Edge)) {
             self.0.edges(visit);
         }
     };
 }
 
-/// The part of `Operator` that operators share whose closure looks at a packet and changes nothing: what is known of the
-/// packet is what the operator before knew.
+/// The part of `Operator` that operators share whose closure reads a packet and changes nothing.
+///
+/// The known facts about the packet are those that the operator before knew.
 macro_rules! retraces {
     () => {
-        const RETRACES: bool = A::RETRACES;
+        const REPARSES: bool = A::REPARSES;
         #[inline(always)]
         fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
             self.0.retrace::<SHAPE>(frame, stack)
@@ -77,15 +77,17 @@ macro_rules! upstream {
     };
 }
 
-/// The view of the packet in hand. It lends a copy of the stack: where a user function is not inlined, only the copy
-/// goes through memory, and what the operators after it know stays in registers.
+/// The view of the current packet.
+///
+/// It lends a copy of the stack. Where a user function is not inlined, only the copy goes through memory, and
+/// facts that later operators need stay in registers.
 macro_rules! view {
     ($at:ident, $stack:ident) => {
         $crate::view::View::new(&mut *$at.bytes, &{ $stack }, &mut *$at.cx, $at.slot)
     };
 }
 
-/// Lends the packet in hand to a user function that may write to it.
+/// Lends the current packet to a user function that may write to it.
 macro_rules! lend {
     ($f:expr, $at:ident, $stack:ident) => {{
         let stack = $stack;

@@ -1,5 +1,7 @@
-//! The operator that replaces options and payload by bytes of another length: a user function says what, and everything that
-//! follows from it (bytes behind, lengths, checksums, offsets, what is left to a device) is done here.
+//! The operator that replaces options and payload by bytes of another length.
+//!
+//! A user function gives the new bytes. This module does everything that follows: it moves other bytes, and
+//! updates lengths, checksums, offsets and work that is left to a device.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -12,59 +14,61 @@ use netbricks_packet::tcp_options::LONGEST;
 use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Tcp, Udp, protocol};
 
 use super::{lend, same_loops, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::Operator;
-use crate::reason::{Drop, Edge, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
-/// Why a packet can't be changed as a user function asks.
+/// A reason why a packet cannot be changed as a user function asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {
-    /// Its bytes can't be replaced by those: a fragment, an authenticated packet, more options than there is room for.
+    /// The bytes cannot be replaced: a fragment, an authenticated packet, or more options than there is room
+    /// for.
     #[error(transparent)]
     Splice(#[from] SpliceError),
-    /// Its frame has no room, and no larger one is free.
+    /// The frame has no room, and no larger one is free.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// A tunnel around it cannot state its length.
+    /// A tunnel around the packet cannot state its length.
     #[error("a tunnel around the packet cannot state {bytes} bytes: 65,535 are the most")]
     TunnelTooLong {
-        /// Bytes of the frame as it would be.
+        /// The bytes that the frame would have.
         bytes: usize,
     },
-    /// Its sender left work to a device that would come out wrong: a checksum that is not this header's, datagrams that end
-    /// elsewhere.
+    /// The sender left work to a device that would come out wrong.
+    ///
+    /// Either the checksum is not this header's, or the segments' datagrams would end elsewhere.
     #[error("its sender left a checksum or segmentation to the device that can't follow the change")]
     LeftToDevice,
 }
 
 impl ResizeError {
     /// The reason for which such a packet is dropped.
-    pub const fn reason(self) -> Drop {
+    pub const fn reason(self) -> DropReason {
         match self {
-            Self::Splice(SpliceError::Malformed(_)) => Drop::Malformed,
-            Self::Splice(SpliceError::Fragment) => Drop::Fragment,
-            Self::Splice(SpliceError::Authenticated) => Drop::Denied,
+            Self::Splice(SpliceError::Malformed(_)) => DropReason::Malformed,
+            Self::Splice(SpliceError::Fragment) => DropReason::Fragment,
+            Self::Splice(SpliceError::Authenticated) => DropReason::Denied,
             Self::Splice(SpliceError::WrongProtocol { .. } | SpliceError::OutOfRange { .. }) => {
-                Drop::Unmatched
+                DropReason::Unmatched
             }
             Self::Splice(SpliceError::TooLong { .. } | SpliceError::WrongSize { .. })
             | Self::NoRoom(_)
-            | Self::TunnelTooLong { .. } => Drop::TooBig,
-            Self::LeftToDevice => Drop::NoOffload,
+            | Self::TunnelTooLong { .. } => DropReason::TooBig,
+            Self::LeftToDevice => DropReason::NoOffload,
         }
     }
 }
 
-/// A header of which something can be replaced.
+/// A header that `resize` can change in some part.
 #[diagnostic::on_unimplemented(
     message = "`resize` can't replace anything of `{Self}`",
     label = "the header parsed before this operator is `{Self}`",
     note = "parse what is to change first: it replaces the options of IPv4 and TCP, and what TCP, UDP, ICMP and ICMPv6 carry"
 )]
 pub trait Replaceable: Header {
-    /// Bytes that may be inserted: more than any packet takes.
+    /// Bytes that may be inserted: more than any packet has room for.
     #[doc(hidden)]
     const ROOM: usize;
 }
@@ -93,10 +97,10 @@ impl Replaceable for Icmpv6 {
     label = "neither `parse::<Ip>()` nor a header straight inside it came before this operator"
 )]
 pub trait InsideIp: Stack {
-    /// What encloses the IP packet.
+    /// The stack around the IP packet.
     #[doc(hidden)]
     type Around: Stack;
-    /// Where the IP packet begins and ends in the frame, and what encloses it.
+    /// The offsets of the IP packet's beginning and end in the frame, and the stack around it.
     #[doc(hidden)]
     fn packet(&self) -> (usize, usize, Self::Around);
 }
@@ -106,7 +110,7 @@ macro_rules! inside_ip {
         $(impl<P: Stack> InsideIp for Layer<P, $ip> {
             type Around = P;
             fn packet(&self) -> (usize, usize, P) {
-                // The frame's length only bounds what no header does.
+                // The frame's length is a bound only where no header gives one.
                 (self.top().0, self.limit(usize::MAX), self.outer())
             }
         })*
@@ -127,15 +131,18 @@ impl<P: InsideIp, M: Copy + 'static> InsideIp for With<P, M> {
     }
 }
 
-/// What a user function asks [`resize`](Operator::resize) to replace of header `H` or of what it carries: one thing in a
-/// packet, the last that it says. The bytes are copied here, into room that was made when the function was built.
+/// The request of a user function to [`resize`](Operator::resize): new bytes for a part of header `H` or of
+/// its payload.
+///
+/// A packet has one request: the last. The bytes are copied here, into room that was allocated when the
+/// function was built.
 pub struct Replacement<H> {
     asked: Option<Asked>,
     room: Box<[u8]>,
     header: PhantomData<fn() -> H>,
 }
 
-/// What is to be replaced, and by how many bytes.
+/// The part to replace, and the length of its new bytes.
 #[derive(Clone)]
 struct Asked {
     part: Part,
@@ -150,7 +157,7 @@ enum Part {
 }
 
 impl Asked {
-    /// Plans it in an IP packet.
+    /// Plans the change of an IP packet.
     fn plan(&self, ip: &[u8]) -> Result<Splice, SpliceError> {
         match &self.part {
             Part::Ipv4Options => Splice::ipv4_options(ip, self.len),
@@ -167,7 +174,7 @@ impl<H> Replacement<H> {
     fn new(room: usize) -> Self {
         Self { asked: None, room: vec![0; room].into(), header: PhantomData }
     }
-    /// What is longer than the room is longer than any packet, and is refused with the plan.
+    /// Notes a request. Bytes longer than the room are longer than any packet, and the plan refuses them.
     fn ask(&mut self, part: Part, len: usize, write: impl FnOnce(&mut [u8])) {
         self.asked = Some(Asked { part, len });
         if let Some(room) = self.room.get_mut(..len) {
@@ -195,12 +202,14 @@ options! {
 macro_rules! payloads {
     ($($header:ident)*) => {
         $(impl Replacement<$header> {
-            /// This range of the payload, as the view shows it, becomes these bytes.
+            /// Replaces this range of the payload, as the view shows it, by these bytes.
             pub fn payload(&mut self, range: Range<usize>, bytes: &[u8]) {
                 self.payload_with(range, bytes.len(), |room| room.copy_from_slice(bytes));
             }
-            /// This range of the payload, as the view shows it, becomes `len` bytes. `write` gets them as whoever was here
-            /// before left them, and fills them all; it is not called where no packet could take so many.
+            /// Replaces this range of the payload, as the view shows it, by `len` bytes.
+            ///
+            /// `write` must fill all of them, since they may hold earlier bytes. It is not called where no
+            /// packet has room for so many.
             pub fn payload_with(&mut self, range: Range<usize>, len: usize, write: impl FnOnce(&mut [u8])) {
                 self.ask(Part::Payload(range), len, write);
             }
@@ -209,7 +218,7 @@ macro_rules! payloads {
 }
 payloads! { Tcp Udp Icmpv4 Icmpv6 }
 
-/// What becomes of a packet that can't be changed.
+/// The policy for a packet that cannot be changed.
 pub trait Otherwise<S>: 'static {
     #[doc(hidden)]
     fn decide(&mut self, packet: &mut View<'_, S>, error: ResizeError) -> Result<(), Verdict>;
@@ -219,7 +228,7 @@ pub trait Otherwise<S>: 'static {
     }
 }
 
-/// It is dropped, for the error's own reason.
+/// Drops the packet, for the error's own reason.
 pub struct Dropped;
 impl<S: Stack> Otherwise<S> for Dropped {
     fn decide(&mut self, _: &mut View<'_, S>, error: ResizeError) -> Result<(), Verdict> {
@@ -227,26 +236,16 @@ impl<S: Stack> Otherwise<S> for Dropped {
     }
 }
 
-/// It leaves the function as it came.
-pub struct Passed;
-impl<S: Stack> Otherwise<S> for Passed {
+impl<S: Stack> Otherwise<S> for OnMismatch {
     fn decide(&mut self, _: &mut View<'_, S>, _: ResizeError) -> Result<(), Verdict> {
-        Err(Verdict::PASS)
-    }
-}
-
-/// It leaves on this edge.
-pub struct Sent(pub(crate) Edge);
-impl<S: Stack> Otherwise<S> for Sent {
-    fn decide(&mut self, _: &mut View<'_, S>, _: ResizeError) -> Result<(), Verdict> {
-        Err(Verdict::edge(self.0))
+        Err(self.0)
     }
     fn edge(&self) -> Option<Edge> {
-        Some(self.0)
+        Self::edge(*self)
     }
 }
 
-/// A user function decides.
+/// Asks a user function.
 pub struct Decided<G>(pub(crate) G);
 impl<S, G> Otherwise<S> for Decided<G>
 where
@@ -270,6 +269,27 @@ where
     }
 }
 
+impl<A, F> Resize<A, F, Dropped>
+where
+    A: Operator<Out: Stack<Top: Replaceable>>,
+{
+    /// Sends a packet that cannot be changed where the policy says, unchanged.
+    pub fn or(self, policy: impl Into<OnMismatch>) -> Resize<A, F, OnMismatch> {
+        let Self(input, f, _, replacement) = self;
+        Resize(input, f, policy.into(), replacement)
+    }
+    /// Asks `decide` about a packet that cannot be changed.
+    ///
+    /// `Ok` keeps it as it is, `Err` sends it away as the verdict says.
+    pub fn or_else<G>(self, decide: G) -> Resize<A, F, Decided<G>>
+    where
+        G: FnMut(&mut View<'_, A::Out>, ResizeError) -> Result<(), Verdict> + 'static,
+    {
+        let Self(input, f, _, replacement) = self;
+        Resize(input, f, Decided(decide), replacement)
+    }
+}
+
 impl<A, F, G> Operator for Resize<A, F, G>
 where
     A: Operator<Out: InsideIp>,
@@ -278,9 +298,13 @@ where
 {
     same_loops!();
     type Out = A::Out;
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         self.3.asked = None;
         (self.1)(&view!(at, stack), &mut self.3);
@@ -304,11 +328,13 @@ where
     }
 }
 
-/// Replaces what was asked for, or changes nothing. Out of line: most packets stay as they are, and the loop over them is small.
+/// Replaces the part that was asked for, or changes nothing.
+///
+/// It is out of line: most packets stay as they are, and the loop over them stays small.
 #[inline(never)]
 fn replace<S: InsideIp>(
     replacement: &Replacement<S::Top>,
-    at: At<'_, '_>,
+    at: PacketCursor<'_, '_>,
     stack: S,
 ) -> Result<S, ResizeError> {
     let Some(asked) = &replacement.asked else { return Ok(stack) };
@@ -325,7 +351,7 @@ fn replace<S: InsideIp>(
     if before.needs_checksum && is_covered(&around, at.bytes.data_mut()) {
         return Err(ResizeError::LeftToDevice);
     }
-    // What was parsed of the frame holds no more, for who has not seen it change.
+    // Facts from parsing the frame no longer hold for operators that did not see it change.
     *at.reshaped = true;
     shift(at.bytes, start + plan.at(), plan.removed(), plan.inserted(), |frame| {
         around.cover(frame, true);
@@ -341,8 +367,10 @@ fn replace<S: InsideIp>(
     Ok(if asked.is_payload() { stack.resized(by) } else { stack.stretched(by) })
 }
 
-/// The plan read the packet anew. Who wrote a length since it was parsed may have made another packet of it, in which the
-/// range that was asked for means something else.
+/// Checks that the plan found the packet that was parsed.
+///
+/// The plan reads the packet again. Code that changed a length since may have made another packet of it, in
+/// which the requested range means something else.
 fn same_packet<S: Stack>(
     asked: &Asked,
     plan: &Splice,
@@ -365,8 +393,9 @@ fn same_packet<S: Stack>(
     Ok(())
 }
 
-/// Whether a tunnel around has a checksum over the packet: its sender made it over what the device will write, and not over what
-/// is there.
+/// Whether a tunnel around has a checksum over the packet.
+///
+/// Its sender computed that over the bytes that the device will write, and not over the bytes that are there.
 #[cold]
 fn is_covered(around: &impl Stack, frame: &mut [u8]) -> bool {
     let is = around.cover(frame, true);
@@ -376,14 +405,16 @@ fn is_covered(around: &impl Stack, frame: &mut [u8]) -> bool {
     is
 }
 
-/// What is left to the device after the splice, and the splice that leaves it to it; `start` is where the IP packet begins in
-/// the frame. `None` where the device would do something else than the sender asked for.
+/// The work left to the device after the splice, and a splice that leaves it that work.
+///
+/// `start` is the offset of the IP packet in the frame. `None` where the device would do other work than the
+/// sender asked for.
 fn carry(mut offload: Offload, plan: &Splice, start: usize, payload: bool) -> Option<(Splice, Offload)> {
     let mut plan = *plan;
     if offload.needs_checksum {
         let (from, transport) = (usize::from(offload.checksum_start), start + plan.transport());
         if plan.at() <= plan.transport() {
-            // IPv4 options: what the checksum is over moves along.
+            // IPv4 options: the range of the checksum moves along.
             if from < transport {
                 return None;
             }
@@ -398,7 +429,7 @@ fn carry(mut offload: Offload, plan: &Splice, start: usize, payload: bool) -> Op
         }
     }
     match (offload.gso, payload) {
-        // Its datagrams would end elsewhere.
+        // The device's datagrams would end elsewhere.
         (GsoKind::Udp, true) => return None,
         // Segments stay as long as their sender made them.
         (GsoKind::TcpV4 | GsoKind::TcpV6, false) if plan.growth() > 0 => {
@@ -409,8 +440,10 @@ fn carry(mut offload: Offload, plan: &Splice, start: usize, payload: bool) -> Op
     Some((plan, offload))
 }
 
-/// Makes `inserted` bytes of the `removed` ones at `cut`, by moving what is before them or behind them: whichever is less and
-/// has room. `before` sees the frame as it was, once nothing can go wrong any more.
+/// Makes `inserted` bytes of the `removed` ones at `cut`, by moving the bytes before or behind them.
+///
+/// It moves the fewer bytes, where there is room. `before` sees the frame as it was, once no error can
+/// follow.
 fn shift(
     bytes: &mut Bytes<'_>,
     cut: usize,

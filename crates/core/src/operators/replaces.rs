@@ -1,25 +1,27 @@
-//! Whether packets come out of a tower as they came in, or others in their place.
+//! Whether a chain passes its packets on, or sends others in their place.
 
-/// Whether a tower sends packets of its own in place of those that come to it. These leave the node at once.
+/// Whether an operator chain sends its own packets in place of those that come to it.
+///
+/// Its own packets leave the node at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaces {
-    /// It does not.
+    /// It passes its packets on.
     Nothing,
-    /// In its last function.
+    /// Its last function replaces packets.
     Last,
-    /// Before its last one, which gets none of them.
+    /// An earlier function replaces packets, and its last function gets none of them.
     TooEarly,
 }
 
 impl Replaces {
-    /// Of one function behind another.
+    /// The value for one function behind another.
     pub(crate) const fn then(self, next: Self) -> Self {
         match (self, next) {
             (Self::Nothing, next) => next,
             _ => Self::TooEarly,
         }
     }
-    /// Of operators in one function.
+    /// The value for operators of one function.
     pub(crate) const fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Nothing, Self::Nothing) => Self::Nothing,

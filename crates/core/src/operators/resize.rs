@@ -1,17 +1,20 @@
-//! Operators that change a packet's size: headers go on and come off, and enclosing lengths, next-header numbers and
-//! header checksums follow.
+//! Operators that change a packet's size by inserting or removing a header.
+//!
+//! They update enclosing lengths, next-header numbers and header checksums.
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use netbricks_buffer::{Batch, Bytes, Offload};
 use netbricks_packet::stack::{Follows, Header, Layer, Removable, Stack};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::simple::parse_with_slack;
 use super::{passes_on, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::{Operator, Parsed};
-use crate::reason::{Drop, Edge, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, Verdict};
 use crate::view::View;
 
 /// A header that can be put into a packet: its fixed part, as it is on the wire.
@@ -20,21 +23,29 @@ impl<H: Header + Copy + IntoBytes + Immutable> Insertable for H {}
 
 type TopOf<S> = <S as Stack>::Top;
 
-/// Tells the innermost header of `stack` what follows it now, and every enclosing header its new length.
+/// Writes the new next-header number into the innermost header of `stack`, and its new length into every
+/// header.
 #[inline(always)]
-fn restate<S: Stack>(stack: S, next: u16, bytes: &mut Bytes<'_>) -> S {
+fn restate<S: Stack>(stack: S, next: u16, by: isize, bytes: &mut Bytes<'_>) -> S {
     let stack = stack.announcing(next);
     let (at, facts) = stack.top();
     let end = stack.end();
+    let is_cut = bytes.missing() > 0;
     let data = bytes.data_mut();
     if let Some(header) = data.get_mut(at..end) {
         TopOf::<S>::announce(TopOf::<S>::view_mut(header, facts), next);
     }
-    stack.restate(data);
+    if is_cut {
+        cold_path();
+        stack.restate_by(data, by);
+    } else {
+        stack.restate(data);
+    }
     stack
 }
 
-/// What is left to the device, where all from `from` on is `by` bytes further from the frame's first byte.
+/// Corrects the checksum offset that is left to the device, where all bytes from `from` on moved by `by`
+/// bytes.
 #[inline]
 fn follow(bytes: &mut Bytes<'_>, from: usize, by: isize) {
     let offload = bytes.offload();
@@ -45,8 +56,9 @@ fn follow(bytes: &mut Bytes<'_>, from: usize, by: isize) {
     }
 }
 
-/// Puts a header on. Enclosing headers move into the headroom; their offsets from the frame's start stay what they
-/// were.
+/// Inserts a header. Enclosing headers move into the headroom.
+///
+/// Their offsets from the frame's start stay the same.
 pub struct Insert<A, F, H>(A, F, PhantomData<fn() -> H>);
 impl<A, F, H> Insert<A, F, H> {
     pub(crate) fn new(input: A, f: F) -> Self {
@@ -62,40 +74,52 @@ where
     type Out = Parsed<A, H>;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let header = (self.1)(&view!(at, outer));
         let (end, size) = (outer.end(), size_of::<H>());
         *at.reshaped = true;
         let longer = outer.resized(size as isize);
         if !longer.is_stateable() {
-            return Err(Verdict::drop(Drop::TooBig));
+            return Err(Verdict::drop(DropReason::TooBig));
         }
-        at.bytes.push_front(size).map_err(|_| Verdict::drop(Drop::TooBig))?;
+        at.bytes.push_front(size).map_err(|_| Verdict::drop(DropReason::TooBig))?;
         follow(at.bytes, end, size as isize);
         let data = at.bytes.data_mut();
         data.copy_within(size..size + end, 0);
         data[end..end + size].copy_from_slice(header.as_bytes());
-        let outer = restate(longer, H::NUMBERS[0], at.bytes);
-        // Parsed again rather than trusted: the closure may have written a length that is not there.
-        Layer::parse(outer, at.bytes.data()).map_err(|_| Verdict::drop(Drop::Malformed))
+        let outer = restate(longer, H::NUMBERS[0], size as isize, at.bytes);
+        // Parsed again rather than trusted: the closure may have written a length that is wrong.
+        Layer::parse(outer, at.bytes.data())
+            .ok()
+            .or_else(|| parse_with_slack(outer, at.bytes))
+            .ok_or(Verdict::drop(DropReason::Malformed))
     }
 }
 
-/// Takes the innermost header off.
+/// Removes the innermost header.
 pub struct Remove<A>(pub(crate) A);
 impl<A: Operator<Out: Removable>> Operator for Remove<A> {
     type Out = <A::Out as Removable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let inner = upstream!(self, at, stack);
         let (outer, size) = (inner.without(), inner.size());
         let end = outer.end();
         *at.reshaped = true;
         at.bytes.data_mut().copy_within(..end, size);
-        at.bytes.pull_front(size).map_err(|_| Verdict::drop(Drop::Malformed))?;
+        at.bytes.pull_front(size).map_err(|_| Verdict::drop(DropReason::Malformed))?;
         follow(at.bytes, end + size, -(size as isize));
-        Ok(restate(outer.resized(-(size as isize)), inner.next(), at.bytes))
+        let by = -(size as isize);
+        Ok(restate(outer.resized(by), inner.next(), by, at.bytes))
     }
 }

@@ -1,53 +1,105 @@
-//! Operators that need only the packet in hand.
+//! Operators that need only the current packet.
 
 use std::any::Any;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 
-use netbricks_buffer::{BATCH, Batch};
-use netbricks_packet::stack::{Follows, Forgettable, Layer, Root, Stack, Usual, With, shape};
+use netbricks_buffer::{BATCH, Batch, Bytes};
+use netbricks_packet::ip::Version;
+use netbricks_packet::stack::{
+    Follows, Forgettable, Header, Layer, LengthSlack, Root, Stack, Usual, With, shape,
+};
+use netbricks_packet::{IpRef, Ipv6};
 
 use super::{Replaces, lend, passes_on, retraces, same_loops, upstream, view};
-use crate::at::At;
 use crate::context::Context;
 use crate::operator::{Known, Operator, Parsed};
-use crate::reason::{Drop, Edge, Verdict};
+use crate::packet_cursor::PacketCursor;
+use crate::reason::{DropReason, Edge, OnMismatch, Verdict};
 use crate::view::View;
 
-/// Looks at the next header.
-pub struct Parse<A, H>(A, Verdict, PhantomData<fn() -> H>);
+/// Parses the next header.
+pub struct Parse<A, H>(A, OnMismatch, PhantomData<fn() -> H>);
 impl<A, H> Parse<A, H> {
-    pub(crate) fn new(input: A, otherwise: Verdict) -> Self {
-        Self(input, otherwise, PhantomData)
+    pub(crate) fn new(input: A) -> Self {
+        Self(input, OnMismatch(Verdict::drop(DropReason::Unmatched)), PhantomData)
+    }
+    /// Sends a packet with another next header where the policy says, in place of dropping it as `unmatched`.
+    ///
+    /// A malformed header is dropped as `malformed` all the same.
+    #[must_use]
+    pub fn or(mut self, policy: impl Into<OnMismatch>) -> Self {
+        self.1 = policy.into();
+        self
     }
 }
 impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
     type Out = Parsed<A, H>;
     same_loops!();
-    const USUAL: bool = A::USUAL || H::USUAL;
-    const RETRACES: bool = A::RETRACES && H::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH || H::FAST_PATH;
+    const REPARSES: bool = A::REPARSES && H::FAST_PATH;
     #[inline(always)]
     fn retrace<const SHAPE: u8>(&self, frame: &[u8], stack: A::In) -> Option<Self::Out> {
-        if !Self::RETRACES {
+        if !Self::REPARSES {
             return None;
         }
         Some(Layer::retrace::<SHAPE>(self.0.retrace::<SHAPE>(frame, stack)?, frame))
     }
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         if !H::is_announced_by(outer.next()) {
-            return Err(self.1);
+            return Err(self.1.0);
         }
         let usual = (SHAPE != shape::ANY && !*at.reshaped).then_some(at.usual);
-        Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual).map_err(|_| Verdict::drop(Drop::Malformed))
+        match Layer::parse_in::<SHAPE>(outer, at.bytes.data(), usual) {
+            // It may say 0 for its length, and have a payload. A usual frame says how long it is.
+            Ok(layer) if H::UNSTATED_IS_EMPTY && usual.is_none() && layer.end() == layer.limit(0) => {
+                cold_path();
+                Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
+            }
+            Ok(layer) => Ok(layer),
+            Err(_) => {
+                cold_path();
+                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(DropReason::Malformed))
+            }
+        }
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);
-        if let crate::reason::Departure::Edge(edge) = Verdict::departure(self.1.bits()) {
-            visit(edge);
-        }
+        self.1.edge().into_iter().for_each(visit);
     }
+}
+
+/// Parses where the frame had more bytes on the wire, or a device was still to cut it.
+#[cold]
+#[inline(never)]
+pub(super) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>) -> Option<Layer<P, H>> {
+    let slack = slack(bytes);
+    if slack.is_none() { None } else { Layer::parse_with(outer, bytes.data(), slack).ok() }
+}
+
+/// Whether a capture left out the end of an IP packet.
+///
+/// Its header is at offset `at` of a frame of which `here` bytes are present. A packet whose header does not
+/// state its length counts as cut off.
+#[cold]
+pub fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
+    let stated = ip.stated_len();
+    let unstated = match ip.version() {
+        Version::V4 => 0,
+        Version::V6 => Ipv6::SIZE,
+    };
+    stated == unstated || at + stated > here
+}
+
+/// The slack that the packet's metadata allow its length fields.
+pub(super) fn slack(bytes: &Bytes<'_>) -> LengthSlack {
+    LengthSlack { missing: bytes.missing(), unstated: bytes.is_length_unstated() }
 }
 
 /// Changes header and payload.
@@ -56,58 +108,93 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) + 'static> Operator for Transf
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         lend!((self.1), at, stack);
         Ok(stack)
     }
 }
 
-/// Looks without changing.
+/// Shows each packet to a closure.
 pub struct Inspect<A, F>(pub(crate) A, pub(crate) F);
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) + 'static> Operator for Inspect<A, F> {
     type Out = A::Out;
     passes_on!();
     retraces!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         (self.1)(&view!(at, stack));
         Ok(stack)
     }
 }
 
-/// Keeps what a closure says `true` to.
-pub struct Filter<A, F>(pub(crate) A, pub(crate) Verdict, pub(crate) F);
+/// Keeps packets for which a closure returns `true`.
+pub struct Filter<A, F>(pub(crate) A, pub(crate) OnMismatch, pub(crate) F);
+impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Filter<A, F> {
+    /// Shows a rejected packet to `f` before it leaves; `f` may answer it.
+    pub fn on_reject<G>(self, f: G) -> RejectingFilter<A, F, G>
+    where
+        G: FnMut(&mut View<'_, A::Out>) + 'static,
+    {
+        RejectingFilter(self.0, self.1, self.2, f)
+    }
+}
 impl<A: Operator, F: FnMut(&View<'_, A::Out>) -> bool + 'static> Operator for Filter<A, F> {
     type Out = A::Out;
-    passes_on!();
+    same_loops!();
     retraces!();
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
-        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1) }
+        if (self.2)(&view!(at, stack)) { Ok(stack) } else { Err(self.1.0) }
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        self.1.edge().into_iter().for_each(visit);
     }
 }
 
-/// Keeps what a closure says `true` to, and shows another the rest.
-pub struct FilterOr<A, F, G>(pub(crate) A, pub(crate) Drop, pub(crate) F, pub(crate) G);
-impl<A, F, G> Operator for FilterOr<A, F, G>
+/// Keeps packets for which a closure returns `true`, and shows the rest to another closure.
+pub struct RejectingFilter<A, F, G>(A, OnMismatch, F, G);
+impl<A, F, G> Operator for RejectingFilter<A, F, G>
 where
     A: Operator,
     F: FnMut(&View<'_, A::Out>) -> bool + 'static,
     G: FnMut(&mut View<'_, A::Out>) + 'static,
 {
     type Out = A::Out;
-    passes_on!();
+    same_loops!();
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if (self.2)(&view!(at, stack)) {
             return Ok(stack);
         }
         lend!((self.3), at, stack);
-        Err(Verdict::drop(self.1))
+        Err(self.1.0)
+    }
+    fn edges(&self, visit: &mut dyn FnMut(Edge)) {
+        self.0.edges(visit);
+        self.1.edge().into_iter().for_each(visit);
     }
 }
 
@@ -116,9 +203,13 @@ pub struct Divert<A, F>(pub(crate) A, pub(crate) Edge, pub(crate) F);
 impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> bool + 'static> Operator for Divert<A, F> {
     type Out = A::Out;
     same_loops!();
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         if lend!((self.2), at, stack) { Err(Verdict::edge(self.1)) } else { Ok(stack) }
     }
@@ -136,14 +227,18 @@ impl<A: Operator, F: FnMut(&mut View<'_, A::Out>) -> Result<(), Verdict> + 'stat
     type Out = A::Out;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         lend!((self.1), at, stack)?;
         Ok(stack)
     }
 }
 
-/// Finds something out about the packet.
+/// Computes metadata of each packet.
 pub struct Map<A, F, M>(A, F, PhantomData<fn() -> M>);
 impl<A, F, M> Map<A, F, M> {
     pub(crate) fn new(input: A, f: F) -> Self {
@@ -156,14 +251,18 @@ impl<A: Operator, M: Copy + 'static, F: FnMut(&mut View<'_, A::Out>) -> M + 'sta
     type Out = Known<A, M>;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let outer = upstream!(self, at, stack);
         let value = lend!((self.1), at, outer);
         Ok(With { outer, value })
     }
 }
 
-/// Forgets part of what is known; the packet is not changed.
+/// Forgets parsed headers; the packet is not changed.
 pub struct Forget<A: Operator, S>(A, fn(&A::Out) -> S);
 impl<A: Operator, S> Forget<A, S> {
     pub(crate) fn new(input: A, without: fn(&A::Out) -> S) -> Self {
@@ -174,7 +273,7 @@ impl<A: Operator, S: Stack> Operator for Forget<A, S> {
     type Out = S;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<S, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, mut at: PacketCursor<'_, '_>, stack: A::In) -> Result<S, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok((self.1)(&stack))
     }
@@ -186,21 +285,25 @@ impl<A: Operator<Out: Forgettable>> Operator for ForgetMetadata<A> {
     type Out = <A::Out as Forgettable>::Outer;
     passes_on!();
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<Self::Out, Verdict> {
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<Self::Out, Verdict> {
         let stack = upstream!(self, at, stack);
         Ok(stack.without())
     }
 }
 
-/// A function's end.
+/// The end of a function.
 pub struct Boundary<A>(pub(crate) A);
 impl<A: Operator> Operator for Boundary<A> {
     same_loops!();
     type Out = Root;
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     const IDENTITY: bool = A::IDENTITY;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
         match self.0.apply::<SHAPE>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Ok(Root),
             Err(verdict) => Err(verdict),
@@ -211,14 +314,14 @@ impl<A: Operator> Operator for Boundary<A> {
     }
 }
 
-/// A function's end at which every packet leaves on an edge.
-pub struct Send<A>(pub(crate) A, pub(crate) Edge);
-impl<A: Operator> Operator for Send<A> {
+/// The end of a function at which every packet leaves on an edge.
+pub struct SendTo<A>(pub(crate) A, pub(crate) Edge);
+impl<A: Operator> Operator for SendTo<A> {
     same_loops!();
     type Out = Root;
-    const USUAL: bool = A::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH;
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, at: At<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
+    fn apply<const SHAPE: u8>(&mut self, at: PacketCursor<'_, '_>, stack: A::In) -> Result<Root, Verdict> {
         match self.0.apply::<SHAPE>(at, stack) {
             Ok(_) | Err(Verdict::PASS) => Err(Verdict::edge(self.1)),
             Err(verdict) => Err(verdict),
@@ -230,73 +333,87 @@ impl<A: Operator> Operator for Send<A> {
     }
 }
 
-/// Applies the copy of a tower that suits the packet: nearly all take one in which offsets are constants, from the first
-/// function of a loop to its last, and what one function checked is not checked again in the next.
+/// Applies the copy of an operator chain that suits the packet.
+///
+/// Nearly all packets take a copy with constant offsets, from the first function of a loop to its last. A
+/// fact that one function checked is not checked again in the next.
 #[inline(always)]
 pub(crate) fn dispatched<A: Operator>(
-    tower: &mut A,
-    at: At<'_, '_>,
+    chain: &mut A,
+    at: PacketCursor<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    // Each copy takes as long to compile as the first one, and long rows take long.
+    // Each copy takes as long to compile as the first, and long chains of functions take long.
     if const { A::FUSED <= MANY } {
-        among::<true, A>(tower, at, stack)
+        among::<true, A>(chain, at, stack)
     } else {
-        among::<false, A>(tower, at, stack)
+        among::<false, A>(chain, at, stack)
     }
 }
 
-/// Rows of more functions have a copy for most frames and one for all others.
+/// The longest chain of functions that has a copy for each shape.
+///
+/// Longer chains have one copy for most frames and one for all others.
 const MANY: usize = 4;
 
 /// As [`dispatched`], with a copy for each shape or only for the most usual one.
 #[inline(always)]
 fn among<const ALL: bool, A: Operator>(
-    tower: &mut A,
-    at: At<'_, '_>,
+    chain: &mut A,
+    at: PacketCursor<'_, '_>,
     stack: A::In,
 ) -> Result<A::Out, Verdict> {
-    if const { !A::USUAL } {
-        return tower.apply::<{ shape::ANY }>(at, stack);
+    if const { !A::FAST_PATH } {
+        return chain.apply::<{ shape::ANY }>(at, stack);
     }
     let frame = at.bytes.data();
     if let Some(usual) = Usual::of::<{ shape::V4 }>(frame) {
-        return tower.apply::<{ shape::V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
+        return chain.apply::<{ shape::V4 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
     cold_path();
-    // These are inlined, too: a call would take more instructions than all that the usual function does.
+    // These are inlined too: a call would take more instructions than a usual function.
     if ALL && let Some(usual) = Usual::of::<{ shape::V6 }>(frame) {
-        return tower.apply::<{ shape::V6 }>(At { usual, reshaped: &mut false, ..at }, stack);
+        return chain.apply::<{ shape::V6 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
     if ALL && let Some(usual) = Usual::of::<{ shape::TAGGED_V4 }>(frame) {
-        return tower.apply::<{ shape::TAGGED_V4 }>(At { usual, reshaped: &mut false, ..at }, stack);
+        return chain
+            .apply::<{ shape::TAGGED_V4 }>(PacketCursor { usual, reshaped: &mut false, ..at }, stack);
     }
-    at.apart(|at| of_any_shape(tower, at, stack))
+    at.apart(|at| of_any_shape(chain, at, stack))
 }
 
-/// Applies the copy for frames of any shape: out of line, where that takes no registers from the loop over the others.
+/// Applies the copy for frames of any shape.
+///
+/// It is out of line, where it takes no registers from the loop over usual frames.
 #[inline(never)]
-fn of_any_shape<A: Operator>(tower: &mut A, at: At<'_, '_>, stack: A::In) -> Result<A::Out, Verdict> {
-    // Here too the bounds stay in registers only if they are nobody else's.
-    at.apart(|at| tower.apply::<{ shape::ANY }>(at, stack))
+fn of_any_shape<A: Operator>(
+    chain: &mut A,
+    at: PacketCursor<'_, '_>,
+    stack: A::In,
+) -> Result<A::Out, Verdict> {
+    // Here too the bounds stay in registers only if no other code has their address.
+    at.apart(|at| chain.apply::<{ shape::ANY }>(at, stack))
 }
 
-/// So many functions share a loop over the batch; longer rows take one loop after the other. The time to compile a loop grows with
-/// the square of its length (`bench/fuse-build.sh`), and what a loop costs by itself is little beside so many
-/// functions (`bench/fused-cost.sh` counts it).
+/// Functions that share a loop over the batch; longer chains take one loop after the other.
+///
+/// The time to compile a loop grows with the square of its length (`bench/fuse-build.sh`). The cost of a loop
+/// itself is small beside that of so many functions (`bench/fused-cost.sh` counts it).
 const TOGETHER: usize = 16;
 
-/// Applies a function to a frame of which a function before it may have changed what made it usual, from within the copy
-/// for usual frames: most who could have changed that changed an address.
+/// Applies a function, within the copy for usual frames, to a frame that an earlier function may have made
+/// unusual.
 ///
-/// The functions after this one still hold what was known of the frame before it changed, so it stays reshaped for them.
+/// Most functions that could have done so only changed an address. Later functions still hold facts about the
+/// frame before the change, so it stays reshaped for them.
 #[inline(never)]
-fn afresh<B: Operator>(tower: &mut B, at: At<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
-    among::<false, B>(tower, at, stack)
+fn afresh<B: Operator>(chain: &mut B, at: PacketCursor<'_, '_>, stack: B::In) -> Result<B::Out, Verdict> {
+    among::<false, B>(chain, at, stack)
 }
 
-/// What a function lets pass, or sends out by its main way, goes on to the next one, also where it does not end in `done`: it comes
-/// back to the wire by another way (`forget`), as the next one expects it.
+/// Passes to the next function packets that a function lets pass or sends out by [`Edge::OUT`].
+///
+/// This also works where the function ends with `forget` instead of `done`, as the next function expects.
 #[inline(always)]
 fn passed<S: Stack>(decided: Result<S, Verdict>) -> Result<S, Verdict> {
     match decided {
@@ -314,12 +431,12 @@ impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
         Self(first, second, if Self::PARKS { Vec::with_capacity(BATCH) } else { Vec::new() })
     }
 
-    /// Whether the second one begins a loop because the first one's is long enough.
+    /// Whether the second function begins a loop because the first one's loop is long enough.
     const DIVIDES: bool = !B::WAITS && A::FUSED + B::FUSED > TOGETHER;
-    /// Whether packets wait between the two, until the whole batch is there.
+    /// Whether packets wait between the two functions until the whole batch is there.
     const PARKS: bool = B::WAITS || Self::DIVIDES;
 
-    /// The first one's last loop, and what the second one does ahead of its own.
+    /// Runs the first function's last loop, and the second function's loops before its last.
     #[inline(always)]
     fn park(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
         let Self(first, second, parked) = self;
@@ -327,7 +444,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Then<A, B> {
         batch.each(|slot, bytes| {
             parked.push(match inputs(slot) {
                 None => Err(Verdict::ELSEWHERE),
-                Some(input) => passed(dispatched(first, At::new(slot, bytes, &mut *cx, &mut false), input)),
+                Some(input) => {
+                    passed(dispatched(first, PacketCursor::new(slot, bytes, &mut *cx, &mut false), input))
+                }
             });
         });
         second.prepare(batch, cx, &|slot| parked[slot].ok());
@@ -337,9 +456,9 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     type In = A::In;
     type Out = B::Out;
     const WAITS: bool = A::WAITS || Self::PARKS;
-    const PUTS_OFF: bool = if Self::PARKS { B::PUTS_OFF } else { A::PUTS_OFF };
+    const MAY_DEFER: bool = if Self::PARKS { B::MAY_DEFER } else { A::MAY_DEFER };
     const RESTARTS: bool = if B::WAITS { B::RESTARTS } else { Self::DIVIDES || A::RESTARTS };
-    const USUAL: bool = A::USUAL || B::USUAL;
+    const FAST_PATH: bool = A::FAST_PATH || B::FAST_PATH;
     const REPLACES: Replaces = if B::IDENTITY { A::REPLACES } else { A::REPLACES.then(B::REPLACES) };
     const IDENTITY: bool = A::IDENTITY && B::IDENTITY;
     const FUSED: usize = if Self::PARKS { B::FUSED } else { A::FUSED + B::FUSED };
@@ -353,8 +472,12 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     }
 
     #[inline(always)]
-    fn apply<const SHAPE: u8>(&mut self, mut at: At<'_, '_>, stack: A::In) -> Result<B::Out, Verdict> {
-        // Constants of their own, so that what is behind the others is not compiled at all.
+    fn apply<const SHAPE: u8>(
+        &mut self,
+        mut at: PacketCursor<'_, '_>,
+        stack: A::In,
+    ) -> Result<B::Out, Verdict> {
+        // Constant conditions, so that the branch not taken is not compiled at all.
         let between =
             if Self::PARKS { self.2[at.slot]? } else { passed(self.0.apply::<SHAPE>(at.again(), stack))? };
         if const { SHAPE != shape::ANY && !Self::PARKS } && *at.reshaped {

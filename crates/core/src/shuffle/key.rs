@@ -1,8 +1,9 @@
-//! By what packets are shuffled, and into which bucket that puts them.
+//! Shuffle keys, and the buckets that they give packets.
 
 use std::net::IpAddr;
 
 use netbricks_buffer::Packet;
+use netbricks_packet::stack::LengthSlack;
 use netbricks_packet::{FlowKey, HashKey};
 
 use crate::state::TableKey;
@@ -14,7 +15,7 @@ pub const BUCKETS: usize = 4_096;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShuffleKey {
-    /// Addresses, ports and protocol in either direction: a connection's both sides.
+    /// Addresses, ports and protocol, alike for both directions of a connection.
     #[default]
     SymmetricFlow,
     /// Addresses, ports and protocol in one direction.
@@ -23,11 +24,11 @@ pub enum ShuffleKey {
     Source,
     /// The destination address.
     Destination,
-    /// The port that it arrived at.
+    /// The port of arrival.
     Port,
-    /// The outer VLAN identifier, or that there is none.
+    /// The outer VLAN identifier, or its absence.
     Vlan,
-    /// The owner: the tenant.
+    /// The owner, which is the tenant.
     Owner,
     /// A user function's answer.
     ///
@@ -36,14 +37,15 @@ pub enum ShuffleKey {
     Own,
 }
 
-/// Keeps hashes of different things apart that are the same number.
+/// Separates the hashes of different properties that are the same number.
 const NUMBER: u64 = 1 << 8;
 const LINK: u64 = 2 << 8;
 
 impl ShuffleKey {
-    /// Whether packets of one direction under this key meet those of the other direction under `other`, flow by flow.
+    /// Whether both directions of each flow come to one worker, one direction by this key and the other by
+    /// `other`.
     ///
-    /// For keys that say nothing of flows, both directions are taken to have the same.
+    /// For keys that do not depend on flows, both directions are assumed to have the same key.
     #[must_use]
     pub fn meets(self, other: Self) -> bool {
         match (self, other) {
@@ -53,7 +55,7 @@ impl ShuffleKey {
         }
     }
 
-    /// Whether the two directions of a flow that come by one port may go to different workers by this key.
+    /// Whether the two directions of a flow that arrive at one port may go to different workers by this key.
     #[must_use]
     pub fn parts_directions(self) -> bool {
         matches!(self, Self::Flow | Self::Source | Self::Destination)
@@ -70,7 +72,7 @@ impl ShuffleKey {
         Self::Owner,
     ];
 
-    /// As it is written in configuration.
+    /// The name in configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SymmetricFlow => "symmetric-flow",
@@ -86,9 +88,9 @@ impl ShuffleKey {
 
     /// The hash of a packet.
     ///
-    /// An ICMP error goes with the flow that it is about, in the error's direction. Fragments, the first included, go
-    /// by addresses and protocol where a flow is asked for, so that they meet. Without an IP header, a key of addresses
-    /// or flows takes the pair of Ethernet addresses.
+    /// An ICMP error belongs to the flow that it reports on, in the error's direction. Fragments, the first
+    /// included, are hashed by addresses and protocol under keys of flows, so that they meet. Without an IP
+    /// header, a key of addresses or flows takes the pair of Ethernet addresses.
     pub(crate) fn spread(self, packet: &Packet, hash: &HashKey) -> u64 {
         let frame = packet.data();
         match self {
@@ -96,6 +98,7 @@ impl ShuffleKey {
             Self::Owner => number(u64::from(packet.owner()), hash),
             Self::Vlan => number(vlan(packet), hash),
             _ => FlowKey::related_from_frame(frame)
+                .or_else(|| related_with_slack(packet))
                 .and_then(|flow| self.spread_flow(&flow, hash))
                 .unwrap_or_else(|| link(frame, hash)),
         }
@@ -111,7 +114,7 @@ impl ShuffleKey {
             flow
         };
         match self {
-            // A function of one's own that answers a flow means one direction of it.
+            // A user function that answers a flow means one direction of it.
             Self::Flow | Self::Own => Some(hash.hash(flow)),
             Self::SymmetricFlow => Some(hash.symmetric(flow)),
             Self::Source => Some(address(flow.source(), hash)),
@@ -120,24 +123,31 @@ impl ShuffleKey {
         }
     }
 
-    /// Whether it is an address that packets are sorted by.
+    /// Whether packets are sorted by an address.
     pub(crate) const fn is_address(self) -> bool {
         matches!(self, Self::Source | Self::Destination)
     }
-    /// As [`is_address`](Self::is_address), of a number.
+    /// As [`is_address`](Self::is_address), for a number.
     pub(crate) const fn is_number(self) -> bool {
         matches!(self, Self::Port | Self::Vlan | Self::Owner)
     }
 
-    /// The hash of an address under which state is kept: the same by which packets were shuffled.
+    /// The hash of an address under which state is kept, which equals that by which packets were shuffled.
     pub(crate) fn spread_address(self, ip: IpAddr, hash: &HashKey) -> Option<u64> {
         (self.is_address() || self == Self::Own).then(|| address(ip, hash))
     }
 
-    /// As [`spread_address`](Self::spread_address), of a number.
+    /// As [`spread_address`](Self::spread_address), for a number.
     pub(crate) fn spread_number(self, value: u64, hash: &HashKey) -> Option<u64> {
         (self.is_number() || self == Self::Own).then(|| number(value, hash))
     }
+}
+
+/// The flow of a packet that is not complete, or whose length is not stated.
+#[cold]
+fn related_with_slack(packet: &Packet) -> Option<FlowKey> {
+    let slack = LengthSlack { missing: packet.missing(), unstated: packet.is_length_unstated() };
+    if slack.is_none() { None } else { FlowKey::related_from_frame_with(packet.data(), slack) }
 }
 
 fn address(ip: IpAddr, hash: &HashKey) -> u64 {
@@ -148,7 +158,7 @@ fn number(value: u64, hash: &HashKey) -> u64 {
     hash.hash_words([value, 0, 0, 0, NUMBER])
 }
 
-/// Both directions between two Ethernet stations alike.
+/// The hash of two Ethernet stations, alike for both directions.
 fn link(frame: &[u8], hash: &HashKey) -> u64 {
     let Some([a, b, c, d, e, f, rest @ ..]) = frame.first_chunk::<12>() else { return 0 };
     let number = |bytes: [u8; 6]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -156,7 +166,7 @@ fn link(frame: &[u8], hash: &HashKey) -> u64 {
     hash.hash_words([one.min(other), one.max(other), 0, 0, LINK])
 }
 
-/// The outer VLAN identifier, on the wire or taken off by the device; 4096 where there is none.
+/// The outer VLAN identifier, on the wire or removed by the device; 4096 where there is none.
 fn vlan(packet: &Packet) -> u64 {
     let control = match (packet.vlan(), packet.data().get(12..16)) {
         (Some(tag), _) => Some(tag.control),
@@ -168,7 +178,7 @@ fn vlan(packet: &Packet) -> u64 {
     control.map_or(4_096, |control| u64::from(control & 0xfff))
 }
 
-/// From packets to buckets.
+/// The map from packets to buckets.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
     pub(crate) by: ShuffleKey,
@@ -185,7 +195,7 @@ impl Buckets {
     pub(crate) fn of(&self, packet: &Packet) -> u16 {
         bucket(self.by.spread(packet, &self.hash))
     }
-    /// The bucket of what a user function answered.
+    /// The bucket of a user function's answer.
     #[inline]
     pub(crate) fn of_key(&self, key: impl TableKey) -> u16 {
         key.spread(ShuffleKey::Own, &self.hash).map_or(0, bucket)
@@ -249,15 +259,28 @@ mod tests {
             let sent = ethernet().ipv4(server, client.as_str()).udp(53, 1_000 + flow).payload(b"x");
             let sent = sent.build().unwrap();
             let router = ethernet().ipv4("198.51.100.7", server);
-            // Cut after the eight bytes that a router must quote.
+            // Truncated after the eight bytes that a router must quote.
             let error = router.icmp_time_exceeded(&sent[14..42]).build().unwrap();
-            // It travels as what the client sends does.
+            // It goes the same way as the client's packets.
             let back = ethernet().ipv4(client.as_str(), server).udp(1_000 + flow, 53).payload(b"x");
             let back = back.build().unwrap();
             for by in
                 [ShuffleKey::SymmetricFlow, ShuffleKey::Flow, ShuffleKey::Source, ShuffleKey::Destination]
             {
                 assert_eq!(bucket_of(by, &error, |_| ()), bucket_of(by, &back, |_| ()), "{}", by.name());
+            }
+            // Where a fragmented packet is quoted, its first fragment has the flow's ports.
+            let first = ethernet().ipv4(server, client.as_str()).fragment(0, true).udp(53, 1_000 + flow);
+            let first = first.payload(b"eight by").build().unwrap();
+            let about_first = ethernet().ipv4("198.51.100.7", server).icmp_time_exceeded(&first[14..42]);
+            let about_first = about_first.build().unwrap();
+            for by in [ShuffleKey::SymmetricFlow, ShuffleKey::Flow] {
+                assert_eq!(
+                    bucket_of(by, &about_first, |_| ()),
+                    bucket_of(by, &back, |_| ()),
+                    "{}",
+                    by.name()
+                );
             }
             let (there, here) = (&sent, &error);
             let by = ShuffleKey::SymmetricFlow;
@@ -281,7 +304,7 @@ mod tests {
         for by in [ShuffleKey::SymmetricFlow, ShuffleKey::Flow] {
             let buckets = fragments.map(|(port, field)| bucket_of(by, &fragment(port, field), |_| ()));
             assert_eq!(buckets, [buckets[0]; 4], "{}", by.name());
-            // Who keeps something by a flow without ports, marked as a later fragment's or not, has it move along.
+            // State kept by a flow without ports, marked as a later fragment's or not, moves along.
             let flow = FlowKey::from_frame(&fragment(1, 18)).unwrap();
             assert!(flow.is_fragment());
             for entry in [flow, flow.portless()] {
@@ -302,7 +325,7 @@ mod tests {
             frame("10.0.0.1", "10.0.0.2", 2, 9),
             frame("10.0.0.1", "10.0.0.2", 1, 8),
         ];
-        // Of source, destination, port of the flow, VLAN: which make a difference.
+        // For source, destination, port of the flow and VLAN: which of them make a difference.
         for (by, differs) in [
             (ShuffleKey::SymmetricFlow, [true, true, true, false]),
             (ShuffleKey::Flow, [true, true, true, false]),
@@ -329,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_goes_by_its_pair_of_stations() {
+    fn frames_without_ip_go_by_their_pair_of_stations() {
         let arp = kinds::every().into_iter().find(|(name, _)| *name == "arp request").unwrap().1;
         let mut back = arp.clone();
         back[..12].rotate_left(6);
@@ -350,7 +373,7 @@ mod tests {
             *buckets.entry(by.of_entry(flow).unwrap()).or_default() += 1;
         }
         let sizes: BTreeSet<u32> = buckets.values().copied().collect();
-        // Ten in each are expected.
+        // Ten packets are expected in each.
         assert!(buckets.len() > 4_080 && sizes.last() < Some(&32), "{} buckets, {sizes:?}", buckets.len());
         for workers in [2, 3, 7] {
             let share = |worker| {

@@ -1,59 +1,62 @@
 //! Shuffle: packets go to the worker that owns their flow (NetBricks, section 3.1).
 //!
-//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. Packets of this worker's
-//! own buckets stay. The rest cross to their owner in batches, through a ring with one producer and one consumer for
-//! each pair of workers. There are as many branches as workers, a number that is not known when a function is compiled.
-//! Packets of a flow keep their order, also while their bucket moves from owner to owner.
+//! A key puts every packet into one of 4,096 buckets, and a table says which worker owns each. Packets of
+//! this worker's own buckets stay. The rest cross to their owner in batches, through a ring with one producer
+//! and one consumer for each pair of workers. There are as many branches as workers, a number that is not
+//! known when a function is compiled. Packets of a flow keep their order, also while their bucket moves to
+//! another owner.
 //!
-//! Read in this order: `key` (which bucket), `kin` (which owner), `fabric` (state that the workers share), `node` (one
-//! worker's part), `moving` (how a bucket changes its owner).
+//! Read in this order: `key` (buckets), `owner_table` (owners), `shared` (state that the workers share),
+//! `node` (a worker's part), `migration` (how a bucket changes its owner).
 
-mod duty;
-mod fabric;
 mod key;
-mod kin;
-mod moving;
+mod migration;
+mod migration_request;
 mod node;
+mod owner_table;
+mod shared;
 mod sorter;
 
 use netbricks_packet::stack::Root;
 
-pub use duty::{BoundState, Crossing, Duty, Part, PartStep, ShuffleId};
-pub use fabric::MoveError;
 pub use key::{BUCKETS, ShuffleKey};
+pub use migration_request::{BoundState, Handoff, MigrationRequest, Part, PartStep, ShuffleId};
+pub use shared::MoveError;
 
 use crate::node::Node;
 use crate::operator::{Input, Operator};
-use crate::registry::{BuildError, Worker};
 use crate::state::TableKey;
-use crate::team::Meeting;
 use crate::view::View;
-use fabric::Fabric;
+use crate::worker::{BuildError, Worker};
+use crate::worker_group::SharedSlot;
 use node::ShuffleNode;
+use shared::ShuffleShared;
 use sorter::{Classified, Predefined};
 
 pub(crate) use key::Buckets;
-pub(crate) use kin::Kin;
-pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, has_sorters_state};
+pub(crate) use owner_table::OwnerTable;
+pub(crate) use sorter::{Classified as SortedBy, Predefined as SortedByKey, Sorter, sorters_state};
 
 /// The fate of a packet when the ring to its owner is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It waits, and nothing on this worker that leads to the shuffle is polled until there is room.
+    /// The packet waits, and nothing on this worker that leads to the shuffle is polled until there is room.
     ///
-    /// Packets from other workers are still taken, so that two workers with full rings to each other both go on.
+    /// Packets from other workers are still taken, so that two workers with full rings to each other both go
+    /// on.
     ///
-    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as [`RingFull`](crate::Drop::RingFull)
-    /// here too. Received packets do not come to that, since receiving stops first. Packets that functions make of them
-    /// may, and so may packets of events, which run on time whatever waits.
+    /// At most 2,048 packets wait for one ring. Beyond that they are dropped as
+    /// [`RingFull`](crate::DropReason::RingFull) here too. Received packets never exceed this, since
+    /// receiving stops first. Packets that functions make from them may, and so may packets of events, which
+    /// run on time in any case.
     #[default]
     Wait,
-    /// It is dropped as [`RingFull`](crate::Drop::RingFull).
+    /// The packet is dropped as [`RingFull`](crate::DropReason::RingFull).
     Drop,
 }
 
-/// How a shuffle is to be.
+/// The configuration of a shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShuffleConfig {
     /// The key that decides the bucket.
@@ -65,8 +68,8 @@ pub struct ShuffleConfig {
 }
 
 impl ShuffleConfig {
-    /// Packets that a ring can be asked to hold.
-    pub const RING: std::ops::RangeInclusive<usize> = fabric::RING;
+    /// The numbers of packets that a ring may be asked to hold.
+    pub const RING: std::ops::RangeInclusive<usize> = shared::RING;
 }
 
 impl Default for ShuffleConfig {
@@ -75,7 +78,7 @@ impl Default for ShuffleConfig {
     }
 }
 
-/// A shuffle, of which each worker has a node.
+/// A shuffle; each worker has a node of it.
 ///
 /// ```
 /// use netbricks_core::buffer::Pool;
@@ -97,38 +100,38 @@ impl Default for ShuffleConfig {
 ///     )
 /// });
 ///
-/// // A team of one keeps everything.
+/// // A group of one keeps everything.
 /// let worker = Worker::new(0, 1, Pool::builder().frames(64).build()?);
-/// assert_eq!(by_flow.build(&worker)?.kind(), "shuffle");
-/// assert_eq!(by_network.build(&worker)?.kind(), "shuffle");
+/// assert_eq!(by_flow.build(&worker)?.shape().kind, "shuffle");
+/// assert_eq!(by_network.build(&worker)?.shape().kind, "shuffle");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     config: ShuffleConfig,
-    place: Meeting,
+    place: SharedSlot,
 }
 
 impl Shuffle {
-    /// A shuffle of its own: only nodes made of it, or of its clones, exchange packets.
+    /// A separate shuffle: only nodes made from it, or from its clones, exchange packets.
     pub fn new(config: ShuffleConfig) -> Self {
-        Self { config, place: Meeting::default() }
+        Self { config, place: SharedSlot::default() }
     }
 
     /// A worker's node, by the key of the configuration.
     ///
     /// # Errors
-    /// When this worker has its node already, or the team is too large.
+    /// When this worker already has its node, or the group is too large.
     pub fn node(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
-        let fabric = self.fabric(worker)?;
-        let sorter = Predefined(fabric.buckets().clone());
-        Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
+        let shared = self.shared(worker)?;
+        let sorter = Predefined(shared.buckets().clone());
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), shared, worker.index())?))
     }
 
     /// A worker's node that parses packets by `function` and shuffles by the answer of `key`.
     ///
     /// Equal answers come to one worker. Packets that the function drops or sends elsewhere leave before the shuffle.
-    /// Packets that it lets pass unparsed ([`parse_or_pass`](Operator::parse_or_pass)) are all in one bucket.
+    /// Packets that it lets pass unparsed (`parse` with the policy `Verdict::PASS`) are all in one bucket.
     ///
     /// # Errors
     /// As [`node`](Self::node), and errors of the function's declared state.
@@ -144,25 +147,25 @@ impl Shuffle {
         K: FnMut(&View<'_, F::Out>) -> Q + 'static,
     {
         let own = Self { config: ShuffleConfig { key: ShuffleKey::Own, ..self.config }, ..self.clone() };
-        let fabric = own.fabric(worker)?;
-        let buckets = fabric.buckets().clone();
+        let shared = own.shared(worker)?;
+        let buckets = shared.buckets().clone();
         let place = move |packet: &View<'_, F::Out>| buckets.of_key(key(packet));
         let sorter = Classified::new(worker, function, place)?;
-        Ok(Box::new(ShuffleNode::new(Box::new(sorter), fabric, worker.index())?))
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), shared, worker.index())?))
     }
 
-    fn fabric(&self, worker: &Worker) -> Result<std::sync::Arc<Fabric>, BuildError> {
-        let (team, seed) = (worker.team(), worker.seed());
-        let workers = team.workers();
-        let fabric = team.meet(&self.place, || {
-            // What functions of one's own say is not comparable: such a shuffle has a table of its own.
-            let kin = match self.config.key {
-                ShuffleKey::Own => std::sync::Arc::new(Kin::new(workers)),
-                key => team.kin(key, seed, || Kin::new(workers)),
+    fn shared(&self, worker: &Worker) -> Result<std::sync::Arc<ShuffleShared>, BuildError> {
+        let (group, seed) = (worker.group(), worker.seed());
+        let workers = group.workers();
+        let shared = group.shared(&self.place, || {
+            // The answers of user functions are not comparable: such a shuffle has its own owner table.
+            let owner_table = match self.config.key {
+                ShuffleKey::Own => std::sync::Arc::new(OwnerTable::new(workers)),
+                key => group.owner_table(key, seed, || OwnerTable::new(workers)),
             };
-            Fabric::new(self.config, workers, seed, kin)
+            ShuffleShared::new(self.config, workers, seed, owner_table)
         })?;
-        fabric.kin.join(&fabric);
-        Ok(fabric)
+        shared.owner_table.join(&shared);
+        Ok(shared)
     }
 }

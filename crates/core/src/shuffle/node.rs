@@ -1,4 +1,6 @@
-//! One worker's end of a shuffle: what belongs to others leaves through their rings, what others sent comes out here.
+//! One worker's end of a shuffle.
+//!
+//! Packets of other workers leave through their rings, and packets that other workers sent come out here.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -7,65 +9,68 @@ use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{BATCH, Batch, Packet, Producer};
 
-use super::duty::{BoundState, Crossing, Duty, ShuffleId};
-use super::fabric::{Ends, Fabric};
 use super::key::{BUCKETS, ShuffleKey};
-use super::moving::Moving;
-use super::sorter::has_sorters_state;
+use super::migration::Moving;
+use super::migration_request::{BoundState, Handoff, MigrationRequest, ShuffleId};
+use super::shared::{Ends, ShuffleShared};
+use super::sorter::sorters_state;
 use super::{Sorter, WhenFull};
-use crate::context::Context;
-use crate::node::{CallError, Departed, Handler, Node, Output, Poll, StateImage};
-use crate::reason::{Drop as Reason, Edge};
-use crate::registry::BuildError;
+use crate::context::{Context, MILLISECOND, last_arrival};
+use crate::node::{
+    CallError, Departed, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape, StateImage,
+};
+use crate::reason::{DropReason as Reason, Edge};
+use crate::worker::BuildError;
 
 /// The most packets that wait for room in one ring.
 ///
-/// Nothing that leads here is polled while one waits. So these are packets that were within the worker: a few batches,
-/// and packets that functions made of them.
+/// No source that leads here is polled while one waits. So these are packets that were within the worker: a
+/// few batches, and packets that functions made from them.
 pub(super) const WAITING: usize = 8 * BATCH;
-
-/// ns: what a batch of replayed packets has in common.
-const MILLISECOND: u64 = 1_000_000;
 
 /// A worker's node of a shuffle.
 pub(super) struct ShuffleNode {
     sorter: Box<dyn Sorter>,
-    fabric: Arc<Fabric>,
+    shared: Arc<ShuffleShared>,
     me: usize,
     ends: Ends,
     moving: Moving,
-    /// By worker: what is about to go, and what waits for room, oldest first.
+    /// By worker: packets about to be sent, and packets that wait for room, oldest first.
     outgoing: Vec<Batch>,
     waiting: Vec<VecDeque<Packet>>,
-    /// By worker: packets given to it, those that wait included, and packets that came from it.
+    /// By worker: packets given to it, including those that wait, and packets that came from it.
     given: Vec<u64>,
     seen: Vec<u64>,
     numbers: Vec<u16>,
     /// The worker whose ring is read next.
     next: usize,
-    /// Packets from a worker that are of a later time than the batch before them.
+    /// Packets from a worker that arrived later than the time of the batch before them.
     later: VecDeque<Packet>,
     later_from: usize,
-    /// Nothing comes from this worker any more, but for what events send.
+    /// No more packets come from this worker, except those of events.
     closing: bool,
-    /// Its part is another's: it has not taken it over yet, or another has.
+    /// Another node does this one's part: this one has not taken it over yet, or has given it up.
     succeeded: bool,
 }
 
 impl ShuffleNode {
-    pub(super) fn new(sorter: Box<dyn Sorter>, fabric: Arc<Fabric>, me: usize) -> Result<Self, BuildError> {
-        let ends = fabric.take(me).map(|ends| (ends, false));
-        let Some((ends, succeeded)) = ends.or_else(|| Some((fabric.succession(me)?, true))) else {
+    pub(super) fn new(
+        sorter: Box<dyn Sorter>,
+        shared: Arc<ShuffleShared>,
+        me: usize,
+    ) -> Result<Self, BuildError> {
+        let ends = shared.take(me).map(|ends| (ends, false));
+        let Some((ends, succeeded)) = ends.or_else(|| Some((shared.succession(me)?, true))) else {
             return Err(BuildError::new(format_args!(
                 "worker {me} of {} has its end of this shuffle already: make a shuffle for each place",
-                fabric.workers
+                shared.workers
             )));
         };
-        let workers = fabric.workers;
+        let workers = shared.workers;
         let room = if workers > 1 { WAITING } else { 0 };
         Ok(Self {
             sorter,
-            moving: Moving::new(me, &fabric),
+            moving: Moving::new(me, &shared),
             me,
             ends,
             outgoing: (0..workers).map(|_| Batch::new()).collect(),
@@ -78,21 +83,21 @@ impl ShuffleNode {
             later_from: 0,
             closing: false,
             succeeded,
-            fabric,
+            shared,
         })
     }
 
     fn is_blocked(&self) -> bool {
-        self.moving.kept() >= self.fabric.ring
+        self.moving.kept() >= self.shared.ring
             || self.moving.is_releasing()
             || self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
-    /// Sends what is about to go to a worker, behind what waits.
+    /// Sends the packets for a worker, behind those that wait.
     fn send(&mut self, to: usize, cx: &mut Context) {
         let batch = &mut self.outgoing[to];
         let Some(producer) = self.ends.out[to].as_mut().filter(|producer| !producer.is_closed()) else {
-            // The other is there where it was this one that closed the ring.
+            // The other worker is there if this one closed the ring.
             let reason = if self.ends.out[to].is_none() && self.closing {
                 Reason::Drained
             } else {
@@ -106,14 +111,14 @@ impl ShuffleNode {
             producer.push(batch);
             let gone = packets - batch.len();
             if gone > 0 {
-                cx.handed(gone as u64, bytes - batch.bytes());
+                cx.handoff_out(gone as u64, bytes - batch.bytes());
                 self.given[to] += gone as u64;
             }
         }
         if batch.is_empty() {
             return;
         }
-        if self.fabric.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
+        if self.shared.full == WhenFull::Drop || waiting.len() + batch.len() > WAITING {
             cx.drop_batch(batch, Reason::RingFull);
         } else {
             self.given[to] += batch.len() as u64;
@@ -121,8 +126,8 @@ impl ShuffleNode {
         }
     }
 
-    /// Sends what waits, as far as there is room.
-    fn flush(&mut self, cx: &mut Context) {
+    /// Sends packets that wait, as far as there is room.
+    fn send_waiting(&mut self, cx: &mut Context) {
         for (to, waiting) in self.waiting.iter_mut().enumerate() {
             let Some(producer) = &mut self.ends.out[to] else { continue };
             if producer.is_closed() {
@@ -139,7 +144,7 @@ impl ShuffleNode {
                 let (packets, bytes) = (batch.len(), batch.bytes());
                 let gone = producer.push(batch);
                 if gone > 0 {
-                    cx.handed(gone as u64, bytes - batch.bytes());
+                    cx.handoff_out(gone as u64, bytes - batch.bytes());
                 }
                 if gone < packets {
                     while let Some(packet) = batch.pop() {
@@ -149,62 +154,62 @@ impl ShuffleNode {
                 }
             }
         }
-        if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.fabric.is_closing() {
-            // The other ends learn of it once they have taken everything. Not before all workers are as far: the graph goes on
-            // until then, with what events send.
+        if self.closing && self.waiting.iter().all(VecDeque::is_empty) && self.shared.is_closing() {
+            // The other ends learn this once they have taken everything. It waits until all workers have come
+            // this far: the graph goes on until then, with packets of events.
             self.ends.out.iter_mut().for_each(|end| *end = None);
         }
     }
 
     /// Takes packets from one other worker, each worker in turn.
     ///
-    /// Where too many packets wait for state, it takes only those from before that state moved: other workers may wait
-    /// for this one to have seen them.
+    /// Where too many packets wait for state, it takes only those from before that state moved: other workers
+    /// may wait until this one has seen them.
     ///
-    /// Where arrivals alone move the clock, packets bring their time with them, and packets of a later time than the
-    /// batch wait.
+    /// Where only arrivals move the clock, packets bring their time with them. Packets of a later time than
+    /// the batch wait.
     fn take(&mut self, batch: &mut Batch, cx: &mut Context) {
         if self.later.is_empty() {
             self.take_from_rings(batch, cx);
-            let count = if cx.led { admit(batch.iter(), cx) } else { batch.len() };
+            let count = if cx.follows_arrivals { admit(batch.iter(), cx) } else { batch.len() };
             while batch.len() > count
                 && let Some(packet) = batch.pop()
             {
                 self.later.push_front(packet);
             }
         } else {
-            let count = if cx.led { admit(self.later.iter(), cx) } else { self.later.len() };
+            let count = if cx.follows_arrivals { admit(self.later.iter(), cx) } else { self.later.len() };
             for packet in self.later.drain(..count) {
-                // No more was put off than a batch has room for.
+                // No more packets were put off than a batch has room for.
                 let _room = batch.push(packet);
             }
         }
         self.seen[self.later_from] += batch.len() as u64;
-        // What the next node looks at first is in the other core's cache too.
+        // The headers that the next node reads first may be in the other core's cache.
         batch.warm();
     }
 
     fn take_from_rings(&mut self, batch: &mut Batch, cx: &mut Context) {
-        let full = self.moving.kept() >= self.fabric.ring;
-        let workers = self.fabric.workers;
+        let full = self.moving.kept() >= self.shared.ring;
+        let workers = self.shared.workers;
         for _ in 0..workers {
             let from = self.next;
             self.next = (self.next + 1) % workers;
             let Some(consumer) = &mut self.ends.into[from] else { continue };
             let mut most = cx.burst();
             if full {
-                most = most.min(self.moving.owed(&self.fabric, from, self.seen[from]) as usize);
+                most = most.min(self.moving.owed(&self.shared, from, self.seen[from]) as usize);
             }
             let count = consumer.pop_up_to(batch, most);
             if count > 0 {
                 self.later_from = from;
-                cx.taken(count as u64, batch.bytes());
+                cx.handoff_in(count as u64, batch.bytes());
                 return;
             }
         }
     }
 
-    /// Keeps what must wait for its state.
+    /// Keeps packets that must wait for their flow's state.
     fn keep_expected(&mut self, batch: &mut Batch, cx: &mut Context) {
         if !self.moving.is_expecting() {
             return;
@@ -219,24 +224,25 @@ impl ShuffleNode {
     }
 
     fn keep(&mut self, bucket: u16, packet: Packet, cx: &mut Context) {
-        if self.moving.kept() < self.fabric.ring + WAITING {
+        if self.moving.kept() < self.shared.ring + WAITING {
             self.moving.keep(bucket, packet);
         } else {
             cx.drop_packet(packet, Reason::RingFull);
         }
     }
 
-    /// Looks after moves. Between two batches: what came before has been worked on.
+    /// Learns of moves and notes the graph's next step, between two batches: all earlier packets were
+    /// processed.
     fn look_after_moves(&mut self, cx: &mut Context) {
-        self.moving.learn(&self.fabric, &self.given);
+        self.moving.learn(&self.shared, &self.given);
         let (into, seen) = (&self.ends.into, &self.seen);
-        // Who has ended has given everything, but that may not have been worked on.
+        // A worker that has ended has given everything, but its packets may not have been processed.
         let later = if self.later.is_empty() { self.me } else { self.later_from };
         let seen = |from: usize| match &into[from] {
             Some(consumer) if !consumer.is_closed() || from == later => Some(seen[from]),
             _ => None,
         };
-        if self.moving.has_duty(&self.fabric, seen) {
+        if self.moving.has_duty(&self.shared, seen) {
             cx.call_on_duty();
         }
     }
@@ -246,10 +252,10 @@ impl ShuffleNode {
             && self.later.is_empty()
             && self.ends.out.iter().all(Option::is_none)
             && self.ends.into.iter().flatten().all(netbricks_buffer::Consumer::is_closed)
-            && self.moving.is_over(&self.fabric)
+            && self.moving.is_over(&self.shared)
     }
 
-    /// `"0-2047 1"`: these buckets to that worker.
+    /// Moves buckets as an argument such as `"0-2047 1"` says: these buckets to that worker.
     fn move_buckets(&self, argument: &str) -> Result<String, String> {
         let expected = || format!("expected buckets and a worker, as `0-2047 1`, found `{argument}`");
         let mut wanted = Vec::new();
@@ -268,21 +274,24 @@ impl ShuffleNode {
             }
             wanted.extend((first..=last).map(|bucket| (bucket, worker)));
         }
-        self.fabric.kin.begin(wanted).map_err(|error| error.to_string())?;
-        Ok(self.fabric.kin.moving().to_string())
+        self.shared.owner_table.begin(wanted).map_err(|error| error.to_string())?;
+        Ok(self.shared.owner_table.moving().to_string())
     }
 }
 
 impl Node for ShuffleNode {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        if self.fabric.workers == 1 {
+        if self.shared.workers == 1 {
             if self.sorter.declarations().is_some() {
                 self.sorter.sort(batch, cx, &mut self.numbers);
             }
             return;
         }
+        if cx.follows_arrivals {
+            bound_arrivals(batch, cx.now());
+        }
         self.sorter.sort(batch, cx, &mut self.numbers);
-        self.moving.learn(&self.fabric, &self.given);
+        self.moving.learn(&self.shared, &self.given);
         let (me, moving, numbers) = (self.me, &self.moving, &self.numbers);
         let expecting = moving.is_expecting();
         let kept = batch.compact(|slot, _| {
@@ -299,11 +308,11 @@ impl Node for ShuffleNode {
             if owner == me {
                 self.keep(bucket, packet, cx);
             } else if let Err(packet) = self.outgoing[owner].push(packet) {
-                // Not reached: it is empty between calls, and takes a whole batch.
+                // Not reached: the batch is empty between calls, and has room for a whole batch.
                 cx.drop_packet(packet, Reason::RingFull);
             }
         }
-        for to in 0..self.fabric.workers {
+        for to in 0..self.shared.workers {
             if !self.outgoing[to].is_empty() {
                 self.send(to, cx);
             }
@@ -313,14 +322,14 @@ impl Node for ShuffleNode {
 
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.look_after_moves(cx);
-        self.flush(cx);
+        self.send_waiting(cx);
         if self.moving.is_expecting() {
-            self.moving.release(batch, cx.burst(), &self.fabric);
+            self.moving.release(batch, cx.burst(), &self.shared);
         }
         if batch.is_empty() {
             self.take(batch, cx);
-            // What was given by the new owners comes after the word of them: it is there to be read now.
-            self.moving.learn(&self.fabric, &self.given);
+            // Packets from the new owners come after the news of the move, which can therefore be read now.
+            self.moving.learn(&self.shared, &self.given);
             self.keep_expected(batch, cx);
         }
         cx.set_blocked(self.is_blocked());
@@ -333,14 +342,8 @@ impl Node for ShuffleNode {
         }
     }
 
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn kind(&self) -> &str {
-        "shuffle"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        let mut outputs = vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }];
+    fn shape(&self) -> Shape {
+        let mut outputs = vec![Output::out()];
         if self.sorter.declarations().is_some() {
             outputs.push(Output { edge: Edge::REPLY, name: "reply".into(), optional: true });
         }
@@ -349,19 +352,35 @@ impl Node for ShuffleNode {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
             }
         });
-        outputs
+        Shape {
+            kind: "shuffle".into(),
+            outputs,
+            schedulable: true,
+            keeps_packets: true,
+            has_end: self.sorter.declared(|declared| declared.has_ends()),
+            ..Shape::default()
+        }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+        Some(self)
+    }
+}
+
+impl NodeQueue for ShuffleNode {
     fn held(&self) -> u64 {
         (self.moving.kept() + self.later.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()) as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        // What others gave it is its own to count. The next that they give finds it gone.
+        // Packets that other workers gave it count as its own. Later packets find the ring closed.
         for mut consumer in self.ends.into.iter_mut().filter_map(Option::take) {
             while consumer.pop(batch) > 0 {
-                cx.taken(batch.len() as u64, batch.bytes());
+                cx.handoff_in(batch.len() as u64, batch.bytes());
                 cx.drop_batch(batch, Reason::Drained);
             }
         }
@@ -372,6 +391,34 @@ impl Node for ShuffleNode {
             cx.drop_packet(packet, Reason::Drained);
         }
     }
+    fn departed(&self) -> Vec<Departed> {
+        let ways = self.ends.out.iter().zip(&self.waiting).zip(&self.given);
+        let departed = ways.map(|((end, waiting), given)| {
+            let there = end.as_ref().filter(|end| !end.is_closed()).map_or(0, Producer::waiting);
+            Departed { given: *given, left: given - (waiting.len() + there) as u64 }
+        });
+        departed.collect()
+    }
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
+        self.shared.publish_succession(self.me);
+        Some(self)
+    }
+    /// Takes over everything except the function: the rings, packets that wait for them, and moves in
+    /// progress.
+    fn restore(&mut self, before: &mut dyn Any) {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.sorter, &mut before.sorter);
+            std::mem::swap(self, before);
+            self.shared.succession(self.me);
+        }
+    }
+    fn restore_failed(&mut self) {
+        self.shared.succession(self.me);
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl NodeState for ShuffleNode {
     fn handlers(&self) -> Vec<Handler> {
         let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
         let mut handlers = vec![
@@ -387,54 +434,38 @@ impl Node for ShuffleNode {
             handler("moving", "Pairs of workers that have not finished the last move, one for each shuffle."),
             handler("refused", "Images of state that a new owner could not take."),
         ];
-        handlers.extend(self.sorter.handlers());
+        handlers.extend(self.sorter.declared(|declared| declared.handlers()));
         handlers
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         match name {
-            "owners" => Ok(runs(&self.fabric.owners())),
+            "owners" => Ok(runs(&self.shared.owners())),
             "routes" => Ok(runs(self.moving.owners())),
-            "moving" => Ok(self.fabric.kin.moving().to_string()),
-            "refused" => Ok(self.fabric.refused.load(Ordering::Relaxed).to_string()),
+            "moving" => Ok(self.shared.owner_table.moving().to_string()),
+            "refused" => Ok(self.shared.refused.load(Ordering::Relaxed).to_string()),
             "move" => self
                 .move_buckets(argument)
                 .map_err(|problem| CallError::Argument { name: name.into(), problem }),
             _ => self.sorter.call(name, argument, "owners, routes, move, moving, refused"),
         }
     }
-    has_sorters_state!();
-    fn departed(&self) -> Vec<Departed> {
-        let ways = self.ends.out.iter().zip(&self.waiting).zip(&self.given);
-        let departed = ways.map(|((end, waiting), given)| {
-            let there = end.as_ref().filter(|end| !end.is_closed()).map_or(0, Producer::waiting);
-            Departed { given: *given, left: given - (waiting.len() + there) as u64 }
-        });
-        departed.collect()
-    }
-    fn outlived(&mut self) -> Option<&mut dyn Any> {
-        self.fabric.announce_succession(self.me);
-        Some(self)
-    }
-    /// All but its function: rings, what waits for them and moves that are under way are those of the workers.
-    fn succeed(&mut self, before: &mut dyn Any) {
-        if let Some(before) = before.downcast_mut::<Self>() {
-            std::mem::swap(&mut self.sorter, &mut before.sorter);
-            std::mem::swap(self, before);
-            self.fabric.succession(self.me);
-        }
-    }
-    fn unsucceeded(&mut self) {
-        self.fabric.succession(self.me);
-    }
-    fn crossing(&mut self) -> Option<&mut dyn Crossing> {
-        Some(self)
+    sorters_state!();
+}
+
+/// Limits arrival times to that of the batch, where packets bring other workers the time.
+///
+/// A function may have written any time.
+fn bound_arrivals(batch: &mut Batch, now: u64) {
+    let last = last_arrival(now);
+    if batch.iter().any(|packet| packet.received_at() > last) {
+        batch.each_packet(|_, packet| packet.set_received_at(packet.received_at().min(last)));
     }
 }
 
-/// How many of these packets, in order, may be one batch.
+/// The number of these packets, in order, that may be one batch.
 ///
-/// A batch has arrivals of one millisecond, before the next event, as a batch of the port has. Moves the clock where
-/// they begin another millisecond; 0 where an event comes first.
+/// A batch has arrivals of one millisecond, before the next event, as a port's batch has. Moves the clock
+/// where they begin another millisecond; 0 where an event comes first.
 fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usize {
     let (mut count, mut end) = (0, 0);
     for packet in packets {
@@ -446,7 +477,7 @@ fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usi
             cx.advance(time - time % MILLISECOND);
             end = (cx.now() - cx.now() % MILLISECOND).saturating_add(MILLISECOND).min(cx.deadline());
         }
-        // The last time there is has none behind it.
+        // The largest possible time has no later one behind it.
         if count > 0 && time >= end {
             break;
         }
@@ -455,7 +486,7 @@ fn admit<'a>(packets: impl Iterator<Item = &'a Packet>, cx: &mut Context) -> usi
     count
 }
 
-/// `"0-2047 0, 2048-4095 1"`
+/// The owners as text: `"0-2047 0, 2048-4095 1"`.
 fn runs(owners: &[u8]) -> String {
     let mut text = Vec::new();
     let mut first = 0;
@@ -466,36 +497,36 @@ fn runs(owners: &[u8]) -> String {
     text.join(", ")
 }
 
-impl Crossing for ShuffleNode {
+impl Handoff for ShuffleNode {
     fn id(&self) -> ShuffleId {
-        // The team keeps what its workers share for as long as it lives: no other comes to stand there.
-        ShuffleId(Arc::as_ptr(&self.fabric) as usize)
+        // The group keeps shared state for as long as it lives, so no other state takes this address.
+        ShuffleId(Arc::as_ptr(&self.shared) as usize)
     }
     fn key(&self) -> ShuffleKey {
-        self.fabric.buckets().by
+        self.shared.buckets().by
     }
     fn bound(&mut self, state: Vec<BoundState>, upstream: usize) {
-        self.fabric.upstream.store(upstream, Ordering::Relaxed);
-        self.fabric.set_bound(self.me, state);
+        self.shared.upstream.store(upstream, Ordering::Relaxed);
+        self.shared.set_bound(self.me, state);
     }
     fn close(&mut self) {
         self.closing = true;
-        self.fabric.standing[self.me].closing.store(true, Ordering::Release);
+        self.shared.progress[self.me].closing.store(true, Ordering::Release);
     }
-    fn duty(&mut self) -> Option<Duty> {
-        self.moving.take_duty()
+    fn migration_request(&mut self) -> Option<MigrationRequest> {
+        self.moving.take_request()
     }
     fn is_to_give(&self, to: usize) -> bool {
-        self.moving.is_to_give(&self.fabric, to)
+        self.moving.is_to_give(&self.shared, to)
     }
     fn is_to_take(&self, from: usize) -> bool {
-        self.moving.is_to_take(&self.fabric, from)
+        self.moving.is_to_take(&self.shared, from)
     }
     fn given(&mut self, to: usize, images: Vec<(String, StateImage)>) {
-        self.moving.given(&self.fabric, to, images);
+        self.moving.given(&self.shared, to, images);
     }
     fn took(&mut self, from: usize, refused: usize) {
-        self.moving.took(&self.fabric, from, refused);
+        self.moving.took(&self.shared, from, refused);
     }
 }
 
@@ -504,7 +535,7 @@ impl Drop for ShuffleNode {
         if self.succeeded {
             return;
         }
-        self.fabric.standing[self.me].gone.store(true, Ordering::Release);
+        self.shared.progress[self.me].gone.store(true, Ordering::Release);
     }
 }
 

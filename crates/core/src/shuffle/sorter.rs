@@ -1,70 +1,82 @@
-//! Which number each packet of a batch gets: its bucket, or its group.
+//! Sorters, which give each packet of a batch a number: its bucket or its group.
 
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
 use super::key::Buckets;
-use crate::at::At;
 use crate::compose::depart;
 use crate::context::Context;
-use crate::node::{CallError, Handler, ImportError};
+use crate::node::{CallError, NodeState};
 use crate::operator::{Input, Operator, Start};
+use crate::packet_cursor::PacketCursor;
 use crate::reason::{Edge, Verdict};
-use crate::registry::{BuildError, Worker};
 use crate::state::Declarations;
 use crate::view::View;
+use crate::worker::{BuildError, Worker};
 
 /// Gives each packet of a batch a number.
 pub(crate) trait Sorter {
-    /// Writes a number a slot; packets that do not get that far have left the batch by then.
+    /// Writes a number for each slot. Packets that the function drops or sends elsewhere have left the batch
+    /// by then.
     fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>);
-    /// Edges that packets may take beside those of every function.
+    /// Edges that packets may take besides those of every function.
     fn edges(&self, _visit: &mut dyn FnMut(Edge)) {}
     /// The declared state.
     fn declarations(&self) -> Option<&Declarations> {
         None
     }
+    /// The declared state, for changes.
+    fn declarations_mut(&mut self) -> Option<&mut Declarations> {
+        None
+    }
 }
 
 impl dyn Sorter {
-    /// Its handlers.
-    pub(crate) fn handlers(&self) -> Vec<Handler> {
-        self.declared(Declarations::handlers)
-    }
-    /// Calls one; `own` are those of the node that it is in.
-    pub(crate) fn call(&self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
-        match self.declarations() {
-            Some(declared) => declared.call(name, argument),
-            None => Err(CallError::Unknown { name: name.into(), known: own.into() }),
-        }
-    }
-    pub(crate) fn import(&self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        match self.declarations() {
-            Some(declared) => declared.import(name, bytes, now),
-            None => Err(ImportError::Unknown { name: name.into() }),
-        }
-    }
     /// The answer of `ask` about its declared state, if it can declare any.
     pub(crate) fn declared<T: Default>(&self, ask: impl FnOnce(&Declarations) -> T) -> T {
         self.declarations().map(ask).unwrap_or_default()
     }
+    /// Calls a handler; `own` are the handlers of the sorter's node.
+    pub(crate) fn call(&mut self, name: &str, argument: &str, own: &str) -> Result<String, CallError> {
+        match self.declarations_mut() {
+            Some(declared) => declared.call(name, argument),
+            None => Err(CallError::Unknown { name: name.into(), known: own.into() }),
+        }
+    }
 }
 
-/// The part of `Node` that nodes with a `sorter` share: its state is theirs.
-macro_rules! has_sorters_state {
+/// The part of `NodeState` that nodes with a `sorter` share: the sorter's state is the node's.
+///
+/// Each node has its own handlers, so it lists and calls them itself. Clippy refuses an
+/// implementation that lacks a method, since the default would hide that part of the sorter's state.
+macro_rules! sorters_state {
     () => {
         fn export(&self) -> Vec<$crate::node::StateImage> {
             self.sorter.declared(|declared| declared.export())
         }
         fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), $crate::node::ImportError> {
-            self.sorter.import(name, bytes, now)
+            match self.sorter.declarations_mut() {
+                Some(declared) => declared.import(name, bytes, now),
+                None => Err($crate::node::ImportError::Unknown { name: name.into() }),
+            }
+        }
+        fn shared_state(&self) -> Vec<(String, $crate::consistency::SharedStateRef)> {
+            self.sorter.declared(|declared| declared.shared_state())
+        }
+        fn adopt(
+            &mut self,
+            name: &str,
+            shared: &$crate::consistency::SharedStateRef,
+            now: u64,
+        ) -> Option<Result<(), $crate::node::ImportError>> {
+            self.sorter.declarations_mut()?.adopt(name, shared, now)
         }
         fn take_part(
             &mut self,
             part: &$crate::shuffle::Part,
             step: &mut $crate::shuffle::PartStep,
         ) -> Option<$crate::node::StateImage> {
-            match self.sorter.declarations() {
+            match self.sorter.declarations_mut() {
                 Some(declared) => declared.take_part(part, step),
                 None => {
                     step.end();
@@ -78,11 +90,27 @@ macro_rules! has_sorters_state {
         fn follows(&self, by: $crate::shuffle::ShuffleKey) -> Vec<String> {
             self.sorter.declared(|declared| declared.follows(by))
         }
+        fn schedule(&self) -> Option<$crate::events::Schedule> {
+            self.sorter.declared(|declared| declared.schedule())
+        }
+        fn end(&mut self) {
+            if let Some(declared) = self.sorter.declarations_mut() {
+                declared.end();
+            }
+        }
+        fn expire(&mut self, now: u64) {
+            if let Some(declared) = self.sorter.declarations_mut() {
+                declared.expire(now);
+            }
+        }
+        fn report(&self) -> Vec<$crate::node::Section> {
+            self.sorter.declared(|declared| declared.report())
+        }
     };
 }
-pub(crate) use has_sorters_state;
+pub(crate) use sorters_state;
 
-/// By the bytes alone.
+/// A sorter by the packet's bytes alone.
 pub(crate) struct Predefined(pub(crate) Buckets);
 
 impl Sorter for Predefined {
@@ -93,9 +121,9 @@ impl Sorter for Predefined {
     }
 }
 
-/// By a user function over what a tower of operators found.
+/// A sorter by a user function, behind a chain of operators.
 pub(crate) struct Classified<F, P> {
-    tower: F,
+    chain: F,
     place: P,
     declarations: Declarations,
 }
@@ -110,13 +138,13 @@ where
         function: impl FnOnce(Input) -> F,
         place: P,
     ) -> Result<Self, BuildError> {
-        let (tower, declarations) = worker.declaring(|| function(Start::new()))?;
+        let (chain, declarations) = worker.declaring(|| function(Start::new()))?;
         if declarations.events.schedule().is_some() {
             return Err(BuildError::new(
                 "what sorts packets cannot have events: put them into a function of their own",
             ));
         }
-        Ok(Self { tower, place, declarations })
+        Ok(Self { chain, place, declarations })
     }
 }
 
@@ -128,25 +156,29 @@ where
     fn sort(&mut self, batch: &mut Batch, cx: &mut Context, numbers: &mut Vec<u16>) {
         batch.warm();
         numbers.clear();
-        let Self { tower, place, declarations } = self;
+        let Self { chain, place, declarations } = self;
         let _settling = declarations.settling();
         cx.mixed = false;
-        tower.prepare(batch, cx, &|_| Some(Root));
-        let kept = batch.compact_with(Sorting { tower, place, numbers, cx: &mut *cx });
+        cx.cut = batch.is_cut();
+        chain.prepare(batch, cx, &|_| Some(Root));
+        let kept = batch.compact_with(Sorting { chain, place, numbers, cx: &mut *cx });
         if kept != batch.len() {
             depart(batch, cx, kept);
         }
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
-        self.tower.edges(visit);
+        self.chain.edges(visit);
     }
     fn declarations(&self) -> Option<&Declarations> {
         Some(&self.declarations)
     }
+    fn declarations_mut(&mut self) -> Option<&mut Declarations> {
+        Some(&mut self.declarations)
+    }
 }
 
 struct Sorting<'a, F, P> {
-    tower: &'a mut F,
+    chain: &'a mut F,
     place: &'a mut P,
     numbers: &'a mut Vec<u16>,
     cx: &'a mut Context,
@@ -160,8 +192,8 @@ where
     #[inline(always)]
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16 {
         let number = match self
-            .tower
-            .apply::<{ shape::ANY }>(At::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root)
+            .chain
+            .apply::<{ shape::ANY }>(PacketCursor::new(slot, &mut *bytes, &mut *self.cx, &mut false), Root)
         {
             Ok(stack) => (self.place)(&View::new(bytes, &stack, &mut *self.cx, slot)),
             Err(Verdict::PASS) => 0,

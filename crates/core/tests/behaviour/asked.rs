@@ -1,5 +1,6 @@
-//! Authors' code outside `process` and `poll`: whatever a node panics over costs an answer or that node's state, and never
-//! the graph or another node's answer.
+//! Authors' code outside `process` and `poll`.
+//!
+//! A panic of a node costs an answer or that node's state, and never the graph or another node's answer.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -8,21 +9,25 @@ use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
+use netbricks_core::shuffle::Handoff;
 use netbricks_core::{
-    BuildError, CallError, Context, Drop, Graph, GraphError, ImportError, NoSettings, Node, Operator, Output,
-    Poll, Refused, Registry, Role, Section, Settings, StateImage, Worker, compose,
+    BuildError, CallError, Context, DropReason, Graph, GraphError, ImportError, InvalidSetting, NoSettings,
+    Node, NodeQueue, NodeState, Operator, Poll, Registry, Role, Section, Settings, Shape, StateImage, Worker,
+    compose,
 };
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
 
-/// Lets every third packet pass and keeps the others until the end; panics in the question of this number, over how many it
-/// keeps, and in as many after it.
+/// Lets every third packet pass and keeps the others until the end.
+///
+/// It panics when it is asked, for the given time, how many packets it keeps, and in as many questions after
+/// that.
 #[derive(Clone, Default)]
 struct Silent {
     kept: Rc<RefCell<Vec<Packet>>>,
     asked: Rc<Cell<u32>>,
     breaks: (u32, u32),
-    /// It brings packets in by itself, so many.
+    /// The number of packets that it brings in itself.
     brings: Option<u32>,
 }
 
@@ -30,7 +35,7 @@ impl Silent {
     fn boxed(self) -> Box<dyn Node> {
         Box::new(self)
     }
-    /// As another one that takes its place after a panic: with nothing in its hands.
+    /// A copy that replaces it after a panic, without its packets.
     fn anew(&self) -> Self {
         Self { kept: Rc::default(), ..self.clone() }
     }
@@ -60,18 +65,21 @@ impl Node for Silent {
         }
         if *left == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        self.brings.is_some()
+    fn shape(&self) -> Shape {
+        Shape {
+            role: if self.brings.is_some() { Role::Receive } else { Role::Function },
+            inputs: usize::from(self.brings.is_none()),
+            schedulable: self.brings.is_some(),
+            keeps_packets: true,
+            ..Shape::default()
+        }
     }
-    fn role(&self) -> Role {
-        if self.brings.is_some() { Role::Receive } else { Role::Function }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
-    fn inputs(&self) -> usize {
-        usize::from(self.brings.is_none())
-    }
-    fn keeps_packets(&self) -> bool {
-        true
-    }
+}
+
+impl NodeQueue for Silent {
     fn held(&self) -> u64 {
         let asked = self.asked.replace(self.asked.get() + 1);
         let (first, more) = self.breaks;
@@ -89,7 +97,7 @@ impl Node for Silent {
     }
 }
 
-/// Wherever it happens, and however often in a row: every question that there is in a run is the one to be panicked over.
+/// Tries a panic at every question of a run, and in several questions in a row.
 #[test]
 fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
     observe_panics();
@@ -106,7 +114,7 @@ fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
                 } else {
                     let source = rig.add("source", Box::new(Feed::of((0..100).map(numbered))));
                     let node = if rebuilt {
-                        // Blueprints cross threads, and what they make does not: the state is on this one.
+                        // Blueprints cross threads and their nodes do not: the state is on this thread.
                         NEXT.set(Some(silent.clone()));
                         rig.function("silent", &blueprint(|_| Ok(next().boxed())))
                     } else {
@@ -123,7 +131,7 @@ fn a_panic_over_how_many_packets_are_held_is_contained_at_every_question() {
                 assert_eq!(graph.drain(0), 0, "{what}");
                 let asked = silent.asked.get();
                 check(&graph);
-                let lost = graph.totals().drops.of(Drop::Panicked).packets;
+                let lost = graph.totals().drops.of(DropReason::Panicked).packets;
                 assert_eq!(sink.numbers().len() as u64 + lost, graph.totals().received.packets, "{what}");
                 assert_eq!(graph.totals().received.packets, 100, "{what}");
                 let panics = graph.take_panics();
@@ -158,7 +166,7 @@ fn next() -> Silent {
     NEXT.with_borrow(|next| next.as_ref().map(Silent::anew).unwrap())
 }
 
-/// Panics over everything that it is asked between batches.
+/// Panics in every question between batches.
 #[derive(Default)]
 struct Sullen {
     polled: bool,
@@ -169,13 +177,19 @@ impl Node for Sullen {
     fn poll(&mut self, _: &mut Batch, _: &mut Context) -> Poll {
         if std::mem::replace(&mut self.polled, true) { Poll::Done } else { Poll::Idle }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
     fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
         panic!("descriptor")
     }
-    fn has_an_end(&self) -> bool {
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, has_end: true, ..Shape::default() }
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Sullen {
+    fn end(&mut self) {
         panic!("end")
     }
     fn export(&self) -> Vec<StateImage> {
@@ -191,6 +205,12 @@ struct Open;
 
 impl Node for Open {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Open {
     fn export(&self) -> Vec<StateImage> {
         vec![("open".into(), vec![1])]
     }
@@ -204,7 +224,7 @@ fn messages(graph: &mut Graph) -> Vec<String> {
 }
 
 #[test]
-fn who_panics_over_a_question_spoils_nobody_elses_answer() {
+fn a_node_that_panics_over_a_question_spoils_no_other_answer() {
     observe_panics();
     let mut rig = Rig::new();
     let source = rig.add("source", Box::new(Feed::of((0..10).map(numbered))));
@@ -216,13 +236,13 @@ fn who_panics_over_a_question_spoils_nobody_elses_answer() {
     assert_eq!(graph.reports().iter().map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["open"]);
     assert_eq!(messages(&mut graph), ["sullen: export", "sullen: report"]);
     let mut turns = 0;
-    let watched = |graph: &Graph| {
+    let watched = |graph: &mut Graph| {
         let mut any = false;
         graph.descriptors(&mut |_| any = true);
         any
     };
-    while graph.can_sleep() || watched(&graph) || graph.take_panics().is_empty() {
-        // Not before it idles is it asked for a descriptor.
+    while graph.can_sleep() || watched(&mut graph) || graph.take_panics().is_empty() {
+        // Descriptors are asked for only when it idles.
         graph.turn(0);
         turns += 1;
         assert!(turns < 100);
@@ -248,7 +268,7 @@ fn counting(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
 }
 
 #[test]
-fn a_handler_that_panics_has_its_nodes_state_made_anew() {
+fn a_handler_that_panics_resets_its_nodes_state() {
     observe_panics();
     let mut rig = Rig::new();
     let feed = Feed::default();
@@ -276,7 +296,7 @@ fn a_handler_that_panics_has_its_nodes_state_made_anew() {
     assert_eq!(graph.call("count", "seen.occupancy", "").unwrap(), format!("5 {}", u64::MAX));
 }
 
-/// Has two pieces of state, keeps packets, and panics over importing the second when it has taken half of it.
+/// Has two pieces of state, keeps packets, and panics half-way in the import of the second.
 #[derive(Default)]
 struct Importer {
     taken: Vec<u8>,
@@ -287,12 +307,25 @@ impl Node for Importer {
     fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
         self.kept.extend(batch.drain());
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::default() }
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeQueue for Importer {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
+}
+
+impl NodeState for Importer {
     fn export(&self) -> Vec<StateImage> {
         vec![("first".into(), self.taken.clone())]
     }
@@ -317,13 +350,13 @@ fn an_import_that_panics_leaves_no_half_of_it() {
     let error = graph.import("importer", "second", &[3]).unwrap_err();
     assert!(matches!(&error, ImportError::Panicked { name, .. } if name == "second"), "{error}");
     assert_eq!(graph.export(), [("importer".to_owned(), ("first".to_owned(), vec![]))]);
-    // What it held went with it, and is counted.
+    // The packets that it held are lost with it, and counted.
     check(&graph);
-    assert_eq!(counters(&graph, "importer").drops.of(Drop::Panicked).packets, 10);
+    assert_eq!(counters(&graph, "importer").drops.of(DropReason::Panicked).packets, 10);
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// Panics in its end, and in that of what it holds: not at the same time.
+/// Panics in its drop, and in the drop of its contents, but not at the same time.
 struct Sore(Rc<Cell<u32>>);
 
 impl Node for Sore {
@@ -337,7 +370,7 @@ impl std::ops::Drop for Sore {
     }
 }
 
-/// Had they gone together, the second panic would have ended the process.
+/// If both had been dropped together, the second panic would have ended the process.
 #[test]
 fn nodes_that_panic_in_their_end_go_one_by_one() {
     observe_panics();
@@ -358,7 +391,7 @@ fn nodes_that_panic_in_their_end_go_one_by_one() {
     assert_eq!(ended.get(), 9);
 }
 
-/// Panics over one of the questions that are asked when it is added.
+/// Panics in one of the questions that are asked when it is added.
 struct Shy(&'static str);
 
 impl Shy {
@@ -369,36 +402,67 @@ impl Shy {
 
 impl Node for Shy {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn role(&self) -> Role {
-        self.at("role");
-        Role::Function
+    fn shape(&self) -> Shape {
+        self.at("shape");
+        Shape::default()
     }
-    fn kind(&self) -> &str {
-        self.at("kind");
-        "shy"
+    fn with_state(&mut self, _: &mut dyn FnMut(&mut dyn NodeState)) {
+        self.at("state");
     }
-    fn inputs(&self) -> usize {
-        self.at("inputs");
-        1
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        self.at("queue");
+        None
     }
-    fn outputs(&self) -> Vec<Output> {
-        self.at("outputs");
-        Vec::new()
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+        self.at("handoff");
+        None
     }
-    fn keeps_packets(&self) -> bool {
-        self.at("keeps");
-        false
+}
+
+/// A node whose shape says that it keeps packets, or that has a queue, but not both.
+struct Contrary {
+    says: bool,
+    role: Role,
+}
+
+impl Node for Contrary {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn shape(&self) -> Shape {
+        Shape { role: self.role, keeps_packets: self.says, ..Shape::default() }
     }
-    fn is_schedulable(&self) -> bool {
-        self.at("schedulable");
-        false
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.says { None } else { Some(self) }
+    }
+}
+
+impl NodeQueue for Contrary {
+    fn held(&self) -> u64 {
+        0
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
+}
+
+/// Such a node would keep packets that nothing counts.
+#[test]
+fn a_node_whose_shape_and_queue_contradict_each_other_is_refused() {
+    for role in [Role::Receive, Role::Function, Role::Transmit] {
+        for (says, way_out) in [(true, "let `as_queue`"), (false, "`keeps_packets: true`")] {
+            let added = Rig::new().builder.add("contrary", Box::new(Contrary { says, role }));
+            if role == Role::Transmit && !says {
+                // A node that transmits reports its progress by the queue.
+                assert!(added.is_ok());
+                continue;
+            }
+            let problem = added.unwrap_err().to_string();
+            assert!(problem.starts_with("`contrary`: ") && problem.contains(way_out), "{problem}");
+        }
     }
 }
 
 #[test]
 fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
     observe_panics();
-    for question in ["role", "kind", "inputs", "outputs", "keeps", "schedulable"] {
+    for question in ["shape", "state", "queue", "handoff"] {
         let mut rig = Rig::new();
         let error = rig.builder.add("shy", Box::new(Shy(question))).unwrap_err();
         assert!(matches!(&error, GraphError::Node { name, .. } if name == "shy"), "{error}");
@@ -410,11 +474,12 @@ fn a_node_that_panics_while_it_is_made_or_added_is_an_error_that_names_it() {
     let error = rig.builder.add_function("broken", &broken, &worker(&pool)).unwrap_err().to_string();
     assert!(error.starts_with("`broken`: making it panicked: not today (at "), "{error}");
 
-    #[derive(serde::Deserialize)]
-    struct Fussy {}
+    netbricks_core::settings! {
+        /// None that would do.
+        struct Fussy {}
+    }
     impl Settings for Fussy {
-        const KEYS: &'static [netbricks_core::Key] = &[];
-        fn check(&self) -> Result<(), Refused> {
+        fn check(&self) -> Result<(), InvalidSetting> {
             panic!("no settings are good enough")
         }
     }

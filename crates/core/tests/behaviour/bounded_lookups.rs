@@ -1,4 +1,4 @@
-//! Lookups in what one writer keeps for readers: what a batch sees of it, and who may write.
+//! Lookups in a table that one writer keeps for readers: the content that a batch sees, and who may write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +71,7 @@ fn while_another_writes_packets_read_and_what_they_put_is_refused() {
     let mut ask = || -> Vec<u8> {
         through(seen.as_mut(), &pool, &[frame(7), frame(8), frame(9)]).iter().map(|out| out[42]).collect()
     };
-    // In the middle of a change, which is not seen before its end.
+    // In the middle of a change, which no reader sees before its end.
     let mut last = Some(put(7, 60));
     let changes = std::iter::from_fn(|| {
         let next = last.take();
@@ -83,7 +83,7 @@ fn while_another_writes_packets_read_and_what_they_put_is_refused() {
     writer.update_all(changes, |_| ()).unwrap();
 }
 
-/// What one change did to several keys, a batch sees of all of them or of none.
+/// Checks that a batch sees the effect of one change on all its keys or on none.
 #[test]
 fn the_lookups_of_a_batch_are_one_read() {
     let shares = Shares::default();
@@ -115,7 +115,7 @@ fn the_lookups_of_a_batch_are_one_read() {
             .lookup(&flows, |p| p.flow_key(), |_, entry| entry.value().copied().unwrap_or(255))
             .parse::<Udp>()
             .transform(|p| {
-                // Others get the processor between one packet and the next.
+                // Other threads get the processor between two packets.
                 thread::yield_now();
                 p.payload_mut()[0] = *p.get::<u64>() as u8;
             })
@@ -134,7 +134,7 @@ fn the_lookups_of_a_batch_are_one_read() {
     }
     over.store(true, Ordering::Relaxed);
     assert!(writing.join().unwrap() > 0);
-    assert!(seen.len() > 1, "nobody wrote while batches were looked up");
+    assert!(seen.len() > 1, "nothing was written while batches were looked up");
 }
 
 fn routed<C>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>

@@ -1,10 +1,10 @@
-//! Design, section 5: ways that split and meet again inside one node.
+//! Design, section 5: arms that split and meet again inside one node.
 
 use netbricks_core::packet::stack::Stack;
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata, View};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Worker};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{run, run_with};
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ fn arms_of_different_headers_meet_in_the_stack_at_the_split_or_on_the_wire() {
         report.out.iter().map(|f| (*f.last().unwrap(), f[22])).collect::<Vec<_>>(),
         [(17, 63), (6, 63), (17, 63)]
     );
-    assert_eq!(report.dropped(Drop::Unmatched), 1);
+    assert_eq!(report.dropped(DropReason::Unmatched), 1);
 
     fn forgotten(input: Input) -> impl Function {
         input
@@ -60,7 +60,7 @@ fn arms_of_different_headers_meet_in_the_stack_at_the_split_or_on_the_wire() {
 
 #[test]
 fn ways_of_different_stacks_meet_in_what_they_have_in_common() {
-    // One way knows more headers and metadata, one inserts a header: what both began with is right after them.
+    // One arm knows more headers and metadata, the other inserts a header. The common stack follows both.
     fn met(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()
@@ -72,7 +72,7 @@ fn ways_of_different_stacks_meet_in_what_they_have_in_common() {
                         .fork(
                             |p| *p.get::<u8>() > 9,
                             |near| near.parse::<Udp>().transform(|p| write(p, 1)),
-                            |far| far.filter(Drop::TtlExpired, |p| *p.get::<u8>() > 1),
+                            |far| far.filter(DropReason::TtlExpired, |p| *p.get::<u8>() > 1),
                         )
                         .transform(|p| p.header_mut().decrement_ttl())
                 },
@@ -84,7 +84,7 @@ fn ways_of_different_stacks_meet_in_what_they_have_in_common() {
     let v4 = |ttl| ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(ttl).udp(1, 2).payload(b"\0").build().unwrap();
     let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).payload(b"\0").build().unwrap();
     let report = run(met, [v4(64), v4(5), v4(1), v6.clone()]);
-    assert_eq!(report.dropped(Drop::TtlExpired), 1);
+    assert_eq!(report.dropped(DropReason::TtlExpired), 1);
     let [near, far, tagged] = report.out.as_slice() else { panic!("{:?}", report.out) };
     assert_eq!((near[22], near.last()), (63, Some(&1)));
     assert_eq!((far[22], far.last()), (4, Some(&0)));
@@ -102,13 +102,13 @@ fn arms_may_send_away_and_drop() {
             .branch(
                 |p| p.header().protocol() == 17,
                 |udp| udp.divert(Edge(5), |p| p.payload()[1] == 1),
-                |tcp| tcp.filter(Drop::Denied, |_| false),
+                |tcp| tcp.filter(DropReason::Denied, |_| false),
             )
             .done()
     }
     let report = run(apart, [udp(1), tcp(1), udp(2)]);
     assert_eq!(
-        (&report.out, &report.replies, report.dropped(Drop::Denied)),
+        (&report.out, &report.replies, report.dropped(DropReason::Denied)),
         (&vec![udp(2)], &vec![udp(1)], 1)
     );
 }
@@ -149,7 +149,7 @@ fn waiting(input: Input, worker: &Worker) -> impl Function {
                         })
                         .forget_metadata()
                     },
-                    |odd| odd.filter(Drop::Denied, |p| p.payload()[1] % 4 == 1),
+                    |odd| odd.filter(DropReason::Denied, |p| p.payload()[1] % 4 == 1),
                 )
             },
         )
@@ -201,7 +201,7 @@ proptest! {
         prop_assert_eq!(report.panics.len(), 0);
         let mut counts = vec![0u64; groups.max(1)];
         let expected: Vec<u8> = ports.iter().map(|port| {
-            // A group beyond the last wraps round.
+            // A group beyond the last wraps around.
             let group = *port as usize % groups.max(1);
             counts[group] += 1;
             (counts[group] * 8 + group as u64) as u8

@@ -1,13 +1,14 @@
-//! The conservation law at every step, over random graphs of nodes that drop, emit, create, hold and panic.
+//! Conservation of packets at every step, over random graphs of nodes that drop, emit, create, hold and
+//! panic.
 
 use netbricks_core::buffer::{Batch, Packet};
-use netbricks_core::{Context, Drop, Edge, Node, Output, Poll};
+use netbricks_core::{Context, DropReason, Edge, Node, NodeQueue, Output, Poll, Shape};
 use netbricks_testkit::mutate::Random;
 use proptest::prelude::*;
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, numbered};
 
-/// Does something at random with every packet; the same seed does the same.
+/// Does something at random with every packet; the same seed repeats it.
 struct Chaos {
     random: Random,
     kept: Vec<Packet>,
@@ -33,19 +34,19 @@ impl Node for Chaos {
         let packets: Vec<_> = batch.drain().collect();
         for packet in packets {
             match self.random.below(if self.panics { 201 } else { 200 }) {
-                0..20 => cx.drop_packet(packet, Drop::ALL[self.random.below(Drop::COUNT)]),
+                0..20 => cx.drop_packet(packet, DropReason::ALL[self.random.below(DropReason::COUNT)]),
                 20..60 => cx.emit(Edge(1 + self.random.below(WAYS as usize) as u8), packet),
                 60..80 => {
                     if let Some(copy) = packet.try_copy() {
-                        // Beyond the limit it is given back, and ends here.
+                        // Beyond the limit the packet is given back, and ends here.
                         drop(cx.create(Edge(self.random.below(WAYS as usize) as u8), copy));
                     }
                     assert!(batch.push(packet).is_ok());
                 }
                 80..110 if self.keeps => self.kept.push(packet),
                 110..112 => {
-                    cx.drop_packet(packet, Drop::Denied);
-                    cx.drop_batch(batch, Drop::Denied);
+                    cx.drop_packet(packet, DropReason::Denied);
+                    cx.drop_batch(batch, DropReason::Denied);
                 }
                 200 => panic!("chaos"),
                 _ => assert!(batch.push(packet).is_ok()),
@@ -63,19 +64,24 @@ impl Node for Chaos {
         }
         if self.kept.is_empty() { Poll::Idle } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        self.keeps
+    fn shape(&self) -> Shape {
+        Shape {
+            outputs: (0..=WAYS)
+                .map(|edge| Output { edge: Edge(edge), name: format!("way {edge}"), optional: edge > 0 })
+                .collect(),
+            schedulable: self.keeps,
+            keeps_packets: self.keeps,
+            ..Shape::default()
+        }
     }
-    fn keeps_packets(&self) -> bool {
-        self.keeps
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        if self.keeps { Some(self) } else { None }
     }
+}
+
+impl NodeQueue for Chaos {
     fn held(&self) -> u64 {
         self.kept.len() as u64
-    }
-    fn outputs(&self) -> Vec<Output> {
-        (0..=WAYS)
-            .map(|edge| Output { edge: Edge(edge), name: format!("way {edge}"), optional: edge > 0 })
-            .collect()
     }
     fn drain(&mut self, batch: &mut Batch, _: &mut Context) {
         while let Some(packet) = self.kept.pop() {
@@ -109,7 +115,7 @@ proptest! {
                 rig.add(&name, Box::new(Chaos::new(seed)))
             }
         }).collect();
-        // Each node follows the one before, so that all can be reached; other ways go anywhere, back as well.
+        // Each node follows the one before, so that all can be reached. Other edges go anywhere, also back.
         let mut wiring = wiring.into_iter().cycle();
         rig.connect(source, 0, nodes[0]);
         for (i, node) in nodes.iter().enumerate() {

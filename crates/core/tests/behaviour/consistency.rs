@@ -1,4 +1,4 @@
-//! Design, section 7: one function under three consistencies, and what each of them promises several workers.
+//! Design, section 7: one function under three consistencies, and the promises of each to several workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    Changing, Entry, FlowTable, FlowTableConfig, Full, Key, MapChange, MapOutcome, Recent, RecentItem,
-    RouteChange, Routes, Table, Tallies,
+    Changing, CounterArray, Entry, FlowTable, FlowTableConfig, Full, Key, MapChange, MapOutcome, RecentItem,
+    RingLog, RouteChange, Routes, Table,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Blueprint, BuildError, Context, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
-    ShuffleConfig, StoredFlow, TableKey, Worker, compose,
+    Blueprint, BuildError, DetachedContext, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
+    ShuffleConfig, StoredFlow, TableKey, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::linear::{Operation, linearizable, record};
@@ -32,8 +32,9 @@ pub(crate) fn frame(source: u16) -> Vec<u8> {
     ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(source, 53).payload(b"\0").build().unwrap()
 }
 
-/// Writes into the payload how many packets of the flow were seen, this one included: the same function, whatever the
-/// consistency of its table.
+/// Writes into the payload how many packets of the flow were seen, this one included.
+///
+/// The function is the same for each consistency of its table.
 pub(crate) fn numbering<C>(
     input: Input,
     worker: &Worker,
@@ -48,8 +49,10 @@ where
     let config = FlowTableConfig { full, ..FlowTableConfig::new(16) };
     let flows = worker.state::<Flows, C>("flows", consistency, config);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |p| p.flow_key(),
@@ -81,7 +84,7 @@ proptest! {
         let own = run_with(move |i, w| numbering(i, w, NoExternalAccess, full), frames.clone());
         let strict = run_with(move |i, w| numbering(i, w, Strict, full), frames.clone());
         prop_assert_eq!((&own.out, &own.drops), (&strict.out, &strict.drops));
-        // Readers may miss none, a few, or everything that is not published: of what they write themselves, nothing.
+        // Readers may miss none, a few, or all unpublished updates, but never their own writes.
         for updates in [0, 3, 1_000] {
             let bounded = BoundedInconsistency { updates };
             let bounded = run_with(move |i, w| numbering(i, w, bounded, full), frames.clone());
@@ -92,7 +95,7 @@ proptest! {
 
 /// Runs frames through a node, as its worker would.
 pub(crate) fn through(node: &mut dyn Node, pool: &Pool, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     for frame in frames {
         batch.push(pool.packet(frame).unwrap()).unwrap();
     }
@@ -123,7 +126,7 @@ fn private_state_of_one_blueprint_is_each_workers_own() {
     }
 }
 
-/// No packet of two threads is counted twice or not at all.
+/// Checks that each packet of two threads is counted exactly once.
 #[test]
 fn strict_counts_add_up_over_threads() {
     const PACKETS: usize = 20_000;
@@ -150,7 +153,7 @@ fn strict_counts_add_up_over_threads() {
 }
 
 #[test]
-fn a_panic_under_the_lock_makes_the_state_anew_for_all() {
+fn a_panic_under_the_lock_resets_the_state_for_all_workers() {
     let pool = pool();
     let blueprint = Blueprint::new(|w| compose(w, |i| numbering(i, w, Strict, Full::Refuse)));
     let node = |index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap();
@@ -159,17 +162,17 @@ fn a_panic_under_the_lock_makes_the_state_anew_for_all() {
     let thirteen = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(13).udp(1, 2).build().unwrap();
     let run = std::panic::AssertUnwindSafe(|| through(first.as_mut(), &pool, &[frame(7), thirteen]));
     std::panic::catch_unwind(run).unwrap_err();
-    // The other worker goes on, without what may be half done.
+    // The other worker goes on, without state that may be half-changed.
     assert_eq!(through(second.as_mut(), &pool, &[frame(7)])[0][42], 1);
     assert_eq!(through(node(0).as_mut(), &pool, &[frame(7)])[0][42], 2);
 }
 
-/// What a thread may do with the accounts below.
+/// An operation of a thread on the accounts below.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Read(u64),
     Put(u64, u64),
-    /// Two keys at once.
+    /// A change of two keys at once.
     Move(u64, u64),
     Sum,
 }
@@ -195,8 +198,9 @@ fn put(key: u64, value: u64) -> MapChange<u64, u64> {
     MapChange::Put { key, value, timeout: None, now: 0 }
 }
 
-/// The same through the state's interface, updates as changes and transactions. Others get the processor between the
-/// steps of a transaction, as they would if it were none.
+/// The same operation through the state's interface, updates as changes and transactions.
+///
+/// Other threads get the processor between the steps of a transaction, so that a missing lock shows.
 fn real(flows: &Accounts, deed: &Deed) -> u64 {
     let get = |table: &FlowTable<u64, u64>, at| table.get(&at).copied().unwrap_or(0);
     match *deed {
@@ -219,7 +223,7 @@ fn real(flows: &Accounts, deed: &Deed) -> u64 {
     }
 }
 
-/// As `real`, but that what moves is on its way for a while, in neither account.
+/// As `real`, except that a moved amount is in neither account for a while.
 fn in_steps(flows: &Accounts, deed: &Deed) -> u64 {
     let read = |at| real(flows, &Deed::Read(at));
     match *deed {
@@ -235,7 +239,7 @@ fn in_steps(flows: &Accounts, deed: &Deed) -> u64 {
     }
 }
 
-/// What three threads did at the same time, and saw.
+/// The operations of three threads at the same time, with their results.
 fn history(round: u64, act: fn(&Accounts, &Deed) -> u64) -> Vec<Operation<Deed, u64>> {
     let (shares, clock) = (Shares::default(), Arc::new(AtomicU64::new(0)));
     let arrived = Arc::new(AtomicU64::new(0));
@@ -247,7 +251,7 @@ fn history(round: u64, act: fn(&Accounts, &Deed) -> u64) -> Vec<Operation<Deed, 
                 let accounts = worker.state("accounts", Strict, FlowTableConfig::new(8));
                 (0..6u64)
                     .map(|step| {
-                        // All begin each step at once, so that their operations do fall into each other.
+                        // All threads begin each step at once, so that their operations overlap.
                         arrived.fetch_add(1, Ordering::AcqRel);
                         while arrived.load(Ordering::Acquire) < 3 * (step + 1) {
                             thread::yield_now();
@@ -276,7 +280,8 @@ fn is_linearizable(history: &[Operation<Deed, u64>]) -> bool {
     })
 }
 
-/// Recorded histories of three threads have an order in which one thread alone would have had the same answers.
+/// Checks that recorded histories of three threads have an order in which one thread alone would get the same
+/// answers.
 #[test]
 fn strict_state_is_linearizable() {
     for round in 0..300 {
@@ -285,15 +290,15 @@ fn strict_state_is_linearizable() {
     }
 }
 
-/// The threads do meet, so that the test above would see a transaction that is none.
+/// Checks that the threads do overlap, so that the test above would notice a missing transaction.
 #[test]
 fn a_move_in_steps_is_seen_to_be_no_transaction() {
     assert!((0..100_000).any(|round| !is_linearizable(&history(round, in_steps))));
 }
 
-/// Counts packets where all can see it, and says what it reads.
+/// Counts packets where all workers can see it, and reports the count that it reads.
 fn tally<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
-    let seen = worker.state::<Tallies, C>("seen", consistency, 2);
+    let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told, both) = (seen.clone(), seen.clone(), seen.clone());
     worker.handler("read", "What is counted.", move |_| {
         Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
@@ -323,26 +328,28 @@ fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
     let (mut first, mut second) = (node(0), node(1));
     through(first.as_mut(), &pool, &[frame(1), frame(2)]);
     assert_eq!(second.call("read", "").unwrap(), "[2, 86]");
-    // Nobody writes now, so that the other one may.
+    // No worker writes now, so that the other may.
     assert_eq!(second.call("add", "").unwrap(), "Some(3)");
     assert_eq!(first.call("read", "").unwrap(), "[3, 86]");
-    assert!(first.call("inside", "").unwrap_err().to_string().contains("change it after the read"));
+    assert!(first.call("inside", "").unwrap_err().to_string().contains("make it after the read"));
 }
 
 /// A function that sorts packets, with a count of them that one worker at a time may write: thirteen panics.
 fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::packet::stack::Root> + use<> {
-    let seen = worker.state::<Tallies, _>("seen", BoundedInconsistency { updates: 1_000 }, 1);
+    let seen = worker.state::<CounterArray, _>("seen", BoundedInconsistency { updates: 1_000 }, 1);
     let told = seen.clone();
     worker.handler("add", "Counts one.", move |_| {
         told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
     });
-    input.parse_or_pass::<Link>().parse_or_pass::<Ip>().inspect(move |packet| {
+    input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS).inspect(move |packet| {
         assert!(seen.update((0, 1)).is_ok(), "another worker has kept the writer");
         assert!(packet.header().ttl() != 13, "thirteen");
     })
 }
 
-/// Whoever has written and idles now keeps nobody from writing: nodes made of functions that sort, too, and after a panic.
+/// Checks that an idle worker that has written does not keep others from writing.
+///
+/// This also holds for nodes made of functions that sort, and after a panic.
 #[test]
 fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
     type Build = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
@@ -374,17 +381,17 @@ fn every_kind_of_node_gives_the_writer_up_when_its_batch_or_call_ends() {
 }
 
 #[test]
-fn who_writes_keeps_others_from_writing_and_not_from_reading() {
+fn a_writer_keeps_others_from_writing_and_not_from_reading() {
     let shares = Shares::default();
     let side = |index| {
-        Worker::new(index, 1, pool()).sharing(&shares).state::<Tallies, _>(
+        Worker::new(index, 1, pool()).sharing(&shares).state::<CounterArray, _>(
             "seen",
             BoundedInconsistency { updates: 1 },
             1,
         )
     };
     let (writer, reader) = (side(0), side(1));
-    let read = |state: &netbricks_core::consistency::Bounded<Tallies>| state.read(|seen| seen.get(0));
+    let read = |state: &netbricks_core::consistency::Bounded<CounterArray>| state.read(|seen| seen.get(0));
     let mut made = 0;
     let changes = std::iter::from_fn(|| {
         assert_eq!(reader.update((0, 1)), Err(CannotWrite::Elsewhere), "after {made} changes");
@@ -393,7 +400,7 @@ fn who_writes_keeps_others_from_writing_and_not_from_reading() {
         (made <= 3).then_some((0, 1))
     });
     writer.update_all(changes, |_| ()).unwrap();
-    // Outside a batch nothing is put off: it has published, and given the writing up.
+    // Outside a batch nothing is postponed: it has published, and is no longer the writer.
     assert_eq!((read(&reader), reader.published(), read(&writer)), (Some(3), 3, Some(3)));
     assert_eq!(reader.update((0, 1)), Ok(Some(4)));
     assert_eq!(writer.update((0, 1)), Ok(Some(5)));
@@ -408,7 +415,7 @@ fn the_word_is_all_that_changes() {
         let mut node = blueprint.build(&worker(&pool)).unwrap();
         through(node.as_mut(), &pool, &[frame(1), frame(2), frame(3)]);
         let mut said = vec![node.call("add", "").unwrap(), node.call("read", "").unwrap()];
-        // What one exports, another takes over.
+        // One exports, another imports.
         let images = node.export();
         let mut next =
             Blueprint::new(move |w| compose(w, |i| tally(i, w, consistency))).build(&worker(&pool)).unwrap();
@@ -427,7 +434,7 @@ fn the_word_is_all_that_changes() {
     assert_eq!(outcome(BoundedInconsistency { updates: 7 }), own);
 }
 
-/// Every container, under every consistency, takes over what another exported, and answers the same.
+/// Checks that every container, under each consistency, imports another's export, and answers the same.
 #[test]
 fn every_container_under_every_consistency() {
     fn all<T: Contents>(config: T::Config, changes: &[T::Change], look: impl Fn(&T) -> String) {
@@ -455,9 +462,11 @@ fn every_container_under_every_consistency() {
     all::<FlowTable<u64, u64>>(FlowTableConfig::new(4), &map, |map| {
         format!("{:?} {:?} {:?}", map.get(&1), map.get(&2), map.get(&3))
     });
-    all::<Tallies>(3, &[(0, 5), (2, 7), (9, 9)], |tallies| format!("{:?}", tallies.all()));
+    all::<CounterArray>(3, &[(0, 5), (2, 7), (9, 9)], |tallies| format!("{:?}", tallies.all()));
     let recent = [(1, 7), (2, 8), (3, 9)].map(|(now, item)| RecentItem { now, lifetime: None, item });
-    all::<Recent<u32>>((2, Some(100)), &recent, |recent| format!("{:?}", recent.iter(3).collect::<Vec<_>>()));
+    all::<RingLog<u32>>((2, Some(100)), &recent, |recent| {
+        format!("{:?}", recent.iter(3).collect::<Vec<_>>())
+    });
     let size = netbricks_core::tables::LpmConfig { prefixes: 4, groups: 4 };
     let insert =
         |prefix: &str, len, value| RouteChange::Insert { prefix: prefix.parse().unwrap(), len, value };
@@ -480,14 +489,14 @@ fn state_that_cannot_be_fails_the_building_and_says_what_would_do() {
             compose(&worker, function).map(|_| ()).unwrap_err().to_string()
         };
         vec![
-            build(&|| drop(worker.state::<Tallies, C>("seen", consistency(), 0))),
-            build(&|| drop(worker.state::<Recent<u8>, C>("last", consistency(), (0, None)))),
+            build(&|| drop(worker.state::<CounterArray, C>("seen", consistency(), 0))),
+            build(&|| drop(worker.state::<RingLog<u8>, C>("last", consistency(), (0, None)))),
             build(&|| {
                 drop(worker.state::<FlowTable<u64, u64>, C>("map", consistency(), FlowTableConfig::new(0)))
             }),
             // More than any machine has.
-            build(&|| drop(worker.state::<Tallies, C>("seen", consistency(), 1 << 50))),
-            build(&|| drop(worker.state::<Recent<u8>, C>("last", consistency(), (1 << 50, None)))),
+            build(&|| drop(worker.state::<CounterArray, C>("seen", consistency(), 1 << 50))),
+            build(&|| drop(worker.state::<RingLog<u8>, C>("last", consistency(), (1 << 50, None)))),
         ]
     }
     let own = refused(|| NoExternalAccess);
@@ -504,17 +513,17 @@ fn state_that_cannot_be_fails_the_building_and_says_what_would_do() {
 
 #[test]
 fn asking_strict_state_from_inside_is_a_panic_and_not_a_wait() {
-    let state = worker(&pool()).state::<Tallies, _>("seen", Strict, 1);
+    let state = worker(&pool()).state::<CounterArray, _>("seen", Strict, 1);
     let inside = std::panic::AssertUnwindSafe(|| state.transact(|_| state.read(|seen| seen.get(0))));
     std::panic::catch_unwind(inside).unwrap_err();
     assert_eq!((state.update((0, 1)), state.remade()), (Ok(Some(1)), 1));
 }
 
-/// Two workers that ask for two states in opposite orders would wait for each other for ever: one order is refused.
+/// Checks that one order of nested calls is refused: two workers with opposite orders would wait for ever.
 #[test]
 fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
     let worker = worker(&pool());
-    let [first, second] = ["first", "second"].map(|name| worker.state::<Tallies, _>(name, Strict, 1));
+    let [first, second] = ["first", "second"].map(|name| worker.state::<CounterArray, _>(name, Strict, 1));
     assert_eq!(first.transact(|_| second.transact(|_| 7)), 7);
     for _ in 0..2 {
         let inside = second.transact(|_| first.update_all([], |_| ()));
@@ -524,7 +533,7 @@ fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
         }));
         let said = panics.expect_err("it is refused").downcast::<String>().expect("a text");
         assert!(said.contains("order of their declaration"), "{said}");
-        // Nothing is held any more.
+        // No state is held any more.
         assert_eq!((first.transact(|_| 1), second.transact(|_| 2)), (1, 2));
         assert_eq!(first.update_all([], |_| ()), Ok(()));
     }
@@ -534,7 +543,7 @@ fn strict_states_are_asked_for_in_the_order_of_their_declaration() {
 fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
     let blueprint = Blueprint::new(|w| {
         compose(w, |input| {
-            let last = w.state::<Recent<u64>, _>("last", Strict, (3, Some(100)));
+            let last = w.state::<RingLog<u64>, _>("last", Strict, (3, Some(100)));
             input
                 .map(move |p| last.transact(|ring| ring.push([0, 1, 2, 3, 500][p.payload()[0] as usize], 7)))
                 .forget()
@@ -555,9 +564,9 @@ fn a_ring_answers_how_many_items_gave_way_and_how_many_were_too_old() {
     );
 }
 
-/// Else whoever has the source chooses flows that collide. What an author chose stays.
+/// Otherwise a reader of the source could choose flows that collide. A seed that an author chose stays.
 #[test]
-fn tables_for_which_nobody_chose_a_seed_have_their_workers() {
+fn tables_without_a_chosen_seed_have_their_workers_seed() {
     let config = FlowTableConfig::new(64);
     // Flows lie in the order of their hashes.
     fn fill<K: Key>(table: &mut FlowTable<K, u64>, key: impl Fn(u64) -> K) -> Vec<u64> {

@@ -1,5 +1,8 @@
-//! Rows of more functions than one loop takes are divided: packets and what is known of them wait between the loops. They
-//! do what the same functions do as nodes, or written as one chain, in batches of any size.
+//! Long chains of functions are divided into several loops, with packets and facts about them waiting
+//! between.
+//!
+//! They give the same results as the same functions as nodes, or written as one chain, in batches of any
+//! size.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,11 +10,13 @@ use netbricks_core::consistency::{BoundedInconsistency, Consistency, Lookable, M
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::stack::{Layer, Root, Usual, shape};
 use netbricks_core::packet::{Ethernet, Ip, Link, Tcp};
-use netbricks_core::stream::{StreamConfig, WindowConfig};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, View, Worker, compose};
+use netbricks_core::{
+    Blueprint, DropReason, Edge, Function, Input, Operator, Verdict, View, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{StreamConfig, StreamOperator, WindowConfig};
 
 use crate::consistency::Flows;
 use crate::fused::{
@@ -21,7 +26,7 @@ use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, number
 
 const BURSTS: [usize; 4] = [1, 7, 32, 256];
 
-/// Functions in a row, each fused behind the one before.
+/// Functions in a chain, each fused behind the one before.
 macro_rules! row {
     ($worker:ident, $input:expr => $first:ident $($next:ident)*) => {
         $first($input, $worker)$(.then(|input| $next(input, $worker)))*
@@ -34,7 +39,7 @@ macro_rules! nodes {
 }
 
 thread_local! {
-    /// Who saw a packet, in order: 1 ahead of where a row is divided, 2 behind it.
+    /// The functions that saw a packet, in order: 1 before the division of a chain, 2 behind it.
     static SEEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static WINDOWS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
@@ -43,13 +48,14 @@ fn see(who: u8) {
     SEEN.with_borrow_mut(|seen| seen.push(who));
 }
 
-/// Whether at least two packets were seen ahead of the division before the first was seen behind it.
+/// Whether at least two packets were seen before the division before the first was seen behind it.
 fn waited() -> bool {
     SEEN.take().starts_with(&[1, 1])
 }
 
-/// One node of all, and what it is compared with, in batches of every size. Everything is made anew each time, as nodes of one
-/// blueprint share state.
+/// Compares one node of all functions with its equivalent, in batches of every size.
+///
+/// Everything is built again each time, since nodes of one blueprint share state.
 fn agree_at_every_burst(
     frames: &[Vec<u8>],
     fused: impl Fn() -> Vec<Blueprint>,
@@ -89,7 +95,7 @@ fn announce(p: &mut View<'_, Linked>, ethertype: u16) {
     let header = link.ethernet_mut();
     *header = Ethernet::new(header.destination(), header.source(), ethertype);
 }
-/// Changes the EtherType: what was parsed of the link before that stands.
+/// Changes the EtherType; facts about the link that were parsed before stay.
 fn retype(p: &mut View<'_, Linked>) {
     match p.header().ethernet().ethertype() {
         0x0800 => announce(p, 0x86dd),
@@ -127,7 +133,7 @@ fn over_a_link(input: Input) -> impl Function {
         .then(|p| p.inspect(ahead))
         .then(|p| p.transform(turn))
         .then(|p| p.transform(salt))
-        .then(|p| p.filter_or_pass(no_sevenths))
+        .then(|p| p.filter(Verdict::PASS, no_sevenths))
         .then(|p| p.transform(salt))
         .then(|p| p.transform(turn))
         .then(|p| p.divert(Edge(3), elevenths))
@@ -141,7 +147,7 @@ fn over_a_link(input: Input) -> impl Function {
         .then(|p| p.transform(retype))
         .then(|p| p.transform(retype_some))
         .then(|p| p.inspect(behind))
-        .then(|p| p.filter_or_pass(no_sevenths))
+        .then(|p| p.filter(Verdict::PASS, no_sevenths))
         .parse::<Ip>()
         .transform(decrement)
         .done()
@@ -153,7 +159,7 @@ fn over_a_link_at_once(input: Input) -> impl Function {
         .inspect(ahead)
         .transform(turn)
         .transform(salt)
-        .filter_or_pass(no_sevenths)
+        .filter(Verdict::PASS, no_sevenths)
         .transform(salt)
         .transform(turn)
         .divert(Edge(3), elevenths)
@@ -167,14 +173,14 @@ fn over_a_link_at_once(input: Input) -> impl Function {
         .transform(retype)
         .transform(retype_some)
         .inspect(behind)
-        .filter_or_pass(no_sevenths)
+        .filter(Verdict::PASS, no_sevenths)
         .parse::<Ip>()
         .transform(decrement)
         .done()
 }
 
 #[test]
-fn what_is_known_of_a_packet_waits_where_a_row_is_divided() {
+fn packet_facts_wait_where_a_row_is_divided() {
     let fused = || vec![blueprint(|worker| compose(worker, over_a_link))];
     let at_once = || vec![blueprint(|worker| compose(worker, over_a_link_at_once))];
     for seed in 1..6 {
@@ -190,7 +196,7 @@ fn what_is_known_of_a_packet_waits_where_a_row_is_divided() {
     assert!(!waited());
 }
 
-/// `salt`, as often as it comes in the row.
+/// `salt`, as often as it occurs in the chain.
 fn salted(byte: u8) -> u8 {
     (0..7).fold(byte, |byte, _| byte.wrapping_mul(3).wrapping_add(1))
 }
@@ -203,7 +209,8 @@ fn bytes_are_those_computed_by_hand() {
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
         frame
     };
-    // Addresses change places three times; then the type, and in frames of a multiple of five once more.
+    // Addresses are exchanged three times; then the type changes, and in frames of a multiple of five once
+    // more.
     let by_hand = |mut frame: Vec<u8>, ethertype: [u8; 2], ip_payload: u8| {
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         frame[12..14].copy_from_slice(&ethertype);
@@ -256,14 +263,17 @@ fn bytes_are_those_computed_by_hand() {
         let node = blueprint(|worker| compose(worker, over_a_link));
         let outcome = outcome_at(burst, &[node], &sent);
         assert_eq!((&outcome.out[..], &outcome.aside), (&out[..], &aside), "in batches of {burst}");
-        assert_eq!((outcome.drops.dropped().packets, outcome.drops.of(Drop::Unmatched).packets), (1, 1));
+        assert_eq!(
+            (outcome.drops.dropped().packets, outcome.drops.of(DropReason::Unmatched).packets),
+            (1, 1)
+        );
     }
 }
 
 /// One arm is longer than a loop, the other waits on memory.
 fn uneven(input: Input, worker: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>().or(Verdict::PASS)
         .branch(
             |p| p.frame_len().is_multiple_of(2),
             |yes| {
@@ -278,7 +288,7 @@ fn uneven(input: Input, worker: &Worker) -> impl Function {
         .done()
 }
 
-/// Before it come functions that leave lengths alone, so that it is known which arm a frame takes.
+/// The functions before it leave lengths alone, so that it is known which arm a frame takes.
 #[test]
 fn a_long_arm_beside_one_with_a_lookup_does_what_its_functions_do() {
     for seed in 1..4 {
@@ -325,8 +335,10 @@ where
 {
     let flows = worker.state::<Flows, C>("shared", consistency, FlowTableConfig::new(16));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |p| p.flow_key(),
@@ -335,7 +347,7 @@ where
                 if entry.put(seen) == Ok(true) { seen } else { 0 }
             },
         )
-        .filter(Drop::RateLimited, |p| *p.get::<u64>() % 4 != 3)
+        .filter(DropReason::RateLimited, |p| *p.get::<u64>() % 4 != 3)
         .transform(|p| {
             let seen = *p.get::<u64>();
             if let Some(last) = p.payload_mut().last_mut() {
@@ -354,16 +366,20 @@ fn watch(input: Input, worker: &Worker) -> impl Function {
     let streams = StreamConfig { flows: 100, ..StreamConfig::default() };
     let config = WindowConfig { streams, memory: 4_096, ..WindowConfig::new(4, 4, 1_000_000_000) };
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .window(worker, "streams", config, |window| {
             WINDOWS.with_borrow_mut(|windows| windows.push(window.bytes.to_vec()));
         })
         .done()
 }
 
-/// Of every kind, behind two streams that are long enough for windows, with lengths that `relength` leaves alone.
+/// Frames of every kind, behind two streams that are long enough for windows. `relength` leaves their lengths
+/// alone.
 fn frames_behind_streams(seed: u64) -> Vec<Vec<u8>> {
     let segment = |number: u32| {
         let tcp = ethernet().ipv4("192.0.2.1", "198.51.100.2").tcp(1_000 + (number % 2) as u16, 80).ack(7);
@@ -394,7 +410,7 @@ fn shared_state_windows_and_new_lengths_around_a_division_are_as_between_nodes()
         };
         let ahead = agree_at_every_burst(&frames, fused, composed);
         assert!(WINDOWS.take().len() > 4, "{seed}: no windows");
-        assert!(ahead.drops.of(Drop::RateLimited).packets > 0, "{seed}: nothing is counted");
+        assert!(ahead.drops.of(DropReason::RateLimited).packets > 0, "{seed}: nothing is counted");
         let fused = || {
             vec![blueprint(|worker| {
                 compose(worker, |input| {
@@ -411,12 +427,12 @@ fn shared_state_windows_and_new_lengths_around_a_division_are_as_between_nodes()
         };
         let behind = agree_at_every_burst(&frames, fused, composed);
         assert!(WINDOWS.take().len() > 4, "{seed}: no windows");
-        assert!(behind.drops.of(Drop::RateLimited).packets > 0, "{seed}: nothing is counted");
+        assert!(behind.drops.of(DropReason::RateLimited).packets > 0, "{seed}: nothing is counted");
     }
 }
 
 thread_local! {
-    /// The packet at which `fragile` panics, ahead of the division or behind it.
+    /// The packet at which `fragile` panics, before the division or behind it.
     static PANICS: Cell<(bool, u32)> = const { Cell::new((false, 0)) };
 }
 
@@ -455,8 +471,9 @@ fn fragile(input: Input, worker: &Worker) -> impl Function {
     row!(worker, input => early mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark mark late mark)
 }
 
-/// In either loop, of a node that is made anew and of one that goes on as it is: its batch is lost with the answers to it, the
-/// next ones find nothing of it where it waited.
+/// Checks a panic in either loop, in a node that is rebuilt and in one that is not.
+///
+/// The batch is lost with the answers to it, and later batches find nothing of it parked.
 #[test]
 fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
     observe_panics();
@@ -497,7 +514,7 @@ fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
             assert!(sink.frames().iter().all(|frame| frame[14] == 18), "{what}: every function ran once");
             let answered: Vec<u32> = passed.iter().copied().filter(|number| number % 16 == 0).collect();
             assert_eq!(answers.numbers(), answered, "{what}");
-            let drops = counters(&graph, "fragile").drops.of(Drop::Panicked);
+            let drops = counters(&graph, "fragile").drops.of(DropReason::Panicked);
             assert_eq!(drops.packets, lost.len() as u64, "{what}");
             let panics = graph.take_panics();
             let panic = &panics[0];
@@ -507,7 +524,7 @@ fn a_panic_in_a_loop_of_a_divided_row_costs_its_batch() {
                 "{what}"
             );
             assert!(panic.message.contains(if ahead { "too early" } else { "too late" }), "{what}");
-            // The first loop was through with the batch before the second began.
+            // The first loop had finished the batch before the second began.
             let before = if rebuilt { 0 } else { first };
             let begun = if rebuilt { 0 } else { 300 - first + 1 };
             let all = if rebuilt { 0 } else { lost.len() as u32 };

@@ -33,7 +33,7 @@ fn as_dot() {
 }
 "#;
     assert_eq!(graph().describe().dot(), expected);
-    // What runs is what was drawn.
+    // The running graph equals the drawn one.
     let graph = graph();
     let before = graph.describe();
     assert_eq!(graph.build(crate::harness::pool()).unwrap().describe(), before);

@@ -1,4 +1,5 @@
-//! Counters by key, and routes that end: alike under every consistency, with what was evicted, refused and over counted.
+//! Counters by key, and routes that end: alike under each consistency, with counts of evictions, refusals and
+//! more.
 
 use std::fmt::Debug;
 use std::thread;
@@ -10,11 +11,13 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    FlowTableConfig, Full, KeyedTallies, LpmConfig, RouteChange, RouteLifetime, Routes, RoutesFull,
+    FlowTableConfig, Full, KeyedCounterArray, LpmConfig, RouteChange, RouteLifetime, Routes, RoutesFull,
     TallyChange,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Context, Function, Input, Node, Operator, StoredFlow, Worker, compose};
+use netbricks_core::{
+    Blueprint, DetachedContext, Function, Input, Node, Operator, StoredFlow, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
 use proptest::prelude::*;
@@ -22,9 +25,11 @@ use proptest::prelude::*;
 use crate::consistency::{frame, through};
 use crate::harness::{pool, worker};
 
-type Counts = KeyedTallies<StoredFlow>;
+type Counts = KeyedCounterArray<StoredFlow>;
 
-/// Writes into the payload how many packets of the flow were counted, this one included; 0 where there was no room.
+/// Writes into the payload how many packets of the flow were counted, this one included.
+///
+/// It writes 0 where there was no room.
 fn counting<C>(input: Input, worker: &Worker, consistency: C, full: Full) -> impl Function + use<C>
 where
     C: Consistency,
@@ -34,8 +39,10 @@ where
     let config = FlowTableConfig { full, ..FlowTableConfig::new(16) };
     let counts = worker.state::<Counts, C>("counts", consistency, config);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &counts,
             |p| p.flow_key(),
@@ -57,7 +64,7 @@ where
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Private counters are the oracle, and a map is theirs while there is room.
+    /// Private counters are the oracle, and a map is the oracle for them while there is room.
     #[test]
     fn packets_are_counted_alike_under_every_consistency(
         flows in prop::collection::vec(0u16..40, 1..300),
@@ -86,7 +93,7 @@ proptest! {
     }
 }
 
-/// No packet of two threads is counted twice or not at all.
+/// Checks that each packet of two threads is counted exactly once.
 #[test]
 fn strict_additions_add_up_over_threads() {
     const ROUNDS: u64 = 500;
@@ -112,12 +119,12 @@ fn strict_additions_add_up_over_threads() {
     assert_eq!(counted, [3 * 2 * ROUNDS; 10]);
 }
 
-/// What is added is added to what there is, not to what the worker that adds has seen of it.
+/// Checks that an addition adds to the present value, not to the value that the adding worker has seen.
 #[test]
 fn bounded_additions_add_up_though_readers_see_less() {
     let shares = Shares::default();
     let side = |index| {
-        Worker::new(index, 1, pool()).sharing(&shares).state::<KeyedTallies<u64>, _>(
+        Worker::new(index, 1, pool()).sharing(&shares).state::<KeyedCounterArray<u64>, _>(
             "counts",
             BoundedInconsistency { updates: 1_000 },
             FlowTableConfig::new(4),
@@ -133,12 +140,13 @@ fn bounded_additions_add_up_though_readers_see_less() {
         (left >= 0).then(add)
     });
     first.update_all(changes, drop).unwrap();
-    // It has published, and given the writing up.
+    // It has published, and is no longer the writer.
     second.update(add()).unwrap();
     assert_eq!(second.read(|counts| counts.get(&7)), Some(3));
 }
 
-/// What came of changes, what there is then, its image, its occupancy and its counters: alike under all three.
+/// Results of changes, the state then, its image, its occupancy and its counters: equal under all three
+/// consistencies.
 fn all<T>(config: &T::Config, changes: &[T::Change], look: impl Fn(&T) -> String) -> (Vec<String>, Vec<u8>)
 where
     T: Contents<Outcome: Debug>,
@@ -180,8 +188,8 @@ fn keyed_counters_change_alike_under_every_consistency() {
         TallyChange::Remove { key: 3, now: 170 },
         TallyChange::Remove { key: 3, now: 170 },
     ];
-    let look = |counts: &KeyedTallies<u64>| format!("{:?}", [1, 2, 3].map(|key| counts.get(&key)));
-    let (said, image) = all::<KeyedTallies<u64>>(&config, &changes, look);
+    let look = |counts: &KeyedCounterArray<u64>| format!("{:?}", [1, 2, 3].map(|key| counts.get(&key)));
+    let (said, image) = all::<KeyedCounterArray<u64>>(&config, &changes, look);
     let largest = format!("Added({})", u64::MAX);
     let expected = ["Added(5)", "Added(7)", &largest, "Full", "Expired(1)", "Added(1)", "Removed(Some(1))"];
     assert_eq!(said[..7], expected);
@@ -190,8 +198,8 @@ fn keyed_counters_change_alike_under_every_consistency() {
         said[9]
             .starts_with("(1, 2) Some(Counters { hits: 1, inserted: 3, evicted: 0, expired: 1, refused: 1")
     );
-    // Its timeout goes with it: it was 160 ns old of 1,000.
-    let mut other = KeyedTallies::<u64>::make(&config).unwrap();
+    // Its timeout moves with it: it was 160 ns old of 1,000.
+    let mut other = KeyedCounterArray::<u64>::make(&config).unwrap();
     netbricks_core::Declared::import(&mut other, &image, 5_000).unwrap();
     assert_eq!((other.expire(5_839, 64), other.get(&2)), (0, Some(7)));
     assert_eq!((other.expire(5_840, 64), other.get(&2)), (1, None));
@@ -208,7 +216,7 @@ fn routes_end_alike_under_every_consistency() {
     let changes = [
         insert("10.0.0.0", 8, 1, None, 0),
         insert("10.1.0.0", 16, 2, Some(500), 0),
-        // Takes the place of the one that ends.
+        // It takes the place of the route that ends.
         insert("10.2.0.0", 16, 3, Some(400), 10),
         insert("2001:db8::", 32, 4, Some(300), 20),
         RouteChange::Expire { now: 299 },
@@ -216,7 +224,7 @@ fn routes_end_alike_under_every_consistency() {
         insert("2001:db8::", 32, 5, Some(600), 299),
         RouteChange::Expire { now: 400 },
         insert("10.3.0.0", 16, 6, None, 400),
-        // There is nobody left who ends.
+        // No route is left that ends.
         insert("10.4.0.0", 16, 7, Some(900), 400),
     ];
     let look = |routes: &Routes<u64>| {
@@ -238,12 +246,12 @@ fn routes_end_alike_under_every_consistency() {
     assert_eq!((other.expire(5_200, 64), other.len()), (1, 2));
 }
 
-/// A node with both, that is told the time by a handler.
+/// A node with both, which a handler tells the time.
 fn both<C: Consistency + Copy>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C>
 where
 {
     let config = FlowTableConfig { idle_timeout: Some(100), ..FlowTableConfig::new(2) };
-    let counts = worker.state::<KeyedTallies<u64>, C>("counts", consistency, config);
+    let counts = worker.state::<KeyedCounterArray<u64>, C>("counts", consistency, config);
     let size = Some(LpmConfig { prefixes: 2, groups: 4 });
     let routes = worker.state::<Routes<u64>, C>("routes", consistency, (size, size));
     let (asked, told) = ((counts.clone(), routes.clone()), (counts.clone(), routes.clone()));
@@ -270,7 +278,7 @@ where
     input.done()
 }
 
-/// As an operator sees them: by the state's own handlers, and exported, cut, changed and imported.
+/// As an operator sees them: by the state's own handlers, and exported, truncated, changed and imported.
 #[test]
 fn operators_see_what_ended_and_what_is_no_export_changes_nothing() {
     fn play<C: Consistency + Copy + Send + Sync + 'static>(consistency: C) -> Vec<String> {
@@ -314,7 +322,7 @@ fn operators_see_what_ended_and_what_is_no_export_changes_nothing() {
         said
     }
     let own = play(NoExternalAccess);
-    // Of three counters two found room; of three routes the first gave its place to the third.
+    // Of three counters two got room; of three routes the first gave its place to the third.
     assert_eq!(own[1..9], ["2 2", "0", "0", "1", "2 4", "1", "0", "0"]);
     assert_eq!(own[19..27], ["0 2", "0", "2", "1", "1 4", "1", "1", "0"]);
     assert_eq!(own[27], "[None, None, None] [\"10.3.0.0\"]");
@@ -344,7 +352,7 @@ where
             .done()
     };
     let mut node = compose(&worker, function).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let frame = ethernet().ipv4("192.0.2.1", "10.1.0.9").udp(1, 2).payload(b"\0").build().unwrap();
     let mut decide = |now: &u64| {
         cx.advance(*now);
@@ -359,7 +367,7 @@ where
 #[test]
 fn lookups_take_out_routes_whose_time_is_over_a_few_a_batch() {
     let said = |number: u8, ended: &str| (number, ended.to_owned());
-    // The wheel moves timers nearer now and then, and each call has its budget: all are gone after a few.
+    // The wheel moves timers nearer now and then, and each call has a limit: all are gone after a few calls.
     for found in [decided(NoExternalAccess, 1, &[0, 999, 1_000]), decided(Strict, 1, &[0, 999, 1_000])] {
         assert_eq!(found, [said(2, "0"), said(2, "0"), said(1, "1")]);
     }

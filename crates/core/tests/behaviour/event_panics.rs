@@ -1,4 +1,4 @@
-//! A panic in an event, or in a function that has some: state begins anew, the schedule goes on.
+//! A panic in an event, or in a function with events: state starts empty, the schedule goes on.
 
 use netbricks_core::graph::observe_panics;
 use netbricks_core::{Edge, Function, Input, Operator, Worker};
@@ -6,7 +6,9 @@ use netbricks_core::{Edge, Function, Input, Operator, Worker};
 use crate::events::{log, take_log, timed};
 use crate::harness::{counters, number, numbered};
 
-/// Panics in its second and third tick with a packet on its way, and in a packet that is told to; others tick beside it.
+/// Panics in its second and third tick with a packet on its way, and in a packet for that purpose.
+///
+/// Other events tick beside it.
 fn fragile(input: Input, worker: &'static Worker) -> impl Function + use<> {
     let (ticks, seen) = (worker.counter("ticks"), worker.counter("seen"));
     worker.invoke_at("once", 1_050, |event| {
@@ -64,10 +66,11 @@ fn a_panic_in_an_event_undoes_what_it_sent_and_keeps_the_schedule() {
             true
         ))
     );
-    // The first and the fourth tick's packets, and all of the event's that ran before it at the same times.
+    // The packets of the first and the fourth tick, and those of other events that ran before it at the same
+    // times.
     assert_eq!(rig.out.numbers(), [0, 1, 2, 3, 4, 6_000, 7_000, 6_000, 6_000, 6_000, 7_000]);
     assert_eq!(counters(&rig.graph, "timed").created.packets, 6);
-    // State began anew, the schedule's counts did not.
+    // State started empty, the schedule's counts did not.
     assert_eq!((rig.call("ticks.occupancy"), rig.call("tick.runs")), (format!("1 {}", u64::MAX), "4".into()));
     rig.finish(1_400);
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use netbricks_core::buffer::Batch;
-use netbricks_core::{Context, Edge, Function, Input, Node, Operator, Poll, Role, Worker};
+use netbricks_core::{Context, Edge, Function, Input, Node, Operator, Poll, Shape, Worker};
 
 use crate::events::{Log, log, node_of, take_log};
 use crate::harness::{Rig, Sink, numbered, run_out_by};
@@ -19,28 +19,22 @@ impl Node for Capture {
                 return Poll::Busy;
             }
             if batch.is_empty() {
-                if !cx.approach(time) {
+                if !cx.receiving().approach(time) {
                     return Poll::Busy;
                 }
-                cx.advance(time);
+                cx.receiving().advance(time);
             }
             self.0.pop_front();
             assert!(batch.push(cx.pool().packet(&numbered(number)).unwrap()).is_ok());
         }
         Poll::Done
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
-/// Every 50 ns, how many packets there were so far, and how many events were missed.
+/// Counts packets so far every 50 ns, and events that were missed.
 fn tally(input: Input, worker: &'static Worker) -> impl Function + use<> {
     let seen = worker.counter("seen");
     let told = seen.clone();
@@ -72,7 +66,7 @@ fn no_batch_spans_a_deadline_whatever_its_size() {
     let epoch = 1_700_000_000_000_000_000;
     let mut arrivals: Vec<(u64, u32)> =
         (0..2_000u32).map(|i| (epoch + u64::from(i) * 3 + u64::from(i / 100) * 400, i)).collect();
-    // At a deadline to the nanosecond: the event is first.
+    // At a deadline to the nanosecond the event is first.
     arrivals.push((epoch + 50 * 1_000, 2_000));
     // The oracle: before each arrival, every event up to its time.
     let (mut expected, mut next) = (Vec::new(), epoch + 50);

@@ -1,4 +1,6 @@
-//! State that workers share, read and written by an event: it has the writer for as long as it runs, and no longer.
+//! State that workers share, read and written by an event.
+//!
+//! The event is the state's writer for as long as it runs, and no longer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,25 +8,26 @@ use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::consistency::{
     Access, BoundedInconsistency, CannotWrite, Consistency, NoExternalAccess, Shares, Strict,
 };
-use netbricks_core::tables::Tallies;
-use netbricks_core::{Context, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::tables::CounterArray;
+use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Worker, compose};
 
 use crate::harness::pool;
 
 const PERIOD: u64 = 100;
-/// The times at which events panic: with what they wrote, and in the middle of a change.
+/// The times at which events panic: after their writes, and in the middle of a change.
 const AFTER: u64 = 300;
 const WITHIN: u64 = 500;
 
-/// Counts its ticks and adds up their times, after a look at what all have counted. `elsewhere` is called in each between its
-/// changes.
+/// Counts its ticks and adds up their times, after a read of the counts of all workers.
+///
+/// `elsewhere` is called in each tick between its changes.
 fn ticking<C: Consistency>(
     input: Input,
     worker: &Worker,
     consistency: C,
     elsewhere: Box<dyn Fn()>,
 ) -> impl Function + use<C> {
-    let seen = worker.state::<Tallies, C>("seen", consistency, 2);
+    let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told) = (seen.clone(), seen.clone());
     worker.handler("read", "What is counted.", move |_| {
         Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
@@ -45,22 +48,22 @@ fn ticking<C: Consistency>(
     input.done()
 }
 
-/// A worker's node, and a time that goes on.
+/// A worker's node, and a time that advances.
 struct Side {
     node: Box<dyn Node>,
-    cx: Context,
+    cx: DetachedContext,
 }
 
 impl Side {
     fn new<C: Consistency>(pool: &Pool, shares: &Shares, consistency: C, elsewhere: Box<dyn Fn()>) -> Self {
         let worker = Worker::new(0, 1, pool.clone()).sharing(shares);
         let node = compose(&worker, |input| ticking(input, &worker, consistency, elsewhere)).unwrap();
-        let mut side = Self { node, cx: Context::new(pool.clone()) };
-        // The clock begins: nothing is due before its first period is over.
+        let mut side = Self { node, cx: DetachedContext::new(pool.clone()) };
+        // The clock begins: nothing is due before the first period is over.
         side.at(PERIOD).unwrap();
         side
     }
-    /// Runs the event that is due; whether it came to its end.
+    /// Runs the event that is due; answers whether it came to its end.
     fn at(&mut self, now: u64) -> Result<(), String> {
         self.cx.advance(now);
         let poll = AssertUnwindSafe(|| self.node.poll(&mut Batch::new(), &mut self.cx));
@@ -73,7 +76,7 @@ impl Side {
     }
 }
 
-/// Two workers' nodes that share state. A third side of it tries to write while events run, and adds nothing.
+/// The nodes of two workers that share state. A third side tries to write while events run, and adds nothing.
 fn two_sides<C: Consistency + Copy + 'static>(
     consistency: C,
     can_write: Result<(), CannotWrite>,
@@ -86,13 +89,15 @@ fn two_sides<C: Consistency + Copy + 'static>(
             &shares,
             consistency,
             Box::new(move || {
-                assert_eq!(Access::<Tallies>::update(&third, (1, 0)).map(drop), can_write);
+                assert_eq!(Access::<CounterArray>::update(&third, (1, 0)).map(drop), can_write);
             }),
         )
     })
 }
 
-/// What both see after each of four ticks of one, the second of which panics after its changes and the fourth within one.
+/// The values that both workers see after each of four ticks of one worker.
+///
+/// The second tick panics after its changes and the fourth within one.
 fn story<C: Consistency + Copy + 'static>(
     consistency: C,
     can_write: Result<(), CannotWrite>,
@@ -107,7 +112,7 @@ fn story<C: Consistency + Copy + 'static>(
     ] {
         let [first, second] = &mut sides;
         assert_eq!(first.at(now), outcome);
-        // Who ticked idles now. The other reads what it wrote, and may write.
+        // The worker that ticked idles now. The other reads its writes, and may write.
         said.push(["read", "add"].map(|handler| second.call(handler)));
     }
     let [first, second] = &mut sides;
@@ -118,10 +123,10 @@ fn story<C: Consistency + Copy + 'static>(
 
 #[test]
 fn an_event_gives_the_writer_up_when_it_ends_or_panics() {
-    // Ticks at 200, 300 and 400 count, panic or not, and each is followed by one of the other's. What is written between
-    // two changes in one event is that of `update`, which is done when `update_all` panics.
+    // Ticks at 200, 300 and 400 count, panic or not, and each is followed by one of the other's. Between two
+    // changes in one event, only the write of `update` is done when `update_all` panics.
     let counted = [["[1, 200]", "Some(2)"], ["[3, 500]", "Some(4)"], ["[5, 900]", "Some(6)"]];
-    // Strict and bounded state begin anew after a panic within.
+    // Strict and bounded state start empty after a panic within.
     let anew = [["[0, 0]", "Some(1)"], ["[2, 600]", "Some(3)"]];
     let expected: Vec<[String; 2]> =
         counted.iter().chain(&anew).map(|said| said.map(str::to_owned)).collect();
@@ -131,7 +136,7 @@ fn an_event_gives_the_writer_up_when_it_ends_or_panics() {
     for updates in [0, 1, 1_000] {
         let told = story(BoundedInconsistency { updates }, elsewhere);
         assert_eq!(told[..3], expected[..3], "{updates} updates");
-        // Nobody sees the change that panicked; the next one begins anew.
+        // No reader sees the change that panicked; the next change starts from empty state.
         assert_eq!((&told[3][1], &told[4]), (&expected[3][1], &expected[4]), "{updates} updates");
     }
 }

@@ -5,11 +5,13 @@ use std::cell::RefCell;
 use netbricks_core::buffer::Pool;
 use netbricks_core::context::CREATED_LIMIT;
 use netbricks_core::tables::{Entry, FlowTableConfig};
-use netbricks_core::{Counter, Drop, Edge, Event, Function, Graph, Input, Operator, Turn, Worker, compose};
+use netbricks_core::{
+    Counter, DropReason, Edge, Event, Function, Graph, Input, Operator, Turn, Worker, compose,
+};
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, worker};
 
-/// What events did: the event, the time, the time for which it ran, and how many it missed.
+/// A log of events: the event, the time, the time for which it ran, and how many it missed.
 pub(crate) type Log = Vec<(&'static str, u64, u64, u64)>;
 
 thread_local! {
@@ -222,8 +224,11 @@ fn packets_that_cannot_be_made_are_counted() {
     let made = rig.replies.frames().len() as u64;
     assert!((16..CREATED_LIMIT as u64).contains(&made), "{made}");
     assert_eq!(node.created.packets, made + 2);
-    assert_eq!([Drop::PoolExhausted, Drop::TooBig].map(|reason| node.drops.of(reason).packets), [1, 1]);
-    assert_eq!(node.drops.of(Drop::TooBig).bytes, 1 << 20);
+    assert_eq!(
+        [DropReason::PoolExhausted, DropReason::TooBig].map(|reason| node.drops.of(reason).packets),
+        [1, 1]
+    );
+    assert_eq!(node.drops.of(DropReason::TooBig).bytes, 1 << 20);
     rig.finish(10);
 
     let mut rig = timed(|input, worker| {
@@ -234,7 +239,10 @@ fn packets_that_cannot_be_made_are_counted() {
     rig.at(10);
     let node = counters(&rig.graph, "timed");
     assert_eq!((rig.replies.frames().len(), node.created.packets), (CREATED_LIMIT, CREATED_LIMIT as u64 + 2));
-    assert_eq!([Drop::RateLimited, Drop::Unconnected].map(|reason| node.drops.of(reason).packets), [1, 1]);
+    assert_eq!(
+        [DropReason::RateLimited, DropReason::Unconnected].map(|reason| node.drops.of(reason).packets),
+        [1, 1]
+    );
     rig.finish(10);
 }
 
@@ -251,7 +259,7 @@ fn events_that_wait_do_not_keep_a_graph_alive_whose_sources_have_ended() {
 }
 
 #[test]
-fn a_period_shorter_than_a_turn_starves_nobody() {
+fn a_period_shorter_than_a_turn_starves_no_source() {
     let mut rig = timed(|input, worker| {
         worker.invoke_every("tick", 1, |_| ());
         input.done()

@@ -72,7 +72,7 @@ fn exported_while_others_write<C: Consistency + Copy + Send + 'static>(consisten
         })
     };
     let worker = Worker::new(0, 1, pool()).sharing(&shares);
-    let node = compose(&worker, |input| declaring(input, &worker, consistency)).unwrap();
+    let mut node = compose(&worker, |input| declaring(input, &worker, consistency)).unwrap();
     let seen = (0..10_000).find_map(|_| {
         let (_, bytes) = node.export().remove(0);
         let (end, steps) = bytes.split_last().unwrap();
@@ -93,7 +93,7 @@ fn others_write_between_the_steps_of_an_export() {
     assert_eq!(exported_while_others_write(BoundedInconsistency { updates: 0 }).len(), STEPS);
 }
 
-/// What no one changes is exported as it is, however large: in the form that other versions of it import.
+/// Checks that unchanged state of any size is exported in the form that other versions import.
 #[test]
 fn a_table_of_many_steps_is_taken_over_whole() {
     type Flows = FlowTable<u64, u64>;

@@ -1,11 +1,13 @@
-//! Functions fused into one loop give what they give as nodes of a graph: same bytes, same drops.
+//! Functions fused into one loop give the same bytes and drops as they do as nodes of a graph.
 
 use netbricks_core::buffer::BATCH;
 use netbricks_core::packet::stack::{Usual, shape};
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link, Tcp, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Blueprint, Drop, Drops, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_core::{
+    Blueprint, DropReason, Drops, Edge, Function, Input, Operator, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 use netbricks_testkit::mutate::{Random, mutate};
@@ -15,27 +17,29 @@ use crate::harness::{Feed, Rig, Sink, blueprint, run_out};
 pub(crate) fn hops(input: Input, _: &Worker) -> impl Function {
     input
         .parse::<Link>()
-        .parse_or_pass::<Ip>()
-        .filter_or(
-            Drop::TtlExpired,
-            |p| p.header().ttl() > 1,
-            |p| {
-                p.reply(Edge::REPLY, 60, |bytes, p| {
-                    bytes[..8].copy_from_slice(&p.payload().len().to_be_bytes())
-                });
-            },
-        )
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .filter(DropReason::TtlExpired, |p| p.header().ttl() > 1)
+        .on_reject(|p| {
+            p.reply(Edge::REPLY, 60, |bytes, p| bytes[..8].copy_from_slice(&p.payload().len().to_be_bytes()));
+        })
         .transform(|p| p.header_mut().decrement_ttl())
         .done()
 }
 pub(crate) fn swap(input: Input, _: &Worker) -> impl Function {
-    input.parse_or_pass::<Link>().transform(|p| p.header_mut().ethernet_mut().swap_addresses()).done()
+    input
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .transform(|p| p.header_mut().ethernet_mut().swap_addresses())
+        .done()
 }
 pub(crate) fn count(input: Input, worker: &Worker) -> impl Function {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(16));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |p| p.flow_key(),
@@ -46,22 +50,26 @@ pub(crate) fn count(input: Input, worker: &Worker) -> impl Function {
                 })
             },
         )
-        .filter(Drop::RateLimited, |p| *p.get::<u64>() < 9)
+        .filter(DropReason::RateLimited, |p| *p.get::<u64>() < 9)
         .done()
 }
 fn ports(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .branch(
             |p| p.header().protocol() == 17,
             |udp| {
-                udp.parse_or_pass::<Udp>()
-                    .filter(Drop::Denied, |p| p.header().source_port() % 3 != 0)
+                udp.parse::<Udp>()
+                    .or(Verdict::PASS)
+                    .filter(DropReason::Denied, |p| p.header().source_port() % 3 != 0)
                     .forget()
             },
             |rest| {
-                rest.parse_or_pass::<Tcp>()
+                rest.parse::<Tcp>()
+                    .or(Verdict::PASS)
                     .divert(Edge(2), |p| p.header().fixed().destination_port() == 80)
                     .forget()
             },
@@ -72,7 +80,8 @@ fn groups(input: Input, worker: &Worker) -> impl Function {
     let tables: Vec<_> =
         (0..3).map(|_| worker.flow_table::<u64, u64>("lengths", FlowTableConfig::new(8))).collect();
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .group_by(
             3,
             |p| p.frame_len(),
@@ -97,10 +106,11 @@ fn groups(input: Input, worker: &Worker) -> impl Function {
         })
         .done()
 }
-/// Changes what a frame is known by, of some frames: whoever comes after it in the loop must look again.
+/// Changes the type of some frames, so that later functions in the loop must parse again.
 fn retype(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .transform(|p| {
             if p.frame_len().is_multiple_of(3) {
                 let mut link = p.header_mut();
@@ -110,10 +120,11 @@ fn retype(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// As `retype`, by what a VLAN tag announces.
+/// As `retype`, by the type after a VLAN tag.
 fn retag(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .transform(|p| {
             let number = if p.frame_len().is_multiple_of(2) { 0x86dd } else { 0x88b5 };
             if p.frame_len() % 5 < 3
@@ -124,11 +135,13 @@ fn retag(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// As `retype`, by the IP header's version and lengths, and what IPv6 says to follow, behind the back of a later parse in the
-/// same function.
+/// As `retype`, by the IP header's version and lengths, and IPv6's next header.
+///
+/// A later parse in the same function is not told.
 pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .transform(|p| {
             let len = p.frame_len();
             if let Some([shape, _, a, b, c, d, next, ..]) = p.payload_mut().first_chunk_mut::<20>() {
@@ -144,7 +157,8 @@ pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
                 }
             }
         })
-        .parse_or_pass::<Ip>()
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .transform(|p| {
             p.header_mut().decrement_ttl();
             if let Some(last) = p.payload_mut().last_mut() {
@@ -153,11 +167,13 @@ pub(crate) fn relength(input: Input, _: &Worker) -> impl Function {
         })
         .done()
 }
-/// Writes down where it believes that the IP packet ends.
+/// Notes where it believes that the IP packet ends.
 pub(crate) fn stamp(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .transform(|p| {
             let len = p.payload().len();
             if let Some(last) = p.payload_mut().last_mut() {
@@ -169,8 +185,10 @@ pub(crate) fn stamp(input: Input, _: &Worker) -> impl Function {
 /// As `retype`, from behind the IP header.
 fn reach_out(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .transform(|p| {
             if p.header().ttl().is_multiple_of(2) {
                 let mut link = p.outer_mut::<Link>();
@@ -183,7 +201,8 @@ fn reach_out(input: Input, _: &Worker) -> impl Function {
 /// As `retype`, in the arms of a branch and of groups.
 fn arms(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .branch(
             |p| p.frame_len().is_multiple_of(2),
             |yes| {
@@ -210,19 +229,19 @@ fn arms(input: Input, _: &Worker) -> impl Function {
         )
         .done()
 }
-/// Rows longer than one loop, in an arm of a branch and in a group, beside shorter ones.
+/// Chains longer than one loop, in an arm of a branch and in a group, beside shorter ones.
 fn long_arms(input: Input, worker: &Worker) -> impl Function {
     macro_rules! row {
         ($start:expr, $($next:ident)*) => { $start.forget()$(.then(|input| $next(input, worker)))* };
     }
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>().or(Verdict::PASS)
         .branch(
             |p| p.frame_len().is_multiple_of(2),
             |yes| row!(yes, stamp swap hops stamp swap stamp swap stamp swap stamp swap tag stamp untag swap hops stamp swap),
             |no| row!(no, swap stamp),
         )
-        .parse_or_pass::<Link>()
+        .parse::<Link>().or(Verdict::PASS)
         .group_by(
             2,
             |p| p.frame_len() / 3,
@@ -234,7 +253,8 @@ fn long_arms(input: Input, worker: &Worker) -> impl Function {
 fn visiting(input: Input, worker: &Worker) -> impl Function {
     let lengths = worker.flow_table::<u64, u64>("seen", FlowTableConfig::new(8));
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .lookup(
             &lengths,
             |p| p.frame_len() as u64,
@@ -248,39 +268,48 @@ fn visiting(input: Input, worker: &Worker) -> impl Function {
         .done()
 }
 pub(crate) fn tag(input: Input, _: &Worker) -> impl Function {
-    input.parse_or_pass::<Ethernet>().insert(|_| Vlan::new(7, 0x0800)).done()
+    input.parse::<Ethernet>().or(Verdict::PASS).insert(|_| Vlan::new(7, 0x0800)).done()
 }
 pub(crate) fn untag(input: Input, _: &Worker) -> impl Function {
-    input.parse_or_pass::<Ethernet>().parse_or_pass::<Vlan>().remove().done()
+    input.parse::<Ethernet>().or(Verdict::PASS).parse::<Vlan>().or(Verdict::PASS).remove().done()
 }
 
-/// Changes the length of what UDP carries, and where the next function finds what it looks for.
+/// Changes the length of UDP's payload, and the place where the next function looks.
 pub(crate) fn stretch(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Udp>()
-        .resize_or(Edge(2), |p, replace| match p.payload().len() % 4 {
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Udp>()
+        .or(Verdict::PASS)
+        .resize(|p, replace| match p.payload().len() % 4 {
             0 => replace.payload(0..0, b"more"),
             1 => replace.payload(0..1, b""),
             2 => replace.payload(1..2, b"odd"),
             _ => {}
         })
+        .or(Edge(2))
         .done()
 }
-/// As `stretch`, of the IP header: frames become usual, and cease to be.
+/// As `stretch`, for the IP header: frames become usual, or stop being usual.
 pub(crate) fn reroute(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .resize_or_pass(|p, replace| match p.frame_len() % 3 {
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .resize(|p, replace| match p.frame_len() % 3 {
             0 => replace.options(&[]),
             1 => replace.options(&[0x94, 4, 0, 0]),
             _ => {}
         })
+        .or(Verdict::PASS)
         .branch(
             |p| p.header().protocol() == 6,
-            |tcp| tcp.parse_or_pass::<Tcp>().resize(|_, replace| replace.options(&[3, 3, 7])).forget(),
+            |tcp| {
+                tcp.parse::<Tcp>().or(Verdict::PASS).resize(|_, replace| replace.options(&[3, 3, 7])).forget()
+            },
             |other| other.transform(|p| p.header_mut().decrement_ttl()).forget(),
         )
         .done()
@@ -312,7 +341,9 @@ pub(crate) struct Outcome {
     pub(crate) drops: Drops,
 }
 
-/// Runs these nodes in a row; what leaves on other edges is sorted, since a node's answers come a batch at a time.
+/// Runs these nodes one after the other.
+///
+/// Packets that leave on other edges are sorted, since a node's answers come a batch at a time.
 fn outcome(nodes: &[Blueprint], frames: &[Vec<u8>]) -> Outcome {
     outcome_at(BATCH, nodes, frames)
 }
@@ -365,7 +396,7 @@ fn every_pair_of_functions_does_fused_what_it_does_composed() {
 }
 
 #[test]
-fn who_changes_the_shape_of_a_frame_is_noticed() {
+fn functions_that_change_the_shape_of_a_frame_are_noticed() {
     for seed in 1..4 {
         agree!(seed, retype, hops);
         agree!(seed, relength, hops);
@@ -389,7 +420,7 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
         agree!(seed, hops, reroute, tag, stretch, untag, stamp, stretch, groups, reroute, stamp);
         agree!(seed, hops, swap, ports, tag, hops, untag, hops, relength, stamp, hops, stamp);
         agree!(seed, count, hops, swap, hops, hops, hops, hops, relength, stamp, swap, stamp);
-        // Longer than one loop: the second one looks at frames that the last of the first, or one before it, reshaped.
+        // Longer than one loop: the second loop gets frames that a function of the first loop reshaped.
         agree!(
             seed, count, hops, stamp, swap, hops, stamp, swap, stamp, hops, stamp, swap, stamp, hops, stamp,
             swap, stamp, hops, stamp, relength, stamp
@@ -402,7 +433,7 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
             seed, stamp, swap, stamp, hops, stamp, swap, stamp, swap, stamp, stamp, stamp, swap, stamp,
             stamp, swap, tag, hops, stamp, untag, hops, ports
         );
-        // A lookup ends one and begins another, in the midst of the functions that would be one.
+        // A lookup ends one loop and begins another, among functions that would otherwise share one.
         agree!(
             seed, stamp, ports, stamp, hops, stamp, count, stamp, swap, stamp, stamp, groups, swap, stamp,
             stamp, swap, retag, hops, stamp, count, hops, ports, stamp, swap, stamp, hops, stamp, swap,
@@ -413,7 +444,7 @@ fn who_changes_the_shape_of_a_frame_is_noticed() {
     }
 }
 
-/// Right-nested, a long row within a long row.
+/// Right-nested, a long chain within a long chain.
 #[test]
 fn a_row_within_a_row_is_divided_too() {
     fn long(input: Input, w: &Worker) -> impl Function {
@@ -434,7 +465,7 @@ fn a_row_within_a_row_is_divided_too() {
     assert!(outcome(&[blueprint(|w| compose(w, |i| long(i, w)))], &frames) == outcome(&nodes, &frames));
 }
 
-/// Of the shortest frames that may be usual: with no room for ports, and with some of it.
+/// The shortest frames that may be usual: without room for ports, and with some of it.
 #[test]
 fn frames_as_short_as_can_be_do_too() {
     let whole = ethernet().ipv4("192.0.2.1", "198.51.100.2").ttl(9).udp(1, 2).build().unwrap();
@@ -460,7 +491,7 @@ fn frames_as_short_as_can_be_do_too() {
 #[test]
 fn a_packet_without_a_link_that_looks_like_a_frame_is_looked_at_again() {
     fn turn(input: Input, _: &Worker) -> impl Function {
-        input.parse_or_pass::<Ip>().transform(|p| p.exchange_addresses()).done()
+        input.parse::<Ip>().or(Verdict::PASS).transform(|p| p.exchange_addresses().unwrap()).done()
     }
     let packet = ethernet().ipv4("8.0.69.0", "0.30.1.1").udp(1, 2).payload(&[0x45; 40]).build().unwrap();
     let frames = [packet[14..].to_vec()];

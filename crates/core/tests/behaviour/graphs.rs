@@ -1,4 +1,4 @@
-//! What can be checked before a packet moves is: every error names both ends of the edge in question.
+//! Checks of a graph before any packet moves: every error names both ends of the edge concerned.
 
 use netbricks_core::{
     BuildError, Edge, GraphBuilder, GraphError, Node, Shuffle, ShuffleConfig, compose, merge,
@@ -84,7 +84,7 @@ fn a_node_that_cannot_be_made() {
     let refuses = blueprint(|_| Err(BuildError::new("needs two addresses, found one")));
     let error = graph.add_function("nat", &refuses, &worker(&pool)).unwrap_err();
     assert_eq!(error.to_string(), "`nat`: needs two addresses, found one");
-    // State that cannot be had is such an error, not a panic.
+    // State that cannot be made is such an error, not a panic.
     let greedy = blueprint(|worker| {
         compose(worker, |input| {
             use netbricks_core::{Operator, tables::FlowTableConfig};
@@ -106,14 +106,15 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
     use netbricks_core::{Input, Operator};
     fn ways(input: Input) -> impl netbricks_core::Function {
         input
-            .parse_or::<Link>(Edge(7))
+            .parse::<Link>()
+            .or(Edge(7))
             .parse::<Ip>()
             .branch(|_| true, |a| a.divert(Edge(3), |_| true), |b| b.divert(Edge(4), |_| true))
             .divert(Edge(3), |_| false)
             .send(Edge(9))
     }
     let worker = worker(&pool());
-    let outputs = compose(&worker, ways).unwrap().outputs();
+    let outputs = compose(&worker, ways).unwrap().shape().outputs;
     let edges: Vec<_> = outputs.iter().map(|o| (o.edge.0, o.name.as_str(), o.optional)).collect();
     assert_eq!(
         edges,
@@ -126,10 +127,10 @@ fn ways_out_of_a_function_are_those_that_its_operators_name() {
             (9, "9", false)
         ]
     );
-    assert_eq!(act(|_, _, _| {}).inputs(3).boxed().inputs(), 3);
+    assert_eq!(act(|_, _, _| {}).inputs(3).boxed().shape().inputs, 3);
 }
 
-/// Once its rings are full it would wait for whom it waits itself: nobody would take anything any more.
+/// Once its rings were full it would wait for itself, and no worker would take packets any more.
 #[test]
 fn a_shuffle_that_packets_come_back_to() {
     let worker = worker(&pool());
@@ -164,7 +165,7 @@ fn a_shuffle_that_packets_come_back_to() {
         graph.build(pool()).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(build("end"), Ok(()), "ways that meet are no cycle");
-    // One that does not pass a shuffle ends by its rounds.
+    // A cycle without a shuffle ends by its number of rounds.
     assert_eq!(build("last"), Ok(()));
     assert_eq!(
         build("by-flow").unwrap_err(),

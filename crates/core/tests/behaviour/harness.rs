@@ -1,4 +1,4 @@
-//! Graphs made of scripted nodes: a feed that is filled by hand, a sink that remembers, and nodes that are closures.
+//! Graphs made of scripted nodes: a feed filled by hand, a sink that remembers, and nodes from closures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
-    Blueprint, BuildError, Context, Drop, Edge, Graph, GraphBuilder, Node, NodeId, Output, Poll, Role, Turn,
-    Worker,
+    Blueprint, BuildError, Context, DropReason, Edge, Graph, GraphBuilder, Node, NodeId, Output, Poll, Shape,
+    Turn, Worker,
 };
 
 pub(crate) fn pool() -> Pool {
@@ -55,11 +55,11 @@ impl Feed {
     pub(crate) fn end(&self) {
         self.0.borrow_mut().ended = true;
     }
-    /// Where it has nothing: the time that it names.
+    /// The time that it names where it has nothing.
     pub(crate) fn until(&self, time: Option<u64>) {
         self.0.borrow_mut().until = time;
     }
-    /// Packets a poll at most, where the graph allows more.
+    /// The most packets of a poll, where the graph allows more.
     pub(crate) fn limit(&self, packets: usize) {
         self.0.borrow_mut().limit = packets;
     }
@@ -79,7 +79,7 @@ impl Node for Feed {
             let Some(frame) = state.frames.pop_front() else { break };
             match cx.pool().packet(&frame) {
                 Some(packet) => assert!(batch.push(packet).is_ok()),
-                None => cx.lost_on_arrival(Drop::PoolExhausted, 1, frame.len() as u64),
+                None => cx.receiving().lost_on_arrival(DropReason::PoolExhausted, 1, frame.len() as u64),
             }
         }
         match (state.frames.is_empty(), state.ended, state.until) {
@@ -89,21 +89,12 @@ impl Node for Feed {
             (true, false, None) => Poll::Idle,
         }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "feed"
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape { kind: "feed".into(), ..Shape::receive() }
     }
 }
 
-/// A transmit node that remembers what came, by input.
+/// A transmit node that remembers the packets that came, by input.
 #[derive(Clone, Default)]
 pub(crate) struct Sink(Rc<RefCell<Vec<Vec<u8>>>>);
 
@@ -118,17 +109,11 @@ impl Sink {
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn kind(&self) -> &str {
-        "sink"
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { kind: "sink".into(), ..Shape::transmit() }
     }
 }
 
@@ -147,7 +132,7 @@ pub(crate) fn act(process: impl FnMut(usize, &mut Batch, &mut Context) + 'static
 }
 
 impl Act {
-    /// With these ways out, and whether each may be left unconnected.
+    /// A node with these ways out, and whether each may be left unconnected.
     pub(crate) fn edges(mut self, edges: &[(u8, bool)]) -> Self {
         self.edges = edges.to_vec();
         self
@@ -165,15 +150,22 @@ impl Node for Act {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
         (self.process)(input, batch, cx);
     }
-    fn inputs(&self) -> usize {
-        self.inputs
-    }
-    fn outputs(&self) -> Vec<Output> {
-        let name = |edge| if edge == 0 { "out".to_owned() } else { format!("edge {edge}") };
-        self.edges
-            .iter()
-            .map(|(edge, optional)| Output { edge: Edge(*edge), name: name(*edge), optional: *optional })
-            .collect()
+    fn shape(&self) -> Shape {
+        Shape {
+            inputs: self.inputs,
+            outputs: {
+                let name = |edge| if edge == 0 { "out".to_owned() } else { format!("edge {edge}") };
+                self.edges
+                    .iter()
+                    .map(|(edge, optional)| Output {
+                        edge: Edge(*edge),
+                        name: name(*edge),
+                        optional: *optional,
+                    })
+                    .collect()
+            },
+            ..Shape::default()
+        }
     }
 }
 
@@ -196,7 +188,7 @@ pub(crate) fn nothing() -> Act {
     act(|_, _, _| {})
 }
 
-/// A blueprint of nodes that a plain function makes.
+/// A blueprint of nodes made by a plain function.
 pub(crate) fn blueprint(
     make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static,
 ) -> Blueprint {
@@ -239,7 +231,7 @@ pub(crate) fn run_out(graph: &mut Graph) {
     run_out_by(graph, 1);
 }
 
-/// As [`run_out`], by up to so many turns at once.
+/// As [`run_out`], with up to this many turns at once.
 pub(crate) fn run_out_by(graph: &mut Graph, most: u32) {
     for turns in 0.. {
         assert!(turns < 100_000, "the graph does not end");
@@ -253,7 +245,7 @@ pub(crate) fn run_out_by(graph: &mut Graph, most: u32) {
     }
 }
 
-/// The conservation law, overall and at every node.
+/// Checks that packets are conserved, overall and at every node.
 pub(crate) fn check(graph: &Graph) {
     let totals = graph.totals();
     assert!(totals.is_conserved(), "{totals:?}");

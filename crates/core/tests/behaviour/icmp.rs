@@ -1,9 +1,11 @@
-//! ICMP errors: whom never to answer (RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4), how often, and what they say.
+//! ICMP errors (RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4).
+//!
+//! The tests check which packets get none, their rate, and their content.
 
-use netbricks_core::icmp::IcmpErrors;
+use netbricks_core::icmp::{IcmpError, IcmpErrors, ProblemCode, Unreachable};
 use netbricks_core::packet::print::dissect;
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{checksums, run};
 
@@ -15,17 +17,167 @@ fn answering(input: Input, rate: u64) -> impl Function {
     input
         .parse::<Link>()
         .parse::<Ip>()
-        .filter_or(
-            Drop::TtlExpired,
-            |p| p.header().ttl() > 1,
-            move |p| {
-                errors.time_exceeded(p);
-            },
-        )
+        .filter(DropReason::TtlExpired, |p| p.header().ttl() > 1)
+        .on_reject(move |p| {
+            errors.answer(p, IcmpError::TimeExceeded);
+        })
         .done()
 }
 fn answers(frame: Vec<u8>) -> Vec<Vec<u8>> {
     run(|input| answering(input, 1_000), [frame]).replies
+}
+
+/// Answers every packet with this error.
+fn answers_with(error: IcmpError, frame: Vec<u8>) -> Vec<Vec<u8>> {
+    let report = run(
+        move |input: Input| {
+            let mut errors =
+                IcmpErrors::new(Some([192, 0, 2, 1].into()), "2001:db8:ff::1".parse().ok(), 1_000);
+            input
+                .parse::<Link>()
+                .parse::<Ip>()
+                .filter(DropReason::Denied, |_| false)
+                .on_reject(move |packet| {
+                    errors.answer(packet, error);
+                })
+                .done()
+        },
+        [frame],
+    );
+    report.replies
+}
+
+fn parameter(code: ProblemCode, pointer: u32) -> IcmpError {
+    IcmpError::ParameterProblem { code, pointer }
+}
+
+/// Every error, with type, code and the four bytes behind the checksum in IPv4, and in IPv6.
+fn every_error() -> Vec<(IcmpError, [u8; 6], [u8; 6])> {
+    let unreachable = IcmpError::DestinationUnreachable;
+    vec![
+        (unreachable(Unreachable::NoRoute), [3, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]),
+        (unreachable(Unreachable::Host), [3, 1, 0, 0, 0, 0], [1, 3, 0, 0, 0, 0]),
+        (unreachable(Unreachable::Port), [3, 3, 0, 0, 0, 0], [1, 4, 0, 0, 0, 0]),
+        (unreachable(Unreachable::Prohibited), [3, 13, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]),
+        (IcmpError::PacketTooBig { mtu: 1_400 }, [3, 4, 0, 0, 5, 120], [2, 0, 0, 0, 5, 120]),
+        (IcmpError::PacketTooBig { mtu: 70_000 }, [3, 4, 0, 0, 255, 255], [2, 0, 0, 1, 0x11, 0x70]),
+        (IcmpError::TimeExceeded, [11, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]),
+        (parameter(ProblemCode::ErroneousField, 1), [12, 0, 1, 0, 0, 0], [4, 0, 0, 0, 0, 1]),
+        (parameter(ProblemCode::UnrecognizedNextHeader, 6), [12, 0, 6, 0, 0, 0], [4, 1, 0, 0, 0, 6]),
+        (parameter(ProblemCode::UnrecognizedOption, 42), [12, 0, 42, 0, 0, 0], [4, 2, 0, 0, 0, 42]),
+    ]
+}
+
+#[test]
+fn every_error_says_what_its_rfc_says_in_both_versions() {
+    let v4 = ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53).payload(b"hello").build().unwrap();
+    let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1000, 53).payload(b"hello").build().unwrap();
+    for (error, in_v4, in_v6) in every_error() {
+        for (frame, link, header, expected) in [(&v4, 18, 20, in_v4), (&v6, 14, 40, in_v6)] {
+            let replies = answers_with(error, frame.clone());
+            let [answer] = &replies[..] else { panic!("{error:?}: {} answers", replies.len()) };
+            assert_eq!(checksums::wrong(answer), Vec::<String>::new(), "{error:?}");
+            assert!(dissect(answer).malformed().is_none(), "{error:?}");
+            let icmp = &answer[link + header..];
+            assert_eq!((&icmp[..2], &icmp[4..8]), (&expected[..2], &expected[2..]), "{error:?}");
+            assert_eq!(icmp[8..], frame[link..], "{error:?} quotes the packet");
+        }
+    }
+    // A pointer beyond what IPv4 has room for.
+    let far = parameter(ProblemCode::ErroneousField, 256);
+    assert_eq!((answers_with(far, v4).len(), answers_with(far, v6).len()), (0, 1));
+}
+
+#[test]
+fn ipv4_errors_are_atomic_and_have_precedence_6() {
+    let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53).payload(&[3; 900]).build().unwrap();
+    for (error, ..) in every_error() {
+        let answer = &answers_with(error, frame.clone())[0];
+        // RFC 1812 section 4.3.2.5; the other bits of the octet are 0.
+        assert_eq!(answer[15], 6 << 5, "{error:?}");
+        // RFC 6864 section 4.1: don't fragment, no fragment.
+        assert_eq!(answer[20..22], [0x40, 0], "{error:?}");
+    }
+}
+
+/// Checks for every kind of error that it is not sent where it must not be.
+#[test]
+fn no_error_of_any_kind_is_an_answer_to_what_must_not_be_answered() {
+    let v4 = |from: &str, to: &str| ethernet().ipv4(from, to).udp(1, 2).payload(b"x").build().unwrap();
+    let mut frames = vec![
+        ("an error", ethernet().ipv4("10.0.0.1", "10.0.0.2").icmp_unreachable(1, &[0; 28]).build().unwrap()),
+        ("a redirect", ethernet().ipv4("10.0.0.1", "10.0.0.2").icmp(5, 0, [0; 4]).build().unwrap()),
+        (
+            "an error of IPv6",
+            ethernet().ipv6("2001:db8::1", "2001:db8::2").icmpv6_unreachable(1, &[0; 48]).build().unwrap(),
+        ),
+        (
+            "a later fragment",
+            ethernet()
+                .ipv4("10.0.0.1", "10.0.0.2")
+                .fragment(9, true)
+                .protocol(17)
+                .payload(&[1; 8])
+                .build()
+                .unwrap(),
+        ),
+        (
+            "a later fragment of IPv6",
+            ethernet()
+                .ipv6("2001:db8::1", "2001:db8::2")
+                .fragment(9, true, 1)
+                .protocol(17)
+                .payload(&[1; 8])
+                .build()
+                .unwrap(),
+        ),
+        ("without a source", v4("0.0.0.0", "10.0.0.2")),
+        ("from many", v4("224.0.0.1", "10.0.0.2")),
+        ("to many", v4("10.0.0.1", "239.1.2.3")),
+        ("to all", v4("10.0.0.1", "255.255.255.255")),
+        ("from many in IPv6", ethernet().ipv6("ff02::1", "2001:db8::2").udp(1, 2).build().unwrap()),
+        ("without a source in IPv6", ethernet().ipv6("::", "ff02::2").udp(1, 2).build().unwrap()),
+        (
+            "in a broadcast of the link",
+            ethernet()
+                .destination("ff:ff:ff:ff:ff:ff")
+                .ipv4("10.0.0.1", "10.0.0.2")
+                .udp(1, 2)
+                .build()
+                .unwrap(),
+        ),
+    ];
+    let mut broken = v4("10.0.0.1", "10.0.0.2");
+    broken[24] ^= 1;
+    frames.push(("a wrong header checksum", broken));
+    for (error, ..) in every_error() {
+        for (name, frame) in &frames {
+            assert_eq!(answers_with(error, frame.clone()).len(), 0, "{name}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn ipv6_packets_to_many_are_answered_where_they_are_too_big_or_an_option_asks_for_it() {
+    // A hop-by-hop header whose option is of this type: at byte 42 of the packet.
+    let multicast = |option: u8| {
+        let packet = ethernet().destination("33:33:00:00:00:05").ipv6("2001:db8::1", "ff0e::5");
+        packet.hop_by_hop(&[option, 2, 0, 0]).udp(1, 2).payload(b"x").build().unwrap()
+    };
+    for (error, ..) in every_error() {
+        for option in [0x05, 0x45, 0x85, 0xc5] {
+            let expected = match error {
+                IcmpError::PacketTooBig { .. } => 1,
+                IcmpError::ParameterProblem { code: ProblemCode::UnrecognizedOption, .. } => {
+                    usize::from(option == 0x85)
+                }
+                _ => 0,
+            };
+            assert_eq!(answers_with(error, multicast(option)).len(), expected, "{error:?}, {option:#x}");
+        }
+    }
+    let beyond = parameter(ProblemCode::UnrecognizedOption, u32::MAX);
+    assert_eq!(answers_with(beyond, multicast(0x85)).len(), 0);
 }
 
 const GROUP: &str = "01:00:5e:00:00:01";
@@ -202,7 +354,7 @@ fn answers_are_limited_by_the_clock() {
 }
 
 #[test]
-fn who_has_no_address_or_no_rate_is_silent() {
+fn errors_without_an_address_or_a_rate_are_silent() {
     assert!(IcmpErrors::new(None, None, 100).is_silent());
     assert!(IcmpErrors::new(Some([10, 0, 0, 1].into()), None, 0).is_silent());
     fn only_v6(input: Input) -> impl Function {
@@ -210,13 +362,10 @@ fn who_has_no_address_or_no_rate_is_silent() {
         input
             .parse::<Link>()
             .parse::<Ip>()
-            .filter_or(
-                Drop::TtlExpired,
-                |_| false,
-                move |p| {
-                    errors.time_exceeded(p);
-                },
-            )
+            .filter(DropReason::TtlExpired, |_| false)
+            .on_reject(move |p| {
+                errors.answer(p, IcmpError::TimeExceeded);
+            })
             .done()
     }
     let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1, 2).build().unwrap();

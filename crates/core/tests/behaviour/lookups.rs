@@ -1,4 +1,5 @@
-//! Design, section 5: what waits on memory. A lookup sees what earlier packets of its own batch did.
+//! Design, section 5: operators that wait on memory. A lookup sees the changes of earlier packets of its own
+//! batch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link, Udp};
 use netbricks_core::tables::{Counters, Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{
-    Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Turn, Verdict, Worker, compose,
+    DropReason, Function, Input, LookupHooks, Operator, StoredFlow, TableKey, Turn, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::{Random, mutate};
@@ -89,18 +90,19 @@ macro_rules! numbered_by_port {
     }};
 }
 
-/// Writes into the payload how many packets with its source port were seen, under keys that are long for even ones and short
-/// for odd ones, whatever the frame is.
+/// Writes into the payload how many packets with its source port were seen.
+///
+/// Keys are long for even ports and short for odd ones, whatever the frame is.
 fn numbering_by_port(input: Input, worker: &Worker) -> impl Function {
     numbered_by_port!(input.parse::<Link>().parse::<Ip>(), worker)
 }
 
-/// The same behind an operator that may have written, so that stacks wait, too.
+/// The same behind an operator that may have written, so that stacks wait too.
 fn numbering_where_stacks_wait(input: Input, worker: &Worker) -> impl Function {
     numbered_by_port!(input.parse::<Link>().parse::<Ip>().transform(|_| ()), worker)
 }
 
-/// Frames that are all of the most usual kind, but for one now and then, or of any.
+/// Frames of the most usual kind only, with an exception now and then, or of any kind.
 #[derive(Clone, Copy, Debug)]
 enum Mix {
     Alike,
@@ -109,7 +111,7 @@ enum Mix {
 }
 
 impl Mix {
-    /// What kind the frame in this place is, if it may be `kind`.
+    /// The kind of the frame in this place, if it may be `kind`.
     fn kind(self, place: usize, kind: u8) -> u8 {
         match self {
             Self::Alike => u8::MAX,
@@ -151,7 +153,7 @@ proptest! {
     }
 }
 
-/// What a tally does with an entry: counts, as far as there is room.
+/// A tally's treatment of an entry: it counts, as far as there is room.
 fn counted(entry: Entry<'_, StoredFlow, u64>) -> u64 {
     match entry {
         Entry::Found(mut seen) => {
@@ -163,7 +165,7 @@ fn counted(entry: Entry<'_, StoredFlow, u64>) -> u64 {
     }
 }
 
-/// Notes behind a lookup what it found out, and what the table has counted by then.
+/// Notes, behind a lookup, its result and the table's counts by then.
 type Notes = Arc<Mutex<Vec<(u64, Counters)>>>;
 
 /// A tally with one function.
@@ -177,10 +179,10 @@ fn tally(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -
         .done()
 }
 
-/// How many packets the first of two functions left to the other.
+/// How many packets the first of two functions left to the second.
 struct Left(u32);
 
-impl Own<StoredFlow> for Left {
+impl LookupHooks<StoredFlow> for Left {
     fn begin(&mut self) {
         assert_eq!(self.0, 0, "left over from the batch before");
     }
@@ -203,7 +205,7 @@ macro_rules! tallied_by_two {
                 Some(*seen)
             },
             |Left(left), _, entry| {
-                // What the first function left comes next, before any other packet does.
+                // The packet that the first function left comes next, before any other packet does.
                 let third = matches!(&entry, Entry::Found(flow) if *flow.get() % 3 == 2);
                 assert!(std::mem::take(left) <= u32::from(third));
                 counted(entry)
@@ -214,12 +216,12 @@ macro_rules! tallied_by_two {
     }};
 }
 
-/// The same with two, of which that for known flows leaves every third packet of a flow to the other.
+/// A tally with two functions. The one for known flows leaves every third packet of a flow to the other.
 fn tally_by_two(input: Input, worker: &Worker, config: FlowTableConfig, notes: Notes) -> impl Function {
     tallied_by_two!(input.parse::<Link>().parse::<Ip>(), worker, config, notes)
 }
 
-/// The same behind an operator that may have written, so that stacks wait, too.
+/// The same behind an operator that may have written, so that stacks wait too.
 fn tally_by_two_where_stacks_wait(
     input: Input,
     worker: &Worker,
@@ -237,11 +239,12 @@ proptest! {
         mix in mix(),
     ) {
         let frames = || packets.iter().enumerate().map(|(place, (port, kind))| match mix.kind(place, *kind) {
-            // Among those of the most usual shape some of others, and some of none, which are put off whatever becomes of them.
+            // Among frames of the most usual shape there are some of other usual shapes, and some unusual
+            // ones, which are always put off.
             0 => ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(*port, 53).build().unwrap(),
             1 => ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(*port, 53).build().unwrap(),
             2 => ethernet().ipv4("10.0.0.1", "10.0.0.2").router_alert().udp(*port, 53).build().unwrap(),
-            // Of the most usual shape, too, but without ports, and fragments.
+            // These have the most usual shape too, but are without ports, or are fragments.
             3 => ethernet().ipv4("10.0.0.1", "10.0.0.2").icmp_echo_request(*port, 1).build().unwrap(),
             4 => ethernet().ipv4("10.0.0.1", "10.0.0.2").fragment(0, true).udp(*port, 53).build().unwrap(),
             _ => frame(*port),
@@ -266,7 +269,8 @@ proptest! {
         prop_assert_eq!(report.panics, Vec::new());
         prop_assert_eq!(&*three.lock().unwrap(), &*one);
         drop((one, two));
-        // Fused: nobody puts a packet off for the first lookup, and the second has its keys behind what the first found.
+        // Fused: no packet is put off for the first lookup, and the second finds its keys behind the first
+        // one's result.
         let (one, two) = (Notes::default(), Notes::default());
         let (to_one, to_two) = (one.clone(), two.clone());
         let expected = run_with(
@@ -292,7 +296,7 @@ proptest! {
 /// Keys that were expected.
 struct Told(Arc<Mutex<Vec<FlowKey>>>);
 
-impl Own<StoredFlow> for Told {
+impl LookupHooks<StoredFlow> for Told {
     fn expect(&mut self, flow: &StoredFlow) {
         self.0.lock().unwrap().push(FlowKey::restore(*flow));
     }
@@ -331,7 +335,7 @@ fn new_flows_are_expected_before_their_packets_come_and_known_ones_are_not() {
     };
     for frames in [(0..10).map(frame).collect(), (0..10).flat_map(kinds).collect::<Vec<_>>()] {
         told.lock().unwrap().clear();
-        // As many again, all of which are known by then where a batch is one packet.
+        // The same frames again. In batches of one packet, all their flows are known by then.
         let report = run_with(known.clone(), frames.iter().chain(&frames).cloned());
         assert_eq!((report.panics.len(), report.out.len()), (0, 2 * frames.len()));
         let mut times: HashMap<FlowKey, usize> = HashMap::new();
@@ -366,13 +370,13 @@ fn two_lookups_are_three_loops_and_the_second_knows_what_the_first_found() {
                 |p| *p.get::<u64>(),
                 |_, entry| matches!(entry, Entry::Vacant(_)) && entry.or_insert_with(|| 0).is_some(),
             )
-            .filter(Drop::Denied, |p| *p.get::<bool>() && *p.get::<u64>() < 4)
+            .filter(DropReason::Denied, |p| *p.get::<bool>() && *p.get::<u64>() < 4)
             .done()
     }
-    // Only the first packet that is the n-th of its flow finds n unknown.
+    // The first packet that is the n-th of its flow is the only one for which n is unknown.
     let report = run_with(twice, (0..40).map(|i| frame(i % 4)));
     assert_eq!(report.out.iter().map(|f| f[35]).collect::<Vec<_>>(), [0, 0, 0]);
-    assert_eq!(report.dropped(Drop::Denied), 37);
+    assert_eq!(report.dropped(DropReason::Denied), 37);
 }
 
 #[test]
@@ -399,7 +403,7 @@ fn packets_that_left_before_a_lookup_are_not_looked_up() {
         frames.insert(at, arp.clone());
     }
     let report = run_with(|input, worker| numbering(input, FlowTableConfig::new(8), worker), frames);
-    assert_eq!((report.out.len(), report.dropped(Drop::Unmatched)), (100, 5));
+    assert_eq!((report.out.len(), report.dropped(DropReason::Unmatched)), (100, 5));
     assert_eq!(report.out.iter().map(|f| f[42]).max(), Some(34));
 }
 
@@ -438,15 +442,15 @@ fn flows_expire_by_the_clock_that_is_handed_in() {
     };
     assert_eq!(at(&mut graph, 0), 1);
     assert_eq!(at(&mut graph, 900_000), 2);
-    // Each packet counts anew from its own time.
+    // Each packet counts from its own time again.
     assert_eq!(at(&mut graph, 1_800_000), 3);
     assert_eq!(at(&mut graph, 3_000_000), 1);
     assert_eq!(graph.call("flows", "flows.occupancy", "").unwrap(), "1 64");
-    // A time that goes back is taken for the latest known.
+    // A time that goes back counts as the latest known.
     assert_eq!(at(&mut graph, 5), 2);
 }
 
-/// What a lookup's visit sees of packets behind these operators.
+/// The packets that a lookup's `visit` sees behind these operators.
 macro_rules! seen_behind {
     ($frames:expr, |$start:ident| $operators:expr) => {{
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -472,10 +476,12 @@ macro_rules! seen_behind {
     }};
 }
 
-/// Operators that only look leave the stack to be found again; behind one that might have written, it waits. Both know the
-/// same.
+/// Checks that both ways to the stack give the same facts.
+///
+/// Behind operators that only read, the stack is computed again; behind one that might have written, it
+/// waits.
 #[test]
-fn what_is_found_again_is_what_would_have_waited() {
+fn recomputed_facts_equal_facts_that_waited() {
     let mut random = Random::new(5);
     let mut frames: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
     for _ in 0..2_000 {
@@ -484,14 +490,18 @@ fn what_is_found_again_is_what_would_have_waited() {
         frames.push(frame);
     }
     let looked = seen_behind!(frames.clone(), |start| start
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .inspect(|_| ())
-        .parse_or_pass::<Ip>()
-        .filter_or_pass(|packet| packet.header().ttl() != 1)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .filter(Verdict::PASS, |packet| packet.header().ttl() != 1)
         .inspect(|_| ()));
     let may_have_written = seen_behind!(frames, |start| start
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .decide(|packet| if packet.header().ttl() != 1 { Ok(()) } else { Err(Verdict::PASS) }));
     assert!(looked.len() > 500, "{}", looked.len());
     assert_eq!(looked, may_have_written);

@@ -1,4 +1,4 @@
-//! What the design says of operators and graphs, claim by claim, through the public interface and on generated packets.
+//! The design's claims about operators and graphs, through the public interface and on generated packets.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,19 +19,22 @@ mod exports;
 mod fused;
 mod graphs;
 mod harness;
-mod heritage;
 mod icmp;
+mod incomplete;
+mod isolation;
 mod lookups;
 mod operators;
 mod outward;
 mod panics;
 mod parsing;
+mod parts;
 mod reads;
 mod replacing;
 mod replies;
 mod resizing;
 mod rewriting;
 mod schedule;
+mod shared_state;
 mod state;
 mod waiting;
 mod windows;

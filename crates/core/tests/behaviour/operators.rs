@@ -1,8 +1,8 @@
-//! Each operator that needs only the packet in hand.
+//! The operators that need only the current packet.
 
 use netbricks_core::packet::{Ethernet, Ip, Link, Udp};
 use netbricks_core::view::{Enclosing, Metadata};
-use netbricks_core::{Class, Drop, Edge, Function, Input, Operator, Verdict};
+use netbricks_core::{Class, DropReason, Edge, Function, Input, Operator, Verdict};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run;
 
@@ -38,34 +38,31 @@ fn filter_keeps_order_and_counts_the_rest() {
             .parse::<Link>()
             .parse::<Ip>()
             .parse::<Udp>()
-            .filter(Drop::Denied, move |p| even(p.header().destination_port()))
+            .filter(DropReason::Denied, move |p| even(p.header().destination_port()))
             .done()
     }
     let report = run(even, ports());
     assert_eq!(report.out, (0..300).step_by(2).map(to_port).collect::<Vec<_>>());
-    assert_eq!(report.dropped(Drop::Denied), 150);
-    assert_eq!(report.drops.of(Drop::Denied).bytes, 150 * to_port(0).len() as u64);
+    assert_eq!(report.dropped(DropReason::Denied), 150);
+    assert_eq!(report.drops.of(DropReason::Denied).bytes, 150 * to_port(0).len() as u64);
 }
 
 #[test]
-fn what_filter_or_refuses_may_be_answered() {
+fn rejected_packets_may_be_answered() {
     fn expired(input: Input) -> impl Function {
         input
             .parse::<Link>()
             .parse::<Ip>()
-            .filter_or(
-                Drop::TtlExpired,
-                |p| p.header().ttl() > 1,
-                |p| {
-                    p.reply(Edge::REPLY, 60, |bytes, p| bytes[0] = p.header().ttl());
-                },
-            )
+            .filter(DropReason::TtlExpired, |p| p.header().ttl() > 1)
+            .on_reject(|p| {
+                p.reply(Edge::REPLY, 60, |bytes, p| bytes[0] = p.header().ttl());
+            })
             .done()
     }
     let old = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1, 2).build().unwrap();
     let report = run(expired, [to_port(1), old]);
     assert_eq!((report.out.len(), report.replies.len(), report.replies[0][0]), (1, 1, 1));
-    assert_eq!(report.dropped(Drop::TtlExpired), 1);
+    assert_eq!(report.dropped(DropReason::TtlExpired), 1);
 }
 
 #[test]
@@ -118,8 +115,8 @@ fn decide_keeps_drops_consumes_diverts_and_passes() {
             .parse::<Udp>()
             .decide(|p| match p.header().destination_port() {
                 0 => Ok(()),
-                1 => Err(Verdict::drop(Drop::RateLimited)),
-                2 => Err(Verdict::drop(Drop::Absorbed)),
+                1 => Err(Verdict::drop(DropReason::RateLimited)),
+                2 => Err(Verdict::drop(DropReason::LocalDelivery)),
                 3 => Err(Verdict::REPLY),
                 _ => Err(Verdict::PASS),
             })
@@ -129,10 +126,10 @@ fn decide_keeps_drops_consumes_diverts_and_passes() {
     let report = run(each, (0..5).map(to_port));
     assert_eq!((report.out.len(), &report.replies), (2, &vec![to_port(3)]));
     assert_eq!((report.out[0][35], report.out[1].clone()), (9, to_port(4)));
-    let drops = [Drop::RateLimited, Drop::Absorbed].map(|reason| report.dropped(reason));
+    let drops = [DropReason::RateLimited, DropReason::LocalDelivery].map(|reason| report.dropped(reason));
     assert_eq!(drops, [1, 1]);
     assert_eq!((report.drops.dropped().packets, report.drops.consumed().packets), (1, 1));
-    assert_eq!(Drop::Absorbed.class(), Class::Consumed);
+    assert_eq!(DropReason::LocalDelivery.class(), Class::Consumed);
 }
 
 #[test]
@@ -148,13 +145,13 @@ fn metadata_is_typed_and_reaches_past_later_parses() {
             .parse::<Ip>()
             .map(|p| Last(p.payload()[3]))
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| {
+            .filter(DropReason::Denied, |p| {
                 p.get::<Last>().0 == 7 && p.get::<Size>().0 == 47 && p.outer::<Ip>().ttl() == 64
             })
             .done()
     }
     let report = run(classify, [to_port(7), to_port(8)]);
-    assert_eq!((&report.out, report.dropped(Drop::Denied)), (&vec![to_port(7)], 1));
+    assert_eq!((&report.out, report.dropped(DropReason::Denied)), (&vec![to_port(7)], 1));
 }
 
 #[test]
@@ -166,7 +163,7 @@ fn the_innermost_metadata_of_a_type_counts_and_can_be_forgotten() {
             .forget_metadata()
             .parse::<Ip>()
             .map(|p| p.header().ttl())
-            .filter(Drop::Denied, |p| *p.get::<u8>() == 64)
+            .filter(DropReason::Denied, |p| *p.get::<u8>() == 64)
             .done()
     }
     assert_eq!(run(shadow, [to_port(1)]).out.len(), 1);
@@ -177,15 +174,16 @@ fn send_ends_a_function() {
     fn away(input: Input) -> impl Function {
         input
             .parse::<Link>()
-            .parse_or_pass::<Ip>()
-            .filter(Drop::Denied, |p| p.header().ttl() > 1)
+            .parse::<Ip>()
+            .or(Verdict::PASS)
+            .filter(DropReason::Denied, |p| p.header().ttl() > 1)
             .send(Edge(3))
     }
     let arp = ethernet().arp_request("10.0.0.1", "10.0.0.2").build().unwrap();
     let old = ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(1, 2).build().unwrap();
     let report = run(away, [to_port(1), arp.clone(), old]);
     assert_eq!(
-        (report.out.len(), &report.replies, report.dropped(Drop::Denied)),
+        (report.out.len(), &report.replies, report.dropped(DropReason::Denied)),
         (0, &vec![to_port(1), arp], 1)
     );
 }
@@ -193,7 +191,7 @@ fn send_ends_a_function() {
 #[test]
 fn the_time_stands_still_within_a_batch() {
     fn timed(input: Input) -> impl Function {
-        input.parse::<Ethernet>().filter(Drop::Denied, |p| p.now() == 0).done()
+        input.parse::<Ethernet>().filter(DropReason::Denied, |p| p.now() == 0).done()
     }
     assert_eq!(run(timed, ports()).out.len(), 300);
 }

@@ -1,17 +1,21 @@
-//! Functions that send packets out of themselves by the main way, in a row with others behind them.
+//! Functions that send packets out by the main way, in a chain with others behind them.
 
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{PacketizeConfig, Replace};
-use netbricks_core::{Blueprint, Drop, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_core::{Blueprint, DropReason, Edge, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
 use crate::harness::{Feed, Rig, Sink, blueprint, pool, run_out, worker};
 
-/// Takes a hop, but sends on at once, unchanged, what is no IP packet or has an even time to live.
+/// Decrements the TTL, but sends some packets on at once and unchanged.
+///
+/// These are packets without an IP header and those with an even TTL.
 fn odd_hops(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, |p| p.header().ttl().is_multiple_of(2))
         .transform(|p| p.header_mut().decrement_ttl())
         .done()
@@ -19,15 +23,18 @@ fn odd_hops(input: Input, _: &Worker) -> impl Function {
 /// Sends out every packet.
 fn sent(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or::<Link>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
         .transform(|p| p.header_mut().ethernet_mut().swap_addresses())
         .send(Edge::OUT)
 }
 fn few_hops_left(input: Input, _: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .filter(Drop::TtlExpired, |p| p.header().ttl() > 4)
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .filter(DropReason::TtlExpired, |p| p.header().ttl() > 4)
         .done()
 }
 
@@ -41,14 +48,15 @@ fn row(nodes: &[Blueprint], frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64) {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     assert_eq!((graph.take_panics(), pool.available()), (Vec::new(), pool.capacity()));
-    // A node's packets that stay and those that it sends out leave it one after the other: nothing is said of their order.
+    // A node's packets that stay, and those that it sends out, leave it one group after the other. Their
+    // order is not promised.
     let mut frames = out.frames();
     frames.sort();
-    (frames, graph.totals().drops.of(Drop::TtlExpired).packets)
+    (frames, graph.totals().drops.of(DropReason::TtlExpired).packets)
 }
 
 #[test]
-fn what_leaves_a_function_by_its_main_way_comes_to_the_next() {
+fn packets_that_leave_by_the_main_way_reach_the_next_function() {
     let mut frames: Vec<Vec<u8>> = (1..=40)
         .map(|ttl| ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(ttl).udp(1, 2).build().unwrap())
         .collect();
@@ -71,14 +79,17 @@ fn what_leaves_a_function_by_its_main_way_comes_to_the_next() {
 }
 
 #[test]
-fn what_replaces_packets_by_its_own_comes_last_in_a_row() {
+fn functions_that_replace_packets_come_last_in_a_row() {
     fn replaced(input: Input, worker: &Worker) -> impl Function {
         let replace = Replace::new(b"hello", b"HELLO!", None).expect("both strings are short");
         let streams = worker.packetizer("streams", PacketizeConfig::default(), replace);
         input
-            .parse_or::<Link>(Edge::OUT)
-            .parse_or::<Ip>(Edge::OUT)
-            .parse_or::<Tcp>(Edge::OUT)
+            .parse::<Link>()
+            .or(Edge::OUT)
+            .parse::<Ip>()
+            .or(Edge::OUT)
+            .parse::<Tcp>()
+            .or(Edge::OUT)
             .packetize(&streams)
             .done()
     }

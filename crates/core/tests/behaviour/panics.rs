@@ -8,7 +8,8 @@ use netbricks_core::packet::{Ethernet, FlowKey, Ip, Link};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Context, Drop, Edge, Function, Graph, Input, Node, Operator, Poll, Role, Turn, Worker, compose,
+    Context, DropReason, Edge, Function, Graph, Input, Node, NodeQueue, Operator, Poll, Shape, Turn, Worker,
+    compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -32,7 +33,7 @@ fn fragile(input: Input, worker: &Worker) -> impl Function {
 }
 
 #[test]
-fn only_the_batch_is_lost_and_the_state_begins_anew() {
+fn a_panic_loses_only_the_batch_and_resets_the_state() {
     observe_panics();
     BUILT.set(0);
     let sink = Sink::default();
@@ -47,7 +48,7 @@ fn only_the_batch_is_lost_and_the_state_begins_anew() {
 
     // Numbers 96 to 127 were in the batch with 100.
     assert_eq!(sink.numbers(), (0..96).chain(128..200).collect::<Vec<_>>());
-    let lost = counters(&graph, "fragile").drops.of(Drop::Panicked);
+    let lost = counters(&graph, "fragile").drops.of(DropReason::Panicked);
     assert_eq!((lost.packets, lost.bytes, counters(&graph, "fragile").panics), (32, 32 * 60, 1));
     let panics = graph.take_panics();
     let panic = &panics[0];
@@ -58,7 +59,7 @@ fn only_the_batch_is_lost_and_the_state_begins_anew() {
     assert_eq!(BUILT.get(), 2);
     // The state is new: it counted the packets since.
     assert_eq!(graph.call("fragile", "seen.occupancy", "").unwrap(), format!("72 {}", u64::MAX));
-    assert_eq!(graph.dropped_headers().next().unwrap().1.reason, Drop::Panicked);
+    assert_eq!(graph.dropped_headers().next().unwrap().1.reason, DropReason::Panicked);
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -76,12 +77,12 @@ fn other_branches_never_notice() {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     assert_eq!(good.numbers(), (0..200).filter(|n| n % 2 == 1).collect::<Vec<_>>());
-    assert_eq!((bad.numbers().len(), graph.totals().drops.of(Drop::Panicked).packets), (0, 100));
+    assert_eq!((bad.numbers().len(), graph.totals().drops.of(DropReason::Panicked).packets), (0, 100));
     assert_eq!(pool.available(), pool.capacity());
 }
 
 #[test]
-fn what_waited_when_a_node_panicked_goes_on() {
+fn packets_that_waited_when_a_node_panicked_go_on() {
     let rest = Sink::default();
     let mut rig = Rig::new();
     let source = rig.add("source", Box::new(Feed::of((0..100).map(numbered))));
@@ -112,14 +113,8 @@ impl Node for Shaky {
         assert_ne!(self.0 % 3, 0, "shaky");
         if self.0 < 12 { Poll::Busy } else { Poll::Done }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -133,7 +128,7 @@ fn a_panic_in_poll_loses_what_was_in_hand_and_the_source_gets_its_next_turn() {
     turns(&mut graph, 12);
     let counters = counters(&graph, "shaky");
     assert_eq!((counters.panics, counters.received.packets), (4, 120));
-    assert_eq!((graph.totals().sent.packets, counters.drops.of(Drop::Panicked).packets), (80, 40));
+    assert_eq!((graph.totals().sent.packets, counters.drops.of(DropReason::Panicked).packets), (80, 40));
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -144,7 +139,7 @@ fn turns(graph: &mut Graph, turns: usize) {
     }
 }
 
-/// Holds every other packet; breaks where it is told to.
+/// Holds every other packet; panics where it is told to.
 #[derive(Default)]
 struct Keeper {
     kept: Vec<Packet>,
@@ -158,9 +153,10 @@ impl Node for Keeper {
         let packets: Vec<_> = batch.drain().collect();
         for packet in packets {
             if Some(number(packet.data())) == self.breaks_at {
-                // Some are dropped by reason, one is freed without a word, then it panics with one in its hand.
+                // Some packets are dropped by reason and one is freed silently. Then it panics with a packet
+                // in its hand.
                 if let Some(kept) = self.kept.pop() {
-                    cx.drop_packet(kept, Drop::QueueFull);
+                    cx.drop_packet(kept, DropReason::QueueFull);
                 }
                 drop(self.kept.pop());
                 panic!("keeper");
@@ -176,12 +172,15 @@ impl Node for Keeper {
         self.kept.truncate(3);
         panic!("keeper's poll")
     }
-    fn is_schedulable(&self) -> bool {
-        self.schedulable
+    fn shape(&self) -> Shape {
+        Shape { schedulable: self.schedulable, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+}
+
+impl NodeQueue for Keeper {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
@@ -217,7 +216,7 @@ fn keeper_graph(keeper: Keeper, rebuilt: bool) -> (Graph, netbricks_core::buffer
 }
 
 #[test]
-fn what_a_keeper_holds_is_held_until_it_is_drained() {
+fn packets_in_a_keeper_are_held_until_it_is_drained() {
     let (mut graph, pool, sink) = keeper_graph(Keeper::default(), false);
     run_out(&mut graph);
     assert_eq!((graph.totals().held, counters(&graph, "keeper").held, sink.numbers().len()), (50, 50, 50));
@@ -231,12 +230,13 @@ fn packets_lost_by_a_keeper_are_counted_by_difference() {
     for rebuilt in [false, true] {
         let (mut graph, pool, _) = keeper_graph(Keeper { breaks_at: Some(55), ..Keeper::default() }, rebuilt);
         run_out(&mut graph);
-        assert_eq!(graph.totals().drops.of(Drop::QueueFull).packets, 1);
+        assert_eq!(graph.totals().drops.of(DropReason::QueueFull).packets, 1);
         assert_eq!(graph.drain(0), 0);
         check(&graph);
         assert_eq!(pool.available(), pool.capacity(), "rebuilt: {rebuilt}");
-        let lost = graph.totals().drops.of(Drop::Panicked).packets;
-        // Its own batch (10 packets, some of them kept by then), one freed silently; and, with a new node, all it held.
+        let lost = graph.totals().drops.of(DropReason::Panicked).packets;
+        // Its own batch (10 packets, of which it kept some), one packet freed silently, and with a new node
+        // all that the old one held.
         assert!(if rebuilt { lost > 30 } else { lost <= 12 }, "{lost}");
     }
 }
@@ -247,14 +247,14 @@ fn a_panic_in_drain_or_in_a_keepers_turn_is_counted_too() {
     run_out(&mut graph);
     assert_eq!(graph.drain(0), 0);
     check(&graph);
-    assert_eq!(graph.totals().drops.of(Drop::Panicked).packets, 25);
+    assert_eq!(graph.totals().drops.of(DropReason::Panicked).packets, 25);
     assert_eq!((sink.numbers().len(), pool.available()), (75, pool.capacity()));
 
     let (mut graph, pool, _) = keeper_graph(Keeper { schedulable: true, ..Keeper::default() }, false);
     turns(&mut graph, 50);
     graph.drain(0);
     check(&graph);
-    assert!(graph.totals().drops.of(Drop::Panicked).packets > 40);
+    assert!(graph.totals().drops.of(DropReason::Panicked).packets > 40);
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -329,7 +329,10 @@ fn state_whose_drop_panics_and_a_blueprint_that_fails_do_not_spread() {
         rebuilt,
         [("first".to_owned(), true), ("second".to_owned(), false), ("second".to_owned(), false)]
     );
-    assert_eq!((graph.totals().drops.of(Drop::Panicked).packets, pool.available()), (600, pool.capacity()));
+    assert_eq!(
+        (graph.totals().drops.of(DropReason::Panicked).packets, pool.available()),
+        (600, pool.capacity())
+    );
 }
 
 #[test]
@@ -343,7 +346,7 @@ fn packets_emitted_before_the_panic_are_lost_with_it_and_counted_once() {
             for packet in batch.drain_from(10) {
                 match number(packet.data()) {
                     10..15 => cx.emit(Edge(1), packet),
-                    15..18 => cx.drop_packet(packet, Drop::Denied),
+                    15..18 => cx.drop_packet(packet, DropReason::Denied),
                     _ => panic!("late"),
                 }
             }
@@ -357,7 +360,7 @@ fn packets_emitted_before_the_panic_are_lost_with_it_and_counted_once() {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     let drops = graph.totals().drops;
-    assert_eq!([drops.of(Drop::Denied).packets, drops.of(Drop::Panicked).packets], [3, 17]);
+    assert_eq!([drops.of(DropReason::Denied).packets, drops.of(DropReason::Panicked).packets], [3, 17]);
     assert_eq!((aside.frames().len(), pool.available()), (0, pool.capacity()));
 }
 
@@ -369,7 +372,7 @@ enum Place {
     After,
 }
 
-/// As [`numbered`], with an EtherType: else there would be no payload to write into.
+/// As [`numbered`], with an EtherType: otherwise there would be no payload to write into.
 fn typed(number: u32) -> Vec<u8> {
     let mut frame = numbered(number);
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -403,7 +406,11 @@ fn waiting(input: Input, worker: &Worker, panics: Option<Place>) -> impl Functio
         .done()
 }
 
-/// In any of its loops over the batch, alone or fused with others that wait, with a blueprint and without: the batch is lost, what waited of it is never seen again, and the next one finds new tables or the old.
+/// Checks a panic in any loop over the batch.
+///
+/// The function is alone or fused with others that wait, with a blueprint and without. The batch is lost, and
+/// its parked packets are never seen again. The next batch finds new tables, or the old ones where there is
+/// no blueprint.
 #[test]
 fn a_panic_around_what_waits_on_memory_costs_its_batch() {
     type Build = fn(&Worker, Option<Place>) -> Result<Box<dyn Node>, netbricks_core::BuildError>;
@@ -439,7 +446,7 @@ fn a_panic_around_what_waits_on_memory_costs_its_batch() {
                 let panics = graph.take_panics();
                 assert_eq!((panics.len(), panics[0].packets, panics[0].rebuilt), (1, 32, rebuilt), "{what}");
                 assert!(panics[0].message.contains(&format!("{place:?}")), "{what}: {}", panics[0].message);
-                assert_eq!(counters(&graph, "waits").drops.of(Drop::Panicked).packets, 32, "{what}");
+                assert_eq!(counters(&graph, "waits").drops.of(DropReason::Panicked).packets, 32, "{what}");
                 assert_eq!(pool.available(), pool.capacity(), "{what}");
                 let seen: Vec<u8> = sink.frames().iter().map(|frame| frame[14]).collect();
                 let fresh = |numbers: &[u32], first: u32| -> Vec<u8> {
@@ -475,8 +482,9 @@ fn tracking(input: Input, worker: &Worker, panics: Place) -> impl Function {
         .done()
 }
 
-/// A new flow, and a frame of no usual shape, are put off by the loop over the others: what panics then costs no more, and all
-/// packets before and behind it keep their order.
+/// Checks a panic with a packet that the loop puts off: a new flow, or an unusual frame.
+///
+/// The panic then costs no more, and all packets before and behind it keep their order.
 #[test]
 fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
     let frame = |number: u32, new: bool| {
@@ -519,7 +527,7 @@ fn a_panic_with_a_packet_that_was_put_off_costs_its_batch() {
     }
 }
 
-/// A source that panics in all turns but one in so many.
+/// A source that panics in all turns except one in so many.
 struct Failing {
     succeeds: u32,
     turns: u32,
@@ -535,18 +543,12 @@ impl Node for Failing {
         self.left -= 1;
         if self.left == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
-/// Sixty-four panics in a row stop a source, sixty-three never do.
+/// Sixty-four panics in a row stop a source; sixty-three never do.
 #[test]
 fn a_source_that_does_nothing_but_panic_is_stopped_and_the_others_go_on() {
     observe_panics();
@@ -569,8 +571,10 @@ fn a_source_that_does_nothing_but_panic_is_stopped_and_the_others_go_on() {
     }
 }
 
-/// While it is taken down: in what comes behind the keeper, whose state is then made anew, and in a keeper that never
-/// gives anything up, which is left with what it holds.
+/// Checks panics while the graph is taken down.
+///
+/// One is in a node behind the keeper, which is then rebuilt. Another is in a keeper that never gives up its
+/// packets, and so keeps them.
 #[test]
 fn a_panic_while_draining_is_contained_wherever_it_is() {
     observe_panics();
@@ -599,9 +603,15 @@ fn a_panic_while_draining_is_contained_wherever_it_is() {
         fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
             self.0.extend(batch.drain());
         }
-        fn keeps_packets(&self) -> bool {
-            true
+        fn shape(&self) -> Shape {
+            Shape { keeps_packets: true, ..Shape::default() }
         }
+        fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+            Some(self)
+        }
+    }
+
+    impl NodeQueue for Miser {
         fn held(&self) -> u64 {
             self.0.len() as u64
         }
@@ -619,10 +629,10 @@ fn a_panic_while_draining_is_contained_wherever_it_is() {
     assert_eq!(graph.drain(0), 7);
     check(&graph);
     assert!(counters(&graph, "miser").panics > 0);
-    assert_eq!(graph.totals().drops.of(Drop::Panicked).packets, 0, "they are held, not lost");
+    assert_eq!(graph.totals().drops.of(DropReason::Panicked).packets, 0, "they are held, not lost");
 }
 
-/// A queue with a line: keeps what it receives for a turn.
+/// A queue with a line: it keeps the packets that it receives for a turn.
 #[derive(Default)]
 struct Line(Vec<Packet>, u32);
 impl Node for Line {
@@ -641,21 +651,19 @@ impl Node for Line {
         assert_ne!(self.1 % 3, 1, "line");
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::receive() }
     }
-    fn role(&self) -> Role {
-        Role::Receive
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
-    fn keeps_packets(&self) -> bool {
-        true
-    }
+}
+
+impl NodeQueue for Line {
     fn held(&self) -> u64 {
         self.0.len() as u64
     }
-    fn inputs(&self) -> usize {
-        0
-    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
 }
 #[test]
 fn a_source_that_panics_after_it_kept_arrivals_has_received_them() {
@@ -673,7 +681,7 @@ fn a_source_that_panics_after_it_kept_arrivals_has_received_them() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// Keeps all it gets; panics in its turns, or has nothing to do in them.
+/// Keeps all packets that it gets; panics in its turns, or has nothing to do in them.
 struct Stuck(Vec<Packet>, bool);
 impl Node for Stuck {
     fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
@@ -683,15 +691,19 @@ impl Node for Stuck {
         assert!(!self.1, "stuck");
         Poll::Idle
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+}
+
+impl NodeQueue for Stuck {
     fn held(&self) -> u64 {
         self.0.len() as u64
     }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
 }
 #[test]
 fn a_stopped_keeper_does_not_keep_the_graph_from_its_end() {
@@ -709,7 +721,7 @@ fn a_stopped_keeper_does_not_keep_the_graph_from_its_end() {
     rig.connect(other, 0, end);
     let (mut graph, pool) = rig.build();
     let turns: Vec<Turn> = (0..300).map(|_| graph.turn(0)).collect();
-    // What it holds is given up when the graph is taken down.
+    // Its packets are given up when the graph is taken down.
     assert_eq!((turns.last(), graph.totals().held), (Some(&Turn::Done), 10));
     assert_eq!((graph.drain(0), pool.available()), (10, pool.capacity() - 10));
     check(&graph);

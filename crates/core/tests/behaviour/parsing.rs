@@ -1,10 +1,12 @@
-//! Design, sections 4 and 5: what matches, what does not, and what is malformed; one chain for every kind of tag.
+//! Design, sections 4 and 5: headers that match, do not match, or are malformed.
+//!
+//! One chain parses every kind of tag.
 
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_core::packet::{Arp, Ethernet, Ip, Ipv4, Link, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, Metadata};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run, run_with};
 
@@ -14,7 +16,7 @@ fn udp() -> Vec<u8> {
 fn arp() -> Vec<u8> {
     ethernet().arp_request("10.0.0.1", "10.0.0.2").pad_to(60).build().unwrap()
 }
-/// An IPv4 header whose IHL is less than the least.
+/// An IPv4 header whose IHL is below the minimum.
 fn broken() -> Vec<u8> {
     let mut frame = udp();
     frame[14] = 0x44;
@@ -35,24 +37,35 @@ fn hops(input: Input) -> impl Function {
 fn unmatched_and_malformed_are_different_reasons() {
     let report = run(hops, [udp(), arp(), broken(), lying(), vec![0; 13]]);
     assert_eq!(report.out.len(), 1);
-    assert_eq!([report.dropped(Drop::Unmatched), report.dropped(Drop::Malformed)], [1, 3]);
+    assert_eq!([report.dropped(DropReason::Unmatched), report.dropped(DropReason::Malformed)], [1, 3]);
 }
 
 #[test]
-fn a_parse_that_nobody_looks_at_still_selects() {
+fn a_parse_without_a_reader_still_selects() {
     let report = run(|input| input.parse::<Ethernet>().parse::<Arp>().done(), [udp(), arp()]);
     assert_eq!((report.out, report.drops.total().packets), (vec![arp()], 1));
 }
 
-/// A function may come back to the wire without `done`: what it lets pass passes as with it, alone, before another function
-/// and before one that waits on memory.
+/// Checks that packets pass a function without `done` as they pass one with it.
+///
+/// The function stands alone, before another function, and before one that waits on memory.
 #[test]
-fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
+fn packets_pass_a_function_that_does_not_end_in_done() {
     fn open(input: Input) -> impl Function {
-        input.parse::<Link>().parse_or_pass::<Ip>().transform(|p| p.header_mut().decrement_ttl()).forget()
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .or(Verdict::PASS)
+            .transform(|p| p.header_mut().decrement_ttl())
+            .forget()
     }
     fn closed(input: Input) -> impl Function {
-        input.parse::<Link>().parse_or_pass::<Ip>().transform(|p| p.header_mut().decrement_ttl()).done()
+        input
+            .parse::<Link>()
+            .parse::<Ip>()
+            .or(Verdict::PASS)
+            .transform(|p| p.header_mut().decrement_ttl())
+            .done()
     }
     fn marks(input: Input) -> impl Function {
         input.parse::<Ethernet>().transform(|p| p.payload_mut()[0] ^= 0xff).done()
@@ -87,30 +100,30 @@ fn what_may_pass_passes_where_a_function_does_not_end_in_done() {
 }
 
 #[test]
-fn what_does_not_match_may_pass_unchanged_and_what_is_malformed_may_not() {
+fn unmatched_packets_may_pass_and_malformed_packets_may_not() {
     fn deny(input: Input) -> impl Function {
-        input.parse::<Link>().parse_or_pass::<Ip>().filter(Drop::Denied, |_| false).done()
+        input.parse::<Link>().parse::<Ip>().or(Verdict::PASS).filter(DropReason::Denied, |_| false).done()
     }
     let report = run(deny, [arp(), udp(), broken()]);
     assert_eq!(report.out, [arp()]);
-    assert_eq!([report.dropped(Drop::Denied), report.dropped(Drop::Malformed)], [1, 1]);
-    // Passing leaves one function only: the next one still gets the packet.
+    assert_eq!([report.dropped(DropReason::Denied), report.dropped(DropReason::Malformed)], [1, 1]);
+    // `PASS` leaves one function only: the next one still gets the packet.
     let report =
         run(|input| deny(input).then(|input| input.parse::<Ethernet>().parse::<Ipv4>().done()), [arp()]);
-    assert_eq!(report.dropped(Drop::Unmatched), 1);
+    assert_eq!(report.dropped(DropReason::Unmatched), 1);
 }
 
 #[test]
-fn what_does_not_match_may_take_an_edge_or_the_way_that_was_configured() {
-    let report = run(|input| input.parse::<Link>().parse_or::<Ip>(Edge(4)).done(), [arp(), udp()]);
+fn unmatched_packets_may_take_an_edge_or_the_configured_way() {
+    let report = run(|input| input.parse::<Link>().parse::<Ip>().or(Edge(4)).done(), [arp(), udp()]);
     assert_eq!((report.out, report.replies), (vec![udp()], vec![arp()]));
-    for (verdict, passed, denied) in [(Verdict::PASS, 1, 0), (Verdict::drop(Drop::Denied), 0, 1)] {
-        let report = run(move |input| input.parse::<Link>().parse_otherwise::<Ip>(verdict).done(), [arp()]);
-        assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (passed, denied));
+    for (verdict, passed, denied) in [(Verdict::PASS, 1, 0), (Verdict::drop(DropReason::Denied), 0, 1)] {
+        let report = run(move |input| input.parse::<Link>().parse::<Ip>().or(verdict).done(), [arp()]);
+        assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (passed, denied));
     }
 }
 
-/// The hops that the outermost IP header has left.
+/// The remaining hops of the outermost IP header.
 fn hops_left(frame: &[u8]) -> Option<u128> {
     let dissection = dissect(frame);
     let ip = dissection.layers().find(|l| matches!(l.protocol, Protocol::Ipv4 | Protocol::Ipv6))?;
@@ -139,7 +152,7 @@ fn enclosing_headers_and_tags_stay_visible() {
             .parse::<Link>()
             .parse::<Ip>()
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| {
+            .filter(DropReason::Denied, |p| {
                 p.outer::<Link>().vlans().iter().map(|vlan| vlan.vid()).eq([5, 6])
                     && p.outer::<Ip>().ttl() == 64
                     && p.header().destination_port() == 53
@@ -151,7 +164,7 @@ fn enclosing_headers_and_tags_stay_visible() {
     let tags =
         |a, b| ethernet().qinq(a, b).ipv4("10.0.0.1", "10.0.0.2").udp(1, 53).payload(b"hi").build().unwrap();
     let report = run(tagged, [tags(5, 6), tags(6, 5)]);
-    assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (1, 1));
+    assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (1, 1));
     assert_eq!(report.out[0][..12], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
 }
 
@@ -163,7 +176,7 @@ fn padding_is_no_payload() {
             .parse::<Link>()
             .parse::<Ip>()
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| p.payload() == b"x")
+            .filter(DropReason::Denied, |p| p.payload() == b"x")
             .done()
     }
     assert_eq!(run(exact, [frame]).out.len(), 1);
@@ -177,12 +190,12 @@ fn deparse_returns_a_header_to_the_payload_and_changes_nothing() {
             .parse::<Vlan>()
             .parse::<Ipv4>()
             .deparse()
-            .filter(Drop::Denied, |p| p.header().vid() == 7 && p.payload()[0] == 0x45)
+            .filter(DropReason::Denied, |p| p.header().vid() == 7 && p.payload()[0] == 0x45)
             .parse::<Ipv4>()
-            .filter(Drop::Denied, |p| p.header().fixed().ttl() == 64)
+            .filter(DropReason::Denied, |p| p.header().fixed().ttl() == 64)
             .deparse()
             .deparse()
-            .filter(Drop::Denied, |p| p.payload().len() == p.frame_len() - 14)
+            .filter(DropReason::Denied, |p| p.payload().len() == p.frame_len() - 14)
             .done()
     }
     let frame = ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
@@ -191,7 +204,7 @@ fn deparse_returns_a_header_to_the_payload_and_changes_nothing() {
 
 #[test]
 fn offsets_are_those_of_the_parse() {
-    // Writing a length field moves nothing until the next parse, which then sees it.
+    // A change of a length field has no effect until the next parse, which then sees it.
     fn shrink(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()
@@ -200,5 +213,5 @@ fn offsets_are_those_of_the_parse() {
             .parse::<Ipv4>()
             .done()
     }
-    assert_eq!(run(shrink, [udp()]).dropped(Drop::Malformed), 1);
+    assert_eq!(run(shrink, [udp()]).dropped(DropReason::Malformed), 1);
 }

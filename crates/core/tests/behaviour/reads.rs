@@ -1,4 +1,4 @@
-//! Reads from inside what has the state already: what `Access::read` promises of each consistency.
+//! Reads inside code that has the state already: the promises of `Access::read` for each consistency.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,9 +6,9 @@ use netbricks_core::consistency::{
     Access, BoundedInconsistency, Consistency, Lookable, NoExternalAccess, Strict,
 };
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::tables::{FlowTableConfig, Tallies};
+use netbricks_core::tables::{CounterArray, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{Function, Input, Node, Operator, Verdict, Worker, compose};
 
 use crate::consistency::{Flows, frame, through};
 use crate::harness::{pool, worker};
@@ -17,8 +17,8 @@ const BOUNDED: BoundedInconsistency = BoundedInconsistency { updates: 10 };
 
 /// Reads by handlers: inside a read, inside a read after a change in the same call, and inside a change.
 fn reading<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
-    let state = worker.state::<Tallies, C>("seen", consistency, 1);
-    let first = move |state: &C::Handle<Tallies>| state.read(|seen| seen.get(0)).unwrap();
+    let state = worker.state::<CounterArray, C>("seen", consistency, 1);
+    let first = move |state: &C::Handle<CounterArray>| state.read(|seen| seen.get(0)).unwrap();
     let (once, inside, after) = (state.clone(), state.clone(), state.clone());
     worker.handler("once", "Reads.", move |_| Ok(first(&once).to_string()));
     worker
@@ -40,7 +40,7 @@ fn node<C: Consistency>(consistency: C) -> Box<dyn Node> {
     compose(&worker, |input| reading(input, &worker, consistency)).unwrap()
 }
 
-/// What a handler answers, or `None` where it panics.
+/// A handler's answer, or `None` where it panics.
 fn call(node: &mut dyn Node, handler: &str) -> Option<String> {
     catch_unwind(AssertUnwindSafe(|| node.call(handler, "").unwrap())).ok()
 }
@@ -52,9 +52,9 @@ fn a_read_inside_a_read_panics_where_that_is_promised() {
     };
     let some = |value: &str| Some(value.to_owned());
     assert_eq!(answers(node(NoExternalAccess)), ["0", "1", "1", "1"].map(some));
-    // The change that the second call made stands; its worker no longer writes when it has ended.
+    // The change of the second call stays; its worker is no longer the writer after the call.
     assert_eq!(answers(node(BOUNDED)), [some("0"), None, some("1"), some("1")]);
-    // Each panic makes it anew.
+    // Each panic makes the state again.
     assert_eq!(answers(node(Strict)), [None, None, some("0"), None]);
 }
 
@@ -75,8 +75,10 @@ where
     let flows = worker.state::<Flows, C>("flows", consistency, FlowTableConfig::new(16));
     let asked = flows.clone();
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(&flows, |packet| packet.flow_key(), move |_, _| asked.read(|flows| flows.len()))
         .done()
 }

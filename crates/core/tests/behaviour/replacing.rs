@@ -1,5 +1,7 @@
-//! Options and payload become bytes of another length: what comes out is the packet as it would have been built with those
-//! bytes from the beginning, in every stack, wherever there was room.
+//! Options and payload are replaced by bytes of another length.
+//!
+//! The result equals the packet as built with those bytes from the beginning, in every stack, wherever there
+//! was room.
 
 use netbricks_core::buffer::{Batch, GsoKind, Offload, Pool};
 use netbricks_core::packet::build::{BuildError, Builder};
@@ -9,7 +11,9 @@ use netbricks_core::packet::{
 };
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Context, Drop, Edge, Function, Input, Node, Operator, Verdict, Worker, compose};
+use netbricks_core::{
+    DetachedContext, DropReason, Edge, Function, Input, Node, Operator, Verdict, Worker, compose,
+};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 use netbricks_testkit::{checksums, kinds, run, run_with};
@@ -18,7 +22,7 @@ use crate::harness;
 
 mod left_to_device;
 
-/// A packet, from which another can be made that differs in one thing.
+/// A packet from which another can be made that differs in one part.
 #[derive(Clone, Debug, Default)]
 struct Shape {
     link: usize,
@@ -50,7 +54,7 @@ fn some_options(random: &mut Random) -> Vec<(u8, Vec<u8>)> {
     options
 }
 
-/// As they are in the header, padding apart.
+/// The options as they are in the header, without padding.
 fn wire(options: &[(u8, Vec<u8>)]) -> Vec<u8> {
     options.iter().flat_map(|(kind, data)| [&[*kind, 2 + data.len() as u8], &data[..]].concat()).collect()
 }
@@ -111,7 +115,7 @@ impl Shape {
     }
 }
 
-/// Replaces `range` of the payload in one packet, and looks from what comes after it whether the new stack is right.
+/// Replaces `range` of the payload in one packet, and checks the new stack in later operators.
 macro_rules! payload_replaced {
     ($header:ty, $frame:expr, $range:expr, $new:expr, $whole:expr) => {{
         let (range, new, whole) = ($range, $new, $whole);
@@ -132,7 +136,7 @@ macro_rules! payload_replaced {
 }
 
 #[test]
-fn a_payload_of_another_length_is_a_packet_made_anew() {
+fn a_payload_of_another_length_gives_the_packet_built_with_it() {
     let mut random = Random::new(2_026);
     for _ in 0..600 {
         let before = Shape::any(&mut random);
@@ -156,7 +160,7 @@ fn a_payload_of_another_length_is_a_packet_made_anew() {
 }
 
 #[test]
-fn what_icmpv6_carries_is_replaced() {
+fn an_icmpv6_payload_is_replaced() {
     let ping = |text: &[u8]| {
         ethernet().ipv6("2001:db8::1", "2001:db8::2").icmpv6_echo_request(7, 1).payload(text).build().unwrap()
     };
@@ -165,7 +169,7 @@ fn what_icmpv6_carries_is_replaced() {
 }
 
 #[test]
-fn options_of_another_length_are_a_packet_made_anew() {
+fn options_of_another_length_give_the_packet_built_with_them() {
     let mut random = Random::new(2_027);
     for _ in 0..600 {
         let mut before = Shape::any(&mut random);
@@ -195,7 +199,7 @@ fn options_of_another_length_are_a_packet_made_anew() {
                 [before.build()],
             )
         } else {
-            // What comes behind is parsed where it is now.
+            // Headers behind are parsed at their new place.
             after.ip_options = new;
             (before.transport, after.transport) = (UDP, UDP);
             run(
@@ -218,7 +222,7 @@ fn options_of_another_length_are_a_packet_made_anew() {
     }
 }
 
-/// Sixty bytes longer, forty options: what is enclosed by what else is there is stated right.
+/// Sixty bytes longer, forty of them options: all enclosing lengths are stated correctly.
 #[test]
 fn tunnels_around_state_the_new_length_and_their_checksums_hold() {
     let inner = |tcp: Builder<'static, Tcp>, options: bool| {
@@ -286,7 +290,11 @@ fn a_tunnel_that_can_not_state_the_length_is_too_long() {
     let most = 0xffff - 20 - 8 - 8 - 14 - 20 - 20;
     for (payload, fits) in [(most - 4, 1), (most - 3, 0), (most, 0)] {
         let report = run(tunnelled, [in_tunnel(&vec![3; payload])]);
-        assert_eq!((report.out.len(), report.dropped(Drop::TooBig)), (fits, 1 - fits as u64), "{payload}");
+        assert_eq!(
+            (report.out.len(), report.dropped(DropReason::TooBig)),
+            (fits, 1 - fits as u64),
+            "{payload}"
+        );
         assert!(report.out.iter().all(|out| checksums::wrong(out).is_empty()));
     }
 }
@@ -296,7 +304,7 @@ fn a_wrong_checksum_stays_wrong() {
     for (at, name) in [(40, "udp at 34"), (74, "ipv4 at 64"), (100, "tcp at 84")] {
         let mut frame = in_tunnel(b"damaged on the way here");
         frame[at] ^= 0x10;
-        // What covers the damaged field is wrong too, as long as nobody mends it.
+        // A checksum over the damaged field is wrong too, as long as no function repairs the field.
         let before = checksums::wrong(&frame);
         assert!(before.iter().any(|wrong| wrong == name), "{before:?}");
         assert_eq!(checksums::wrong(&run(tunnelled, [frame]).out[0]), before);
@@ -350,7 +358,8 @@ fn there_and_back_again_every_kind_of_packet_is_as_it_was() {
     assert!(changed > 15, "{changed}");
 }
 
-/// What waits on memory between packs the new stack; what is inserted and removed afterwards stands where it belongs.
+/// Checks the new stack after the change: where it waits on memory, and where headers are inserted and
+/// removed.
 #[test]
 fn the_chain_goes_on_in_the_new_stack() {
     fn on(input: Input, worker: &Worker) -> impl Function {
@@ -373,7 +382,7 @@ fn the_chain_goes_on_in_the_new_stack() {
             .resize(|_, replace| replace.payload(0..0, b"#"))
             .deparse()
             .parse::<Udp>()
-            .filter(Drop::Denied, |p| p.payload() == b"#axyz")
+            .filter(DropReason::Denied, |p| p.payload() == b"#axyz")
             .done()
     }
     let packet = |text: &[u8], long: bool| {
@@ -385,7 +394,7 @@ fn the_chain_goes_on_in_the_new_stack() {
     assert_eq!((report.panics, report.out), (vec![], vec![packet(b"#axyz", true)]));
 }
 
-/// One thing a packet, and the last that was said.
+/// One request a packet: the last one counts.
 #[test]
 fn the_last_word_counts_and_no_word_changes_nothing() {
     let packet =
@@ -407,8 +416,8 @@ fn the_last_word_counts_and_no_word_changes_nothing() {
     assert_eq!(report.out, [packet(b"?!a"), packet(b"b"), packet(b"?!")]);
 }
 
-/// The ways in which a packet refuses, and what becomes of it.
-fn refusing() -> Vec<(&'static str, Vec<u8>, Drop)> {
+/// The ways in which a packet refuses a change, and their results.
+fn refusing() -> Vec<(&'static str, Vec<u8>, DropReason)> {
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
     // The authentication header (RFC 4302) of 12 bytes stands where an extension of that length was built.
@@ -418,57 +427,62 @@ fn refusing() -> Vec<(&'static str, Vec<u8>, Drop)> {
     let mut shorter = v4().udp(1, 2).payload(b"abcdefgh").build().unwrap();
     shorter[39] -= 2;
     vec![
-        ("a fragment", v4().fragment(0, true).udp(1, 2).payload(&[1; 32]).build().unwrap(), Drop::Fragment),
+        (
+            "a fragment",
+            v4().fragment(0, true).udp(1, 2).payload(&[1; 32]).build().unwrap(),
+            DropReason::Fragment,
+        ),
         (
             "a v6 fragment",
             v6().fragment(0, true, 7).udp(1, 2).payload(&[1; 32]).build().unwrap(),
-            Drop::Fragment,
+            DropReason::Fragment,
         ),
-        ("authenticated", authenticated, Drop::Denied),
-        ("a datagram that ends before its packet", shorter, Drop::Unmatched),
-        ("as long as can be", v4().udp(1, 2).payload(&[0; 65_506]).build().unwrap(), Drop::TooBig),
-        ("out of range", v4().udp(1, 2).build().unwrap(), Drop::Unmatched),
+        ("authenticated", authenticated, DropReason::Denied),
+        ("a datagram that ends before its packet", shorter, DropReason::Unmatched),
+        ("as long as can be", v4().udp(1, 2).payload(&[0; 65_506]).build().unwrap(), DropReason::TooBig),
+        ("out of range", v4().udp(1, 2).build().unwrap(), DropReason::Unmatched),
     ]
 }
 
 #[test]
-fn what_can_not_be_changed_takes_the_way_that_the_author_chose() {
+fn packets_that_cannot_be_changed_take_the_authors_way() {
     for (name, frame, reason) in refusing() {
         macro_rules! way {
-            ($($word:ident ($($first:expr,)? ; $($last:expr)?))+) => {
+            ($($($word:ident($policy:expr))?;)+) => {
                 [$(run(
                     |input: Input| {
-                        input.parse::<Link>().parse::<Ip>().parse::<Udp>().$word(
-                            $($first,)?
+                        input
+                            .parse::<Link>()
+                            .parse::<Ip>()
+                            .parse::<Udp>()
                             // Two bytes more in front; behind the end where there is nothing.
-                            |p, replace| replace.payload(0..usize::from(p.payload().is_empty()), b"ab"),
-                            $($last)?
-                        )
-                        .transform(|p| {
-                            p.payload_mut().fill(0xee);
-                        })
-                        .done()
+                            .resize(|p, replace| replace.payload(0..usize::from(p.payload().is_empty()), b"ab"))
+                            $(.$word($policy))?
+                            .transform(|p| {
+                                p.payload_mut().fill(0xee);
+                            })
+                            .done()
                     },
                     [frame.clone()],
                 )),+]
             };
         }
         let [dropped, passed, sent, stayed, denied] = way! {
-            resize(;)
-            resize_or_pass(;)
-            resize_or(Edge(3),;)
-            resize_or_else(; |p, error| {
+            ;
+            or(Verdict::PASS);
+            or(Edge(3));
+            or_else(|p, error| {
                 assert!(p.frame_len() > 40 && !error.to_string().is_empty());
                 Ok(())
-            })
-            resize_or_else(; |_, _| Err(Verdict::drop(Drop::RateLimited)))
+            });
+            or_else(|_, _| Err(Verdict::drop(DropReason::RateLimited)));
         };
         assert_eq!((dropped.out.len(), dropped.dropped(reason)), (0, 1), "{name}");
         assert_eq!((passed.out, sent.replies), (vec![frame.clone()], vec![frame.clone()]), "{name}");
         let (start, whole) = (stayed.out[0].iter().position(|byte| *byte == 0xee), &stayed.out[0]);
         assert_eq!(whole.len(), frame.len(), "{name}: it went on as it was");
         assert_eq!(start.is_none(), name == "out of range", "{name}: what comes after it saw it");
-        assert_eq!(denied.dropped(Drop::RateLimited), 1, "{name}");
+        assert_eq!(denied.dropped(DropReason::RateLimited), 1, "{name}");
     }
 }
 
@@ -486,14 +500,16 @@ fn more_options_than_there_is_room_for_and_options_of_another_version() {
     let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
     let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).build().unwrap();
     assert_eq!(run(options(40), [v4.clone()]).out[0].len(), v4.len() + 40);
-    assert_eq!(run(options(41), [v4.clone()]).dropped(Drop::TooBig), 1);
-    assert_eq!(run(options(100), [v4]).dropped(Drop::TooBig), 1);
-    assert_eq!(run(options(4), [v6]).dropped(Drop::Unmatched), 1);
+    assert_eq!(run(options(41), [v4.clone()]).dropped(DropReason::TooBig), 1);
+    assert_eq!(run(options(100), [v4]).dropped(DropReason::TooBig), 1);
+    assert_eq!(run(options(4), [v6]).dropped(DropReason::Unmatched), 1);
 }
 
-/// An author may write any length field: then the range that was asked for means something else, and nothing is written.
+/// An author may write any length field.
+///
+/// The range that was asked for then means something else, so nothing is written.
 #[test]
-fn who_writes_a_length_after_the_parse_is_found_out() {
+fn a_length_written_after_the_parse_is_detected() {
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).ack(1).payload(&[9; 40]).build().unwrap();
     let meddling = |options: usize| {
         move |input: Input| {
@@ -507,7 +523,7 @@ fn who_writes_a_length_after_the_parse_is_found_out() {
         }
     };
     assert_eq!(run(meddling(0), [frame.clone()]).out[0].len(), frame.len() + 2);
-    assert_eq!(run(meddling(8), [frame.clone()]).dropped(Drop::Malformed), 1);
+    assert_eq!(run(meddling(8), [frame.clone()]).dropped(DropReason::Malformed), 1);
     let shortening = |input: Input| {
         input
             .parse::<Link>()
@@ -529,7 +545,9 @@ fn who_writes_a_length_after_the_parse_is_found_out() {
     );
 }
 
-/// A node that puts bytes into the payload at this place, and what it makes of a packet that this leaves room for.
+/// A node that inserts bytes into the payload at this place.
+///
+/// The packet has room for them.
 fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
     compose(&harness::worker(pool), move |input| {
         input
@@ -547,7 +565,7 @@ fn growing(pool: &Pool, at_end: bool, bytes: usize) -> Box<dyn Node> {
 
 #[test]
 fn room_before_and_behind_is_used_up_and_then_there_is_none() {
-    // One size of frames, so that no larger one is left to move to.
+    // Only one size of frames, so that there is no larger one to move to.
     let pool = Pool::builder().frames(64).build().unwrap();
     let frame =
         |payload: &[u8]| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(payload).build().unwrap();
@@ -557,7 +575,7 @@ fn room_before_and_behind_is_used_up_and_then_there_is_none() {
             let whole = pool.packet(&frame(b"")).map(|packet| packet.len() + packet.tailroom()).unwrap();
             let text: Vec<u8> = (0..whole - slack - 42).map(|i| i as u8 & 0x1f).collect();
             let packet = pool.packet(&frame(&text)).unwrap();
-            let (room, mut cx) = (packet.headroom() + packet.tailroom(), Context::new(pool.clone()));
+            let (room, mut cx) = (packet.headroom() + packet.tailroom(), DetachedContext::new(pool.clone()));
             assert_eq!(packet.tailroom(), slack, "else it proves nothing");
             let mut batch = Batch::new();
             assert!(batch.push(packet).is_ok());
@@ -576,20 +594,20 @@ fn room_before_and_behind_is_used_up_and_then_there_is_none() {
             }
             // Each end is used up to less than a step.
             assert!(used <= room && used + 2 * bytes > room, "{used} of {room}");
-            assert_eq!(cx.take_drops().of(Drop::TooBig).packets, 1);
+            assert_eq!(cx.take_drops().of(DropReason::TooBig).packets, 1);
             assert_eq!(pool.available(), pool.capacity());
         }
     }
 }
 
-/// Where larger frames are, a packet moves into one, and keeps what is known of it.
+/// Where larger frames exist, a packet moves into one and keeps the known facts.
 #[test]
 fn a_packet_outgrows_its_frame() {
     let pool = Pool::builder().frames(64).short(64, 512).large(8, 16_384).build().unwrap();
     let frame = |payload: &[u8]| {
         ethernet().ipv6("2001:db8::1", "2001:db8::2").udp(1, 2).payload(payload).build().unwrap()
     };
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut node = growing(&pool, true, 700);
     let mut batch = Batch::new();
     let mut packet = pool.packet(&frame(b"start")).unwrap();

@@ -2,7 +2,7 @@
 
 use netbricks_core::context::ANSWERS_LIMIT;
 use netbricks_core::packet::{Ethernet, Ip, Link};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run;
 
@@ -20,7 +20,7 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
             .parse::<Ip>()
             .transform(|p| {
                 let answered = p.reply(Edge::REPLY, 64, |bytes, p| {
-                    assert_eq!(bytes, [0; 64], "new bytes are zero, whoever had the frame before");
+                    assert_eq!(bytes, [0; 64], "new bytes are zero, whichever packet had the frame before");
                     bytes[..12].copy_from_slice(&p.frame()[..12]);
                     bytes[63] = p.frame()[29];
                 });
@@ -34,9 +34,9 @@ fn a_reply_is_written_from_the_packet_and_begins_as_zeros() {
     assert_eq!((report.totals.created.packets, report.totals.created.bytes), (100, 6_400));
 }
 
-/// Packets turned round and new ones leave on one edge; `run` compares their order at three batch sizes.
+/// Answered packets and new ones leave on one edge; `run` compares their order at three batch sizes.
 #[test]
-fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
+fn answered_and_new_packets_keep_the_order_of_the_originals() {
     fn mixed(input: Input) -> impl Function {
         input
             .parse::<Link>()
@@ -53,7 +53,7 @@ fn what_is_turned_round_and_what_is_new_keep_the_order_of_their_packets() {
     }
     let report = run(mixed, (0..50).map(frame));
     let order: Vec<u8> = report.replies.iter().map(|frame| frame[29]).collect();
-    // Of one packet the original comes first, then what it caused.
+    // For each packet the original comes first, then its answers.
     let expected: Vec<u8> = (0..50u8)
         .flat_map(|last| [(last.is_multiple_of(2), last), (last.is_multiple_of(3), last + 100)])
         .filter_map(|(leaves, mark)| leaves.then_some(mark))
@@ -79,11 +79,11 @@ fn a_packet_is_not_answered_without_end() {
     assert_eq!(replies.frames().len(), ANSWERS_LIMIT);
     let counters = counters(&graph, "storm");
     assert_eq!(counters.created.packets, ANSWERS_LIMIT as u64 + 1, "the one too many is counted");
-    assert_eq!(counters.drops.of(Drop::RateLimited).packets, 1);
+    assert_eq!(counters.drops.of(DropReason::RateLimited).packets, 1);
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// How many answers there are does not depend on how packets come in batches, up to as many as a packet may get.
+/// Checks that the batch size does not change the number of answers, up to the limit for each packet.
 #[test]
 fn every_packet_is_answered_as_often_at_any_burst() {
     for (asked, got) in [(3, 3), (ANSWERS_LIMIT, ANSWERS_LIMIT), (ANSWERS_LIMIT + 2, ANSWERS_LIMIT)] {
@@ -115,7 +115,11 @@ fn every_packet_is_answered_as_often_at_any_burst() {
             let at = format!("{asked} answers, bursts of {burst}");
             assert_eq!(replies.frames().len(), 255 * got, "{at}");
             assert_eq!(counters.created.packets, 255 * asked as u64, "{at}");
-            assert_eq!(counters.drops.of(Drop::RateLimited).packets, 255 * (asked - got) as u64, "{at}");
+            assert_eq!(
+                counters.drops.of(DropReason::RateLimited).packets,
+                255 * (asked - got) as u64,
+                "{at}"
+            );
         }
     }
 }
@@ -143,8 +147,8 @@ fn replies_are_rolled_back_when_a_later_packet_panics() {
     graph.set_burst(10);
     run_out(&mut graph);
     let counters = counters(&graph, "fragile");
-    // Packets 10 to 19 are lost, and their answers never were.
-    assert_eq!((counters.created.packets, counters.drops.of(Drop::Panicked).packets), (20, 10));
+    // Packets 10 to 19 are lost, and their answers were neither counted nor sent.
+    assert_eq!((counters.created.packets, counters.drops.of(DropReason::Panicked).packets), (20, 10));
     assert_eq!((replies.frames().len(), pool.available()), (20, pool.capacity()));
 }
 
@@ -153,7 +157,7 @@ fn an_empty_pool_is_told_to_the_author() {
     fn count(input: Input) -> impl Function {
         input
             .parse::<Ethernet>()
-            .filter(Drop::PoolExhausted, |_| true)
+            .filter(DropReason::PoolExhausted, |_| true)
             .transform(|p| {
                 let answered = p.reply(Edge::REPLY, 1 << 20, |_, _| unreachable!("no frame is that large"));
                 assert!(!answered);

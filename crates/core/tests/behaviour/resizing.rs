@@ -1,11 +1,13 @@
-//! Headers go on and come off: lengths, next-header numbers and checksums follow, checked by taking the packet apart.
+//! Headers are inserted and removed.
+//!
+//! Lengths, next-header numbers and checksums are updated, which the tests check by dissecting the packet.
 
 use netbricks_core::buffer::Batch;
 use netbricks_core::packet::print::dissect;
 use netbricks_core::packet::{Ethernet, FlowKey, Ip, Ipv4, Ipv6, Link, Udp, Vlan};
 use netbricks_core::tables::FlowTableConfig;
 use netbricks_core::view::{IpRewrite, Metadata};
-use netbricks_core::{Context, Drop, Function, Input, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, DropReason, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{checksums, kinds, run, run_with};
 
@@ -14,7 +16,7 @@ use crate::harness;
 fn layers(frame: &[u8]) -> Vec<&'static str> {
     dissect(frame).layers().map(|layer| layer.name()).collect()
 }
-/// Takes it apart and checks that nothing in it is wrong.
+/// Dissects a packet and checks that nothing in it is wrong.
 fn sound(frame: &[u8]) {
     assert!(dissect(frame).malformed().is_none(), "{:?}", dissect(frame));
     assert_eq!(checksums::wrong(frame), Vec::<String>::new(), "{:?}", dissect(frame));
@@ -24,7 +26,7 @@ fn tag(input: Input) -> impl Function {
     input.parse::<Ethernet>().map(|p| p.header().ethertype()).insert(|p| Vlan::new(7, *p.get::<u16>())).done()
 }
 fn untag(input: Input) -> impl Function {
-    input.parse::<Ethernet>().parse_or_pass::<Vlan>().remove().done()
+    input.parse::<Ethernet>().parse::<Vlan>().or(Verdict::PASS).remove().done()
 }
 
 #[test]
@@ -56,7 +58,7 @@ fn the_chain_goes_on_in_the_new_stack() {
             .deparse()
             .remove()
             .parse::<Ipv4>()
-            .filter(Drop::Denied, |p| p.header().fixed().ttl() == 63)
+            .filter(DropReason::Denied, |p| p.header().fixed().ttl() == 63)
             .done()
     }
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).payload(b"x").build().unwrap();
@@ -140,9 +142,10 @@ fn ip_in_ip_before_and_behind_the_header_that_is_there() {
     );
 }
 
-/// A lookup packs what is known and unpacks it after the batch has waited: lengths are restated as without one.
+/// A lookup packs the stack and unpacks it after the batch has waited: lengths are restated as without a
+/// lookup.
 #[test]
-fn what_waited_on_memory_is_resized_as_if_it_had_not() {
+fn packets_that_waited_on_memory_are_resized_like_others() {
     fn on(input: Input, _: &Worker) -> impl Function {
         input.parse::<Link>().parse::<Ip>().insert(|p| Udp::new(5000, 6000, p.payload().len())).done()
     }
@@ -200,7 +203,7 @@ fn a_header_in_between_and_out_again_restores_every_byte() {
         let end = ip.offset + ip.bytes.len();
         let report = run(on, [frame.clone()]);
         let out = &report.out[0];
-        // Only an IPv6 packet must have a checksum there, which is the author's business.
+        // Only an IPv6 packet must have a checksum there, which is the author's task.
         assert!(
             checksums::wrong(out)
                 .iter()
@@ -229,7 +232,7 @@ fn a_header_in_between_and_out_again_restores_every_byte() {
 }
 
 #[test]
-fn what_no_length_field_can_state_is_too_big() {
+fn lengths_beyond_their_field_are_too_big() {
     fn inside(input: Input) -> impl Function {
         input
             .parse::<Link>()
@@ -240,7 +243,7 @@ fn what_no_length_field_can_state_is_too_big() {
     for (payload, fits) in [(0xffff - 48, 1), (0xffff - 47, 0)] {
         let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).unchecked();
         let report = run(inside, [frame.payload(&vec![0; payload]).build().unwrap()]);
-        assert_eq!((report.out.len(), report.dropped(Drop::TooBig)), (fits, 1 - fits as u64));
+        assert_eq!((report.out.len(), report.dropped(DropReason::TooBig)), (fits, 1 - fits as u64));
         report.out.iter().for_each(|out| sound(out));
     }
 }
@@ -250,7 +253,7 @@ fn without_headroom_a_packet_is_too_big() {
     let pool = harness::pool();
     let worker = harness::worker(&pool);
     let mut node = compose(&worker, tag).unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     let frame = ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2).build().unwrap();
     let packet = pool.packet(&frame).unwrap();
@@ -262,6 +265,6 @@ fn without_headroom_a_packet_is_too_big() {
     }
     assert_eq!(cx.take_drops().total().packets, 0);
     node.process(0, &mut batch, &mut cx);
-    assert_eq!((batch.len(), cx.take_drops().of(Drop::TooBig).packets), (0, 1));
+    assert_eq!((batch.len(), cx.take_drops().of(DropReason::TooBig).packets), (0, 1));
     assert_eq!(pool.available(), pool.capacity());
 }

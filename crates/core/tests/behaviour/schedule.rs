@@ -1,4 +1,4 @@
-//! Who gets a turn when: sources in rotation, idle ones asked seldom, timers on time, ended ones never.
+//! The order of turns: sources rotate, idle ones are asked seldom, timers are on time, ended ones get none.
 
 use netbricks_core::Turn;
 
@@ -77,7 +77,7 @@ fn turns_at_once_are_the_same_as_turns_one_by_one() {
         for most in [2, 7, 64, 1_000] {
             let (calls, at_once) = run(busy, most);
             assert_eq!(at_once, one_by_one, "{busy} busy, {most} at once");
-            // Two that are busy take turns, so that nobody has two.
+            // Two busy sources take turns, so that none has two in a row.
             assert!(if busy == 1 { calls < TURNS } else { calls == TURNS }, "{calls} calls");
         }
     }
@@ -174,12 +174,12 @@ fn an_empty_pool_is_a_counted_event() {
     crate::harness::run_out(&mut graph);
     let totals = graph.totals();
     assert_eq!(totals.received.packets, 100);
-    assert_eq!(totals.drops.of(netbricks_core::Drop::PoolExhausted).packets, 100 - totals.sent.packets);
+    assert_eq!(totals.drops.of(netbricks_core::DropReason::PoolExhausted).packets, 100 - totals.sent.packets);
     assert!(totals.sent.packets >= 16);
     assert_eq!(pool.available(), 16);
 }
 
-/// However many take turns, those that are timed are not always the same one's.
+/// Checks that timed turns do not always belong to the same node, however many nodes take turns.
 #[test]
 fn every_source_is_timed_however_many_take_turns() {
     for sources in [1, 2, 3, 4, 8, 16, 32] {

@@ -1,4 +1,4 @@
-//! Declared state is found by name: handlers, export and import, reports; and what is known of drops and owners.
+//! Declared state is found by name: handlers, export and import, reports; also drops and owners.
 
 use netbricks_core::buffer::Batch;
 use netbricks_core::consistency::{
@@ -8,9 +8,9 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    CallError, Context, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
+    CallError, DetachedContext, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
 };
-use netbricks_core::{Drop, recorder::KEPT_BYTES};
+use netbricks_core::{DropReason, recorder::KEPT_BYTES};
 use netbricks_testkit::build::ethernet;
 
 use crate::consistency::{Flows, frame};
@@ -75,12 +75,12 @@ fn handlers_are_called_by_name() {
     assert!(matches!(graph.call("count", "packets.evicted", ""), Err(CallError::Unknown { .. })));
     assert!(matches!(graph.call("count", "flows.hits", ""), Err(CallError::Unknown { .. })));
     let known = "source, count, end".to_owned();
-    assert_eq!(graph.call("nobody", "add", ""), Err(CallError::Unknown { name: "nobody.add".into(), known }));
+    assert_eq!(graph.call("absent", "add", ""), Err(CallError::Unknown { name: "absent.add".into(), known }));
     assert!(matches!(graph.call("end", "add", ""), Err(CallError::Unknown { .. })));
     assert_eq!(graph.reports()[0].1[0].rows, [["7"]]);
 }
 
-/// Remembers every flow that there is room for.
+/// Remembers every flow for which there is room.
 fn remembering<C>(input: Input, worker: &Worker, consistency: C, config: FlowTableConfig) -> impl Function
 where
     C: Consistency,
@@ -89,11 +89,13 @@ where
 {
     let flows = worker.state::<Flows, C>("flows", consistency, config);
     let input = input.parse::<Link>().parse::<Ip>();
-    // Nobody else writes.
+    // No other worker writes.
     input.lookup(&flows, |p| p.flow_key(), |_, entry| entry.put(1).is_ok()).done()
 }
 
-/// Packets of 20 flows, and much later some of one of them, over a table of 16: flows evicted, expired, refused.
+/// The counts of flows evicted, expired and refused.
+///
+/// Packets of 20 flows, and much later some of one of them, pass a table of 16.
 fn counted<C>(consistency: C, full: Full) -> [String; 3]
 where
     C: Consistency,
@@ -105,8 +107,8 @@ where
     let worker = worker(&pool);
     let config = FlowTableConfig { full, idle_timeout: Some(IDLE), ..FlowTableConfig::new(16) };
     let mut node = compose(&worker, |input| remembering(input, &worker, consistency, config)).unwrap();
-    let mut cx = Context::new(pool.clone());
-    // What is due ends a part at a time.
+    let mut cx = DetachedContext::new(pool.clone());
+    // Entries that are due end in parts.
     let later = (0..8).map(|part| (10 * IDLE + part * IDLE / 16, 19..20));
     for (now, ports) in std::iter::once((0, 0..20)).chain(later) {
         cx.advance(now);
@@ -119,7 +121,7 @@ where
 
 #[test]
 fn a_table_says_how_many_flows_left_it_and_how_many_found_no_place() {
-    // All that were there have expired when the last packets come, which need no other's place.
+    // All earlier flows have expired when the last packets come, so these need no other flow's place.
     for (full, expected) in [(Full::Refuse, ["0", "16", "4"]), (Full::EvictOldest, ["4", "16", "0"])] {
         assert_eq!(counted(NoExternalAccess, full), expected, "{full:?}");
         assert_eq!(counted(Strict, full), expected, "{full:?}");
@@ -139,7 +141,7 @@ fn state_goes_from_one_graph_to_another() {
         to.import(node, name, bytes).unwrap();
     }
     assert_eq!(to.call("count", "add", "0"), Ok("50 packets of 50 flows".into()));
-    // What was taken over is what was given: exported again it is the same.
+    // The import equals the export: exported again it is the same.
     let sorted = |graph: &Graph| {
         graph.export().into_iter().map(|(_, (name, bytes))| (name, bytes.len())).collect::<Vec<_>>()
     };
@@ -166,7 +168,7 @@ fn bytes_that_are_no_export_are_refused_and_change_nothing() {
     }
     refused(&mut to, "packets", &[1, 2, 3]);
     assert_eq!(to.import("count", "nothing", &[]), Err(ImportError::Unknown { name: "nothing".into() }));
-    assert_eq!(to.import("nobody", "flows", &[]), Err(ImportError::Unknown { name: "nobody.flows".into() }));
+    assert_eq!(to.import("absent", "flows", &[]), Err(ImportError::Unknown { name: "absent.flows".into() }));
     assert_eq!(to.import("end", "flows", &[]), Err(ImportError::Unknown { name: "flows".into() }));
     to.import("count", name, flows).unwrap();
 }
@@ -181,7 +183,7 @@ fn the_last_dropped_headers_are_kept_by_node_and_reason() {
         "drops",
         act(|_, batch, cx| {
             for packet in batch.drain() {
-                let reason = if packet.len() > 60 { Drop::TooBig } else { Drop::Denied };
+                let reason = if packet.len() > 60 { DropReason::TooBig } else { DropReason::Denied };
                 cx.drop_packet(packet, reason);
             }
         })
@@ -193,7 +195,10 @@ fn the_last_dropped_headers_are_kept_by_node_and_reason() {
     run_out(&mut graph);
     let records: Vec<_> =
         graph.dropped_headers().map(|(node, r)| (node, r.reason, r.frame_len, r.bytes().len())).collect();
-    assert_eq!(records, [("drops", Drop::TooBig, 1_000, KEPT_BYTES), ("drops", Drop::Denied, 60, 60)]);
+    assert_eq!(
+        records,
+        [("drops", DropReason::TooBig, 1_000, KEPT_BYTES), ("drops", DropReason::Denied, 60, 60)]
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! State that workers share, several at once, one inside the other: whatever they do, no two of them wait for each other for
-//! ever. Each test runs in threads of its own, and has failed when they have not come to an end.
+//! Several states that workers share, nested in each other: no two workers ever wait for each other for ever.
+//!
+//! Each test runs in threads of its own, and has failed when they have not ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,22 +12,22 @@ use netbricks_core::consistency::{
     Access, Bounded, BoundedInconsistency, CannotWrite, Shares, Strict, StrictState,
 };
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::tables::{FlowTable, FlowTableConfig, Tallies};
+use netbricks_core::tables::{CounterArray, FlowTable, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{Operator, StoredFlow, Worker, compose};
 
 use crate::consistency::{frame, through};
 use crate::harness::{pool, worker};
 
-/// All are published at once, so that the second of two changes waits for reads that began before the first.
+/// Publishes all changes at once: the second of two changes waits for reads that began before the first.
 const BOUNDED: BoundedInconsistency = BoundedInconsistency { updates: 0 };
 
-/// Far more than any of it takes: only threads that wait for each other are stopped by it.
+/// Far more time than any test takes: it stops only threads that wait for each other.
 const FOR_EVER: Duration = Duration::from_secs(30);
 
 type Run<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// What `runs` answer, each in a thread of its own, all at the same time.
+/// The answers of `runs`, each in its own thread, all at the same time.
 fn at_once<T: Send + 'static>(runs: impl IntoIterator<Item = Run<T>>) -> Vec<T> {
     let ends: Vec<_> = runs
         .into_iter()
@@ -45,10 +46,10 @@ fn alone<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     at_once([Box::new(run) as Run<T>]).remove(0)
 }
 
-/// One worker's handles to what all have, declared in this order.
+/// One worker's handles to the shared states, declared in this order.
 struct Sides {
-    strict: [StrictState<Tallies>; 2],
-    bounded: [Bounded<Tallies>; 2],
+    strict: [StrictState<CounterArray>; 2],
+    bounded: [Bounded<CounterArray>; 2],
 }
 
 fn sides(shares: &Shares) -> Sides {
@@ -59,13 +60,15 @@ fn sides(shares: &Shares) -> Sides {
     }
 }
 
-fn first(state: &impl Access<Tallies>) -> u64 {
+fn first(state: &impl Access<CounterArray>) -> u64 {
     state.read(|seen| seen.get(0).unwrap())
 }
 
 type Written = Result<Option<u64>, CannotWrite>;
 
-/// One changes bounded state while it has strict state; the other asks for the strict state inside a read of the bounded.
+/// One worker changes bounded state while it has strict state.
+///
+/// The other asks for the strict state inside a read of the bounded state.
 #[test]
 fn strict_state_inside_a_read_of_bounded_state_is_refused() {
     let (shares, both) = (Shares::default(), Arc::new(Barrier::new(2)));
@@ -113,7 +116,7 @@ fn two_that_change_what_the_other_one_reads_are_both_refused() {
     assert_eq!(at_once([run(0), run(1)]), [(Ok(Some(1)), Ok(Some(2))); 2]);
 }
 
-/// Two nodes of one worker have a handle each: what one has, the other would wait for on the same thread.
+/// Two nodes of one worker have a handle each, and must not wait for each other on the same thread.
 #[test]
 fn a_worker_does_not_wait_for_itself_by_another_handle() {
     alone(|| {
@@ -140,9 +143,11 @@ fn a_read_that_panics_is_no_longer_open() {
     });
 }
 
-/// What holds nobody up stays allowed: reads inside reads and inside strict state, changes inside strict state and inside changes.
+/// Checks that calls which delay no other worker stay allowed.
+///
+/// These are reads inside reads and inside strict state, and changes inside strict state and inside changes.
 #[test]
-fn what_nobody_waits_for_is_not_refused() {
+fn calls_that_delay_no_other_worker_are_not_refused() {
     alone(|| {
         let Sides { strict: [counts, sums], bounded: [routes, hosts] } = sides(&Shares::default());
         let read = counts.transact(|_| sums.transact(|_| routes.read(|_| hosts.read(|hosts| hosts.get(0)))));
@@ -157,9 +162,12 @@ fn what_nobody_waits_for_is_not_refused() {
     });
 }
 
-/// Reading waits for nobody: also who has just written, while what was published before is still read elsewhere.
+/// Checks that a read waits for no other worker.
+///
+/// This includes the read of a worker that has just written, while the earlier published state is still read
+/// elsewhere.
 #[test]
-fn who_wrote_reads_without_waiting() {
+fn a_writer_reads_without_waiting() {
     let shares = Shares::default();
     let (reading, is_read): (Sender<()>, _) = channel();
     let (written, is_written): (Sender<()>, _) = channel();
@@ -185,7 +193,7 @@ fn who_wrote_reads_without_waiting() {
     assert_eq!(at_once([Box::new(reader) as Run<u64>, Box::new(writer)]), [0, 7]);
 }
 
-/// A lookup under one lock, whose function changes what others read.
+/// A lookup under one lock, whose function changes state that others read.
 #[test]
 fn a_lookup_in_strict_state_changes_bounded_state() {
     alone(|| {
@@ -194,7 +202,7 @@ fn a_lookup_in_strict_state_changes_bounded_state() {
         let mut node = compose(&worker, |input| {
             let flows =
                 worker.state::<FlowTable<StoredFlow, u64>, _>("flows", Strict, FlowTableConfig::new(16));
-            let routes = worker.state::<Tallies, _>("routes", BOUNDED, 1);
+            let routes = worker.state::<CounterArray, _>("routes", BOUNDED, 1);
             input
                 .parse::<Link>()
                 .parse::<Ip>()
@@ -207,11 +215,11 @@ fn a_lookup_in_strict_state_changes_bounded_state() {
     });
 }
 
-/// What a thread does with its handles, and whether it was let.
+/// Nested calls of a thread on its handles, and whether they were allowed.
 struct Nesting {
     sides: Sides,
     dice: u64,
-    /// Those of the bounded states that it reads or changes now: a read inside would be a panic.
+    /// The bounded states that it reads or changes now: a read inside would panic.
     inside: [bool; 2],
     done: [u64; 2],
 }
@@ -222,7 +230,7 @@ impl Nesting {
         (self.dice >> 33) % sides
     }
 
-    /// Reads or changes some state, and inside does it again.
+    /// Reads or changes some state, and repeats that inside.
     fn nest(&mut self, depth: u32) {
         if depth == 0 {
             return thread::yield_now();
@@ -252,9 +260,9 @@ impl Nesting {
     }
 }
 
-/// Three threads, any of four states, up to four of them inside each other.
+/// Three threads use any of four states, nested up to four deep.
 #[test]
-fn whatever_is_nested_comes_to_an_end() {
+fn every_nesting_comes_to_an_end() {
     let shares = Shares::default();
     let runs = (0..3).map(|seed| {
         let shares = shares.clone();
@@ -271,13 +279,13 @@ fn whatever_is_nested_comes_to_an_end() {
     }
 }
 
-/// A control thread has no batch whose end would publish what it changed: its change is one.
+/// A control thread has no batch whose end would publish its change: each change is published alone.
 #[test]
-fn a_control_thread_that_idles_keeps_nobody_from_writing() {
+fn an_idle_control_thread_keeps_no_worker_from_writing() {
     let shares = Shares::default();
     let state = |shares: &Shares| {
         let bounded = BoundedInconsistency { updates: 1 };
-        Worker::new(0, 1, pool()).sharing(shares).state::<Tallies, _>("seen", bounded, 1)
+        Worker::new(0, 1, pool()).sharing(shares).state::<CounterArray, _>("seen", bounded, 1)
     };
     let (changed, is_changed) = channel();
     let (seen, is_seen) = channel();

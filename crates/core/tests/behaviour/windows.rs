@@ -1,11 +1,13 @@
-//! The window operator in a graph: beside the packets' way, by the clock, at its end, and when its function panics.
+//! The window operator in a graph: beside the packets' path, by the clock, at its end, and in a panic.
 
 use netbricks_core::graph::observe_panics;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{Cut, Fate, GateConfig, PacketizeConfig, StreamConfig, Why, WindowConfig};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Worker, compose};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_testkit::build::ethernet;
+use netbricks_testkit::stream::{
+    Cut, Fate, InlineWindowConfig, PacketizeConfig, StreamConfig, StreamOperator, Why, WindowConfig,
+};
 use std::cell::RefCell;
 
 use crate::harness::{Feed, Rig, Sink, blueprint, counters, run_out};
@@ -22,9 +24,12 @@ fn config() -> WindowConfig {
 /// Remembers every window, and panics at one that begins with an exclamation mark.
 fn watch(input: Input, worker: &Worker) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .window(worker, "streams", config(), |window| {
             let text = String::from_utf8_lossy(window.bytes).into_owned();
             assert!(!text.starts_with('!'), "a window of {text}");
@@ -56,7 +61,7 @@ fn packets_pass_unchanged_and_windows_are_shown_in_order() {
         [tcp(1, 0, "ab"), tcp(1, 6, "gh"), other, tcp(2, 0, "wxyz"), tcp(1, 2, "cdef"), tcp(1, 9, "j")];
     let report = netbricks_testkit::run_with(watch, frames.clone());
     assert_eq!(report.out, frames);
-    // Once for each batch size; what was not full is shown when the graph is taken down.
+    // Once for each batch size; a window that was not full is shown when the graph is taken down.
     let once = ["wxyz Full", "abcd Full", "efgh Full", " End(Drained)", "j End(Drained)"];
     let all = shown();
     let (first, rest) = all.split_at(all.len() / 3);
@@ -86,13 +91,13 @@ fn silence_shows_what_there_is_by_the_clock() {
     feed.add([tcp(1, 2, "c")]);
     assert_eq!(at(10 * SECOND + SECOND / 2), [""; 0]);
     assert_eq!(at(11 * SECOND + SECOND / 4), [""; 0], "its second begins with the last packet");
-    // Late by no more than a run of the event, which is eight times in a timeout.
+    // Late by no more than a run of the event, which runs eight times in a timeout.
     assert_eq!(at(11 * SECOND + SECOND / 2 + SECOND / 8), ["abc End(Idle)"]);
     assert_eq!(graph.call("watch", "streams.occupancy", "").unwrap(), "0 100");
 }
 
 #[test]
-fn a_panic_in_a_window_costs_its_batch_and_its_streams_begin_anew() {
+fn a_panic_in_a_window_costs_its_batch_and_resets_its_streams() {
     observe_panics();
     shown();
     let sink = Sink::default();
@@ -109,7 +114,7 @@ fn a_panic_in_a_window_costs_its_batch_and_its_streams_begin_anew() {
     let panics = graph.take_panics();
     assert_eq!((panics.len(), panics[0].node.as_str(), panics[0].packets), (1, "watch", 1));
     assert!(panics[0].rebuilt && panics[0].message.contains("a window of !ban"), "{}", panics[0].message);
-    assert_eq!(counters(&graph, "watch").drops.of(Drop::Panicked).packets, 1);
+    assert_eq!(counters(&graph, "watch").drops.of(DropReason::Panicked).packets, 1);
     assert_eq!(sink.frames().len(), 4, "the others were none of its business");
     assert!(graph.totals().is_conserved());
     assert_eq!(shown(), ["abcd Full", "defg Full"], "half a window was thrown away with the rest");
@@ -146,10 +151,13 @@ fn windows_that_cannot_be_fail_the_building_of_their_node() {
 /// Cuts at a window that begins with a question mark, and panics at one that begins with an exclamation mark.
 fn gated(input: Input, worker: &Worker) -> impl Function {
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
-        .window_in_path(worker, "streams", GateConfig::new(4, 4, 0), |window, replacing| {
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .parse::<Tcp>()
+        .or(Edge::OUT)
+        .window_in_path(worker, "streams", InlineWindowConfig::new(4, 4, 0), |window, replacing| {
             assert!(!window.bytes.starts_with(b"!"), "a window in the way");
             match window.bytes {
                 [b'?', ..] => Fate::Cut(Cut::Reset),
@@ -189,7 +197,7 @@ fn windows_in_the_packets_way_hold_and_cut_and_replace() {
     let texts: Vec<String> = report.out[6..].iter().map(text).filter(|text| text.len() > 1).collect();
     assert_eq!(texts, ["abcdefgh", "XXXXyzwlate"]);
     assert_eq!(report.replies.len(), 2, "a reset for each");
-    assert_eq!(report.dropped(Drop::Denied), 2);
+    assert_eq!(report.dropped(DropReason::Denied), 2);
 }
 
 #[test]
@@ -208,7 +216,7 @@ fn a_panic_in_a_window_in_the_packets_way_costs_its_batch() {
     let panics = graph.take_panics();
     assert_eq!((panics.len(), panics[0].packets, panics[0].rebuilt), (1, 1, true));
     assert!(panics[0].message.contains("a window in the way"), "{}", panics[0].message);
-    // Its streams begin anew: others' are strangers now.
+    // Its streams start empty: other streams' segments belong to no known stream.
     assert_eq!(sink.frames().len(), 4 + 1 + 2);
     assert!(graph.totals().is_conserved());
     graph.drain(0);
@@ -219,7 +227,7 @@ fn a_panic_in_a_window_in_the_packets_way_costs_its_batch() {
 #[test]
 fn windows_in_the_packets_way_that_cannot_be_fail_the_building_of_their_node() {
     let worker = crate::harness::worker(&crate::harness::pool());
-    let built = |config: GateConfig| {
+    let built = |config: InlineWindowConfig| {
         compose(&worker, |input| {
             let tcp = input.parse::<Link>().parse::<Ip>().parse::<Tcp>();
             tcp.window_in_path(&worker, "gate", config, |_, _| Fate::Pass).done()
@@ -227,11 +235,11 @@ fn windows_in_the_packets_way_that_cannot_be_fail_the_building_of_their_node() {
         .err()
         .map(|error| error.to_string())
     };
-    let good = GateConfig::new(4, 4, 0);
+    let good = InlineWindowConfig::new(4, 4, 0);
     assert_eq!(built(good), None);
-    let error = built(GateConfig { slide: 5, ..good }).unwrap();
+    let error = built(InlineWindowConfig { slide: 5, ..good }).unwrap();
     assert!(error.starts_with("windows `gate`: its size is 4 bytes but it slides by 5"), "{error}");
     let packets = PacketizeConfig { flows: 0, ..good.packets };
-    let error = built(GateConfig { packets, ..good }).unwrap();
+    let error = built(InlineWindowConfig { packets, ..good }).unwrap();
     assert!(error.starts_with("streams `gate`: connections: ") && error.contains("capacity is 0"), "{error}");
 }

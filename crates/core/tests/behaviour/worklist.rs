@@ -1,9 +1,11 @@
-//! Design, section 6: edges are followed by a worklist. Order is kept, cycles end, nothing is lost on the way.
+//! Design, section 6: edges are followed by a worklist.
+//!
+//! Order is kept, cycles end, and no packet is lost on the way.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use netbricks_core::{Drop, Edge, merge};
+use netbricks_core::{DropReason, Edge, merge};
 use netbricks_testkit::BURSTS;
 
 use crate::harness::{Feed, Rig, Sink, act, counters, nothing, number, numbered, run_out, split};
@@ -45,8 +47,8 @@ fn branches_that_meet_lose_nothing_and_keep_the_order_of_each() {
 }
 
 #[test]
-fn what_arrives_at_one_input_from_one_node_is_in_order_whichever_edge_it_took() {
-    // Odd numbers go ahead on another edge to the same input: what waits there came first.
+fn packets_from_one_node_to_one_input_stay_in_order_over_any_edge() {
+    // Odd numbers go ahead on another edge to the same input: packets that wait there came first.
     let seen = Rc::new(RefCell::new(Vec::new()));
     let log = seen.clone();
     let mut rig = Rig::new();
@@ -54,7 +56,7 @@ fn what_arrives_at_one_input_from_one_node_is_in_order_whichever_edge_it_took() 
     let a = rig.add(
         "a",
         act(|_, batch, cx| {
-            // Everything is emitted, in order, to one place by two edges.
+            // All packets are emitted, in order, to one target by two edges.
             for packet in batch.drain() {
                 let edge = if number(packet.data()).is_multiple_of(2) { 1 } else { 2 };
                 cx.emit(Edge(edge), packet);
@@ -92,7 +94,7 @@ fn cycles_end_and_are_counted() {
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
     let totals = graph.totals();
-    assert_eq!((totals.sent.packets, totals.drops.of(Drop::LoopLimit).packets), (50, 50));
+    assert_eq!((totals.sent.packets, totals.drops.of(DropReason::LoopLimit).packets), (50, 50));
     assert_eq!(sink.numbers(), (50..100).collect::<Vec<_>>());
     assert_eq!(pool.available(), pool.capacity());
     // A bounded number of rounds.
@@ -109,7 +111,7 @@ fn cycles_over_other_edges_end_as_well() {
     rig.builder.connect(b, Edge(1), a, 1).unwrap();
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
-    assert_eq!((graph.totals().sent.packets, graph.totals().drops.of(Drop::LoopLimit).packets), (5, 5));
+    assert_eq!((graph.totals().sent.packets, graph.totals().drops.of(DropReason::LoopLimit).packets), (5, 5));
     assert_eq!(pool.available(), pool.capacity());
 }
 
@@ -122,12 +124,12 @@ fn an_optional_edge_that_leads_nowhere_is_a_counted_reason() {
     rig.chain(&[source, node, end]);
     let (mut graph, pool) = rig.build();
     run_out(&mut graph);
-    let lost = counters(&graph, "node").drops.of(Drop::Unconnected);
+    let lost = counters(&graph, "node").drops.of(DropReason::Unconnected);
     assert_eq!((lost.packets, lost.bytes), (40, 2_400));
     let (node, record) = graph.dropped_headers().next().unwrap();
     assert_eq!(
         (node, record.reason, record.frame_len, number(record.bytes()) < 40),
-        ("node", Drop::Unconnected, 60, true)
+        ("node", DropReason::Unconnected, 60, true)
     );
     assert_eq!(pool.available(), pool.capacity());
 }

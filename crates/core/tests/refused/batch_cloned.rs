@@ -1,4 +1,4 @@
-//! Nor can a batch be sent and kept.
+//! A batch cannot be sent and kept.
 #![forbid(unsafe_code)]
 use netbricks_core::buffer::Batch;
 

@@ -1,4 +1,4 @@
-//! What is inserted can follow what is there.
+//! A header must not be inserted after a header that it cannot follow.
 #![forbid(unsafe_code)]
 use netbricks_core::packet::{Ethernet, Udp};
 use netbricks_core::{Function, Input, Operator};

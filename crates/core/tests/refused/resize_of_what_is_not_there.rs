@@ -1,4 +1,4 @@
-//! `resize` replaces parts of the header on top that this header has.
+//! `resize` replaces only parts that the innermost header has.
 #![forbid(unsafe_code)]
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::{Function, Input, Operator};

@@ -1,28 +1,22 @@
 //! Settings of `busy`.
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
-/// Settings of `busy`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BusyConfig {
-    /// Cycles to spin for each packet.
-    pub cycles: u64,
+netbricks_core::settings! {
+    /// Settings of `busy`.
+    #[derive(Clone, Debug)]
+    pub struct BusyConfig {
+        /// The cycles to spend on each packet.
+        pub cycles: u64 = required, "whole number, cycles of the time stamp counter a packet";
+    }
 }
 
 impl Settings for BusyConfig {
-    const KEYS: &'static [Key] = &[Key {
-        name: "cycles",
-        kind: "whole number, cycles of the time stamp counter a packet",
-        default: None,
-        summary: "For how long every packet keeps the processor busy.",
-    }];
-
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.cycles <= 1_000_000 {
             return Ok(());
         }
         let problem = format!("must be 0 to 1,000,000 cycles a packet, found {}", self.cycles);
-        Err(Refused { key: "cycles", problem })
+        Err(InvalidSetting { key: "cycles", problem })
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps the processor busy for a number of cycles a packet: an NF of any wanted cost (NetBricks, Figure 9).
+//! Keeps the processor busy for a number of cycles a packet: a network function of any cost (NetBricks,
+//! Figure 9).
 
 mod config;
 #[cfg(test)]

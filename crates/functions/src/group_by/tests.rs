@@ -41,7 +41,8 @@ fn every_packet_leaves_once_and_what_belongs_together_stays_together_and_in_orde
         let mut left: Vec<_> = report.out.iter().chain(&report.replies).cloned().collect();
         let order = |frames: &[Vec<u8>]| {
             let mut flows: BTreeMap<Option<FlowKey>, Vec<Vec<u8>>> = BTreeMap::new();
-            // An error or a fragment goes with a flow that its own key does not name: other tests show which.
+            // An error or a fragment goes with a flow that its own key does not name; other tests cover
+            // these.
             for frame in frames.iter().filter(|frame| names_its_flow(frame)) {
                 flows.entry(FlowKey::from_frame(frame)).or_default().push(frame.clone());
             }

@@ -1,8 +1,8 @@
-//! Tests of blocked hosts: nothing of a request for one reaches its server, and all else does.
+//! Tests of blocked hosts: no request for one reaches its server, and all other bytes do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp, checksum};
@@ -68,7 +68,7 @@ fn reached(report: &Report) -> BTreeMap<u16, Vec<u8>> {
             (*first, *known) = (number.wrapping_add(1), Vec::new());
         }
         let at = number.wrapping_sub(*first) as usize;
-        // An old byte only asks for an acknowledgment.
+        // An old byte only asks for an acknowledgment, so it is skipped.
         if bytes.is_empty() || at == u32::MAX as usize {
             continue;
         }
@@ -115,7 +115,7 @@ proptest! {
             }
             cut += u64::from(blocked);
             let texts: Vec<_> = requests.iter().map(|request| request.text.clone()).collect();
-            // What was decided by the last packet that brought nothing of the blocked request.
+            // Bytes that the last packet without bytes of the blocked request made decidable.
             let (mut here, mut have, mut least) = (BTreeSet::new(), 0, 0);
             for (at, end) in pieces {
                 here.insert((at, end));
@@ -134,7 +134,7 @@ proptest! {
         for (port, (blocked, before, least)) in &expected {
             let reached = &reached[port];
             if *blocked {
-                // What came with its beginning is held with it.
+                // Bytes in the same packet as the beginning of the blocked request are held with it.
                 prop_assert!(before.starts_with(reached), "{port}");
                 prop_assert!(reached.len() >= *least, "{port}: {} of {least}", reached.len());
             } else {
@@ -179,13 +179,13 @@ fn a_blocked_connection_is_reset_at_both_ends_and_says_nothing_more() {
         [to_client, Left(false, 1_000, 500, flags::RST, Vec::new()), to_server(100, flags::RST)]
     );
     assert_eq!(report.replies[0][..6], frames[3][6..12], "back to where it came from");
-    assert_eq!(report.dropped(Drop::Denied), 3);
+    assert_eq!(report.dropped(DropReason::Denied), 3);
     let by_host = report.sections.iter().find(|section| section.title == "requests by host").unwrap();
-    assert_eq!(by_host.rows[0], ["www.bad.example:80", "1"]);
+    assert_eq!(by_host.rows[0], ["www.bad.example", "1"]);
     assert_eq!(by_host.counts["blocked_connections"], 1);
 }
 
-/// Bytes that reach a server of a request that is sent in one piece.
+/// Sends a request in one piece; returns the bytes that reach the server.
 fn through(ask: &str) -> Vec<u8> {
     let frames = open(1_000, 100).into_iter().chain([client(1_000, 100, 500, ACK, ask.as_bytes())]);
     reached(&run_configured(http_block, blocking(&["bad.example"]), frames)).remove(&1_000).unwrap()
@@ -213,7 +213,7 @@ fn however_a_host_is_named_it_is_the_same() {
 
 /// Each of these is a request for a blocked host to some server that is in use.
 #[test]
-fn what_a_lenient_server_takes_for_a_request_is_one() {
+fn requests_that_lenient_servers_accept_are_found() {
     let host = "Host: bad.example\r\n\r\n";
     for line in [
         "GET  / HTTP/1.1",
@@ -245,7 +245,7 @@ fn what_a_lenient_server_takes_for_a_request_is_one() {
     assert_eq!(through(&format!("GET / HTTP/1.1\r\nHost:\r\n{spaces}bad.example\r\n\r\n")), b"");
 }
 
-/// A second request that hides behind a first one, of which servers may disagree where it ends.
+/// A second request hides behind a first one, and servers may disagree about where the first one ends.
 #[test]
 fn a_request_that_hides_behind_another_is_found() {
     let ask = "GET / HTTP/1.1\r\nHost: bad.example\r\n\r\n";
@@ -273,7 +273,7 @@ fn a_request_that_hides_behind_another_is_found() {
     assert_eq!(through(&refused), b"");
 }
 
-/// Whether requests end within a head at this place.
+/// Whether `at` lies within a request's head.
 fn undecided(requests: &[Vec<u8>], at: usize) -> bool {
     let mut start = 0;
     for text in requests {
@@ -289,7 +289,7 @@ fn undecided(requests: &[Vec<u8>], at: usize) -> bool {
 
 #[test]
 fn a_body_goes_on_as_it_comes() {
-    // No line of it ends, nor does it.
+    // Neither a line of the body nor the body itself ends.
     for head in ["Content-Length: 1000", "Upgrade: something", "Content-Length: x"] {
         let all = format!("POST / HTTP/1.1\r\nHost: good.example\r\n{head}\r\n\r\nso far");
         assert_eq!(through(&all), all.as_bytes());
@@ -311,16 +311,17 @@ fn a_request_that_never_ends_goes_nowhere() {
 }
 
 #[test]
-fn what_does_not_concern_it_passes_and_strangers_do_not() {
-    let frames: Vec<_> =
-        kinds::every().into_iter().filter(|(name, _)| *name != "runt").map(|(_, frame)| frame).collect();
-    let port = HttpInspectConfig { ports: vec![1], ..blocking(&["bad.example"]) };
-    assert_eq!(run_configured(http_block, port, frames.clone()).out, frames);
+fn other_traffic_passes_and_midstream_connections_do_not() {
+    let port = HttpInspectConfig { ports: vec![4_242], ..blocking(&["bad.example"]) };
+    for (name, frame) in kinds::every().into_iter().filter(|(name, _)| *name != "runt") {
+        let out = run_configured(http_block, port.clone(), [frame.clone()]).out;
+        assert!(out == [frame], "{name} does not pass unchanged");
+    }
     let ask = b"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n";
     let report = run_configured(http_block, blocking(&["bad.example"]), [client(1_000, 100, 500, ACK, ask)]);
-    assert_eq!((report.out.len(), report.dropped(Drop::Denied)), (0, 1));
-    // The table is full of such as were opened well.
+    assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (0, 1));
+    // The table is full of connections that were opened properly.
     let full = (0..9).flat_map(|number| open(1_000 + number, 100));
     let report = run_configured(http_block, blocking(&["bad.example"]), full);
-    assert_eq!((report.out.len(), report.dropped(Drop::TableFull)), (24, 1));
+    assert_eq!((report.out.len(), report.dropped(DropReason::TableFull)), (24, 1));
 }

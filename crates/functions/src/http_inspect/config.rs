@@ -1,29 +1,33 @@
 //! Settings of `http-inspect`.
 
 use netbricks_core::units::{Duration, list_from_text, port_numbers};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 use serde::de::Deserializer;
 
-/// Settings of `http-inspect`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HttpInspectConfig {
-    /// Ports on which servers speak HTTP.
-    #[serde(deserialize_with = "port_numbers")]
-    pub ports: Vec<u16>,
-    /// Connections that are followed at a time.
-    pub flows: usize,
-    /// Time of silence after which a connection is over.
-    pub idle: Duration,
-    /// Bytes of memory for segments that are out of order, of all connections.
-    pub memory: usize,
-    /// Hosts that are counted apart.
-    pub hosts: usize,
-    /// How many of each worker's latest requests the report shows.
-    pub latest: usize,
-    /// Hosts to which connections are cut.
-    #[serde(deserialize_with = "hosts")]
-    pub block: Vec<String>,
+netbricks_core::settings! {
+    /// Settings of `http-inspect`.
+    #[derive(Clone, Debug)]
+    pub struct HttpInspectConfig {
+        /// Ports on which servers speak HTTP.
+        pub ports: Vec<u16> = [80], "list of port numbers from 1 to 65535, 1 to 16 of them", read by port_numbers;
+        /// Connections that each worker follows at a time.
+        ///
+        /// With more, the connection that was silent longest is given up; if hosts are blocked, a new
+        /// connection finds no place.
+        pub flows: usize = 4_096, "whole number, connections";
+        /// After this time of silence a connection is over.
+        pub idle: Duration = "120 s", "duration: a number and ns, us, ms, s, min, h or d";
+        /// Memory of each worker for segments that are out of order, with at most 65,536 for a connection.
+        ///
+        /// If it is full, gaps are given up.
+        pub memory: usize = 4_194_304, "whole number, bytes";
+        /// Hosts that it counts separately; requests to all others are counted together.
+        pub hosts: usize = 64, "whole number, hosts";
+        /// How many of each worker's latest requests the report shows.
+        pub latest: usize = 32, "whole number, requests";
+        /// Hosts, with all names below them, to which connections are cut before their server sees the request.
+        pub block: Vec<String> = [], "list of host names, 0 to 1,024 of them", read by hosts;
+    }
 }
 
 const MOST_FLOWS: usize = 1 << 20;
@@ -39,7 +43,7 @@ const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 32;
 const IDLE: std::ops::RangeInclusive<Duration> =
     Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(86_400_000_000_000);
 
-/// The most bytes of a host to be blocked: what a request says is kept that far.
+/// The most bytes of a blocked host; the parser keeps this many bytes of a request's host.
 const LONGEST: usize = 128;
 
 /// A name or an IPv4 address, without the dot at its end.
@@ -50,7 +54,7 @@ fn is_host(name: &str) -> bool {
     name.len() <= LONGEST && name.split('.').all(label)
 }
 
-/// One that is none is pointed at.
+/// Reads a list of hosts; an error points at the wrong item.
 fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     list_from_text(deserializer, |name| {
         if is_host(name) { Ok(name.to_owned()) } else { Err(format!("expected {HOST}, found `{name}`")) }
@@ -60,68 +64,9 @@ fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 const HOST: &str = "the name of a host such as `example.org`, without port, path or `*` (names below one are blocked with it), \
      of 128 bytes at most";
 
-impl Default for HttpInspectConfig {
-    fn default() -> Self {
-        Self {
-            ports: vec![80],
-            flows: 4_096,
-            idle: Duration::from_nanoseconds(120_000_000_000),
-            memory: 4 << 20,
-            hosts: 64,
-            latest: 32,
-            block: Vec::new(),
-        }
-    }
-}
-
 impl Settings for HttpInspectConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "ports",
-            kind: "list of port numbers from 1 to 65535, 1 to 16 of them",
-            default: Some("[80]"),
-            summary: "Ports on which servers speak HTTP.",
-        },
-        Key {
-            name: "flows",
-            kind: "whole number, connections",
-            default: Some("4_096"),
-            summary: "Connections that it follows at a time, a worker.",
-        },
-        Key {
-            name: "idle",
-            kind: "duration: a number and ns, us, ms, s, min, h or d",
-            default: Some("\"120 s\""),
-            summary: "After so long a silence a connection is over.",
-        },
-        Key {
-            name: "memory",
-            kind: "whole number, bytes",
-            default: Some("4_194_304"),
-            summary: "Memory for segments that are out of order, a worker.",
-        },
-        Key {
-            name: "hosts",
-            kind: "whole number, hosts",
-            default: Some("64"),
-            summary: "Hosts that it counts apart; requests to others are counted together.",
-        },
-        Key {
-            name: "latest",
-            kind: "whole number, requests",
-            default: Some("32"),
-            summary: "How many of each worker's latest requests the report shows.",
-        },
-        Key {
-            name: "block",
-            kind: "list of host names, 0 to 1,024 of them",
-            default: Some("[]"),
-            summary: "Hosts, with all names below them, to which connections are cut before their server sees the request.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         if self.ports.is_empty() || self.ports.len() > MOST_PORTS || self.ports.contains(&0) {
             let problem = format!("must be 1 to {MOST_PORTS} ports from 1 to 65535, found {:?}", self.ports);
             return refused("ports", problem);

@@ -1,11 +1,13 @@
-//! Reports HTTP requests: their lines and hosts, out of the byte streams of the connections to port 80 (a window beside
-//! the packets' way: NetBricks, section 3.1). Or stands in their way, and cuts connections to named hosts.
+//! Reports the lines and hosts of HTTP requests, out of the byte streams of connections to port 80.
+//!
+//! It reads a copy of the stream through a window (NetBricks, section 3.1). With blocked hosts, it holds
+//! packets back inline and cuts connections to these hosts.
 
 #[cfg(test)]
 mod blocking;
 mod config;
 #[cfg(test)]
-mod moving;
+mod migration;
 mod names;
 mod parse;
 mod reading;
@@ -15,17 +17,20 @@ mod tests;
 
 pub use config::HttpInspectConfig;
 
+use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{
-    Fate, GateConfig, PacketizeConfig, Side, Strangers, StreamConfig, Window, WindowConfig,
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{DropReason, Edge, Function, Input, Node, Operator, State, Verdict, Worker, compose};
+use netbricks_stream::{
+    Fate, InlineWindowConfig, MidstreamPolicy, PacketizeConfig, Side, StreamConfig, StreamOperator, Window,
+    WindowConfig,
 };
-use netbricks_core::{Edge, Function, Input, Node, Operator, State, Worker, compose};
 
 use config::{FLOW_MEMORY, PATH_MEMORY};
 use reading::Reading;
 use state::{Counts, Requests};
 
-/// Bytes that are looked at in one go.
+/// Bytes that one window shows.
 const WINDOW: usize = 4_096;
 
 /// Nanoseconds for which a head may be held: 20 s.
@@ -34,7 +39,7 @@ const LONGEST_HEAD: u64 = 20_000_000_000;
 /// The function that the settings ask for: [`http_inspect`], or [`http_block`] where hosts are blocked.
 ///
 /// # Errors
-/// Whatever keeps it from being built.
+/// When the function cannot be built.
 pub fn node(
     config: &HttpInspectConfig,
     worker: &Worker,
@@ -49,7 +54,7 @@ pub fn node(
 /// Reports request lines and hosts of connections to the configured ports. Packets are never changed.
 pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
-    // Nothing is kept until a window is full: a request is known as soon as it is there.
+    // A request is reported as soon as it is there, so windows need not be full and no bytes are kept.
     let windows = WindowConfig {
         memory: 0,
         streams: StreamConfig {
@@ -63,9 +68,12 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
     };
     let (http, to_server) = (served(config), to_server(config));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .branch(
             move |packet| {
                 let header = packet.header();
@@ -88,12 +96,14 @@ pub fn http_inspect(input: Input, config: &HttpInspectConfig, worker: &Worker) -
         .done()
 }
 
-/// As [`http_inspect`], in the packets' way: the head of a request is held until its host is known, and a connection to one
-/// that is blocked is reset.
+/// As [`http_inspect`], inline: the head of a request is held until its host is known.
+///
+/// A connection to a blocked host is reset.
 pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> impl Function + use<> {
     let (requests, counts) = declare(config, worker);
-    let windows = GateConfig {
-        // A window for each of them: nobody can take another one's, nor any by saying nothing more.
+    let windows = InlineWindowConfig {
+        // A window for each connection, so that no connection can take memory from another or keep it by
+        // silence.
         memory: config.flows.saturating_mul(WINDOW),
         only: Some(Side::Client),
         longest: LONGEST_HEAD,
@@ -104,18 +114,28 @@ pub fn http_block(input: Input, config: &HttpInspectConfig, worker: &Worker) -> 
             memory: config.memory,
             edits: 1,
             idle: config.idle.nanoseconds(),
-            // Else whoever fills its table speaks to whomever.
-            strangers: Strangers::Refuse,
+            // Else a client that fills the table could speak to any host.
+            midstream: MidstreamPolicy::Refuse,
             ..PacketizeConfig::default()
         },
-        ..GateConfig::new(WINDOW, WINDOW, 0)
+        ..InlineWindowConfig::new(WINDOW, WINDOW, 0)
     };
     let (http, to_server) = (served(config), to_server(config));
-    // All leave on the edge on which packets leave that are made here: so they keep their order.
+    let concerns = http.clone();
+    // Packets made here leave on this edge, too, so all packets of a connection keep their order.
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .filter(DropReason::Fragment, move |packet| {
+            // The server would put together a request that was never seen here.
+            let flow = packet.flow_key();
+            let concerns = concerns(flow.source_port()) || concerns(flow.destination_port());
+            !concerns || !is_cut_off(&packet.header(), packet.payload())
+        })
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();
             !http(header.destination_port()) && !http(header.source_port())
@@ -150,7 +170,7 @@ fn served(config: &HttpInspectConfig) -> impl Fn(u16) -> bool + Clone + use<> {
 fn to_server(config: &HttpInspectConfig) -> impl Fn(&Window<'_>) -> bool + use<> {
     let http = served(config);
     move |window| {
-        // Where both ports are served, it is the one that was opened that serves.
+        // If both ports are served, the server is the end whose port was connected to.
         let may_answer = http(window.flow.source_port());
         http(window.flow.destination_port()) && (!may_answer || window.side == Side::Client)
     }

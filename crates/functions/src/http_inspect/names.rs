@@ -1,9 +1,11 @@
-//! Lookup of names among many, whatever their case, by a keyed hash.
+//! Lookup of names among many, without regard to case, by a keyed hash.
 //!
-//! Clients choose the names that are looked up, on every line if they like. Without the secret they cannot make a
-//! lookup long.
+//! Clients choose the names that are looked up, and may choose one on every line. Without the secret they
+//! cannot make a lookup long.
 
 use netbricks_core::tables::{Secret, hash_pair};
+
+use super::parse::split_port;
 
 /// Finds the numbers of names that its owner keeps.
 pub(super) struct Index {
@@ -22,7 +24,7 @@ struct Slot {
 }
 
 impl Index {
-    /// One for so many names at most; it never grows.
+    /// An index for at most `most` names; it never grows.
     pub(super) fn new(most: usize, seed: u64) -> Self {
         let slots = vec![None; (2 * most).next_power_of_two()].into();
         Self { secret: Secret::from_seed(seed), slots }
@@ -45,7 +47,7 @@ impl Index {
         self.ends(name).fold(0, |_, (_, hash)| hash)
     }
 
-    /// The number of the name with this hash that `is` the one that is looked for.
+    /// The number of the name with this hash for which `is` is true.
     pub(super) fn find(&self, hash: u64, is: impl Fn(usize) -> bool) -> Option<usize> {
         self.slots_of(hash)
             .map_while(|at| self.slots[at])
@@ -53,7 +55,7 @@ impl Index {
             .map(|slot| slot.number as usize)
     }
 
-    /// Adds one that is not there.
+    /// Adds a name that is not in the index.
     pub(super) fn add(&mut self, hash: u64, number: usize) {
         let free = self.slots_of(hash).find(|at| self.slots[*at].is_none());
         debug_assert!(free.is_some(), "more names than it was made for");
@@ -62,7 +64,7 @@ impl Index {
         }
     }
 
-    /// Where a name with this hash may be, in the order in which it is looked for.
+    /// The slots where a name with this hash may be, in the order of the search.
     fn slots_of(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let len = self.slots.len();
         (0..len).map(move |step| {
@@ -93,7 +95,7 @@ const GOES_ON: u8 = 8;
 fn with_piece(hash: u64, piece: &[u8], len: u8, secret: &Secret) -> u64 {
     let mut word = [0; 8];
     word[..piece.len()].copy_from_slice(piece);
-    // Hosts are the same in either case.
+    // Host names are the same in upper and lower case.
     word.make_ascii_lowercase();
     word[PIECE] = len;
     hash_pair(hash, u64::from_le_bytes(word), secret)
@@ -119,12 +121,12 @@ impl Blocked {
         blocked
     }
 
-    /// Whether a request may be for one of them, or for a name below one.
+    /// Whether a request may be for one of these hosts, or for a name below one.
     pub(super) fn holds(&self, host: &[u8], whole: bool) -> bool {
         if self.names.is_empty() {
             return false;
         }
-        // Of one that is longer than any of them, the rest is not known.
+        // If the host was cut off, its rest is unknown, so it is blocked.
         !whole || self.index.ends(host_name(host)).any(|(end, hash)| self.is_one(end, hash))
     }
 
@@ -135,11 +137,7 @@ impl Blocked {
 
 /// A host without its port, and without the dot that ends a full name.
 fn host_name(host: &[u8]) -> &[u8] {
-    let end = match host.first() {
-        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
-        _ => host.iter().position(|byte| *byte == b':'),
-    };
-    let name = &host[..end.unwrap_or(host.len())];
+    let (name, _) = split_port(host);
     name.strip_suffix(b".").unwrap_or(name)
 }
 
@@ -155,7 +153,7 @@ pub(super) mod tests {
     use super::*;
 
     thread_local! {
-        /// Slots that were looked at: no name is compared without one.
+        /// Slots that were read: no name is compared without reading one.
         pub(in super::super) static SLOTS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -163,13 +161,13 @@ pub(super) mod tests {
         what.set(what.get() + 1);
     }
 
-    /// Whether a name is `of` or below it: what is meant, one by one.
+    /// Whether a name is `of` or below it, compared directly.
     fn is_within(name: &[u8], of: &[u8]) -> bool {
         let Some(below) = name.len().checked_sub(of.len()) else { return false };
         name[below..].eq_ignore_ascii_case(of) && (below == 0 || name[below - 1] == b'.')
     }
 
-    /// Few letters, so that many are alike; some labels of more than a word.
+    /// Names of few letters, so that many are alike; some labels are longer than a word.
     pub(in super::super) fn name(random: &mut Random) -> String {
         let long = ["", "", "", "seven77", "fourteen14teen", "fourteen14teen!"];
         let label = |random: &mut Random| {
@@ -183,7 +181,7 @@ pub(super) mod tests {
         #[test]
         fn blocked_are_the_names_that_are_found_one_by_one(seed: u64, secret: u64) {
             let mut random = Random::new(seed);
-            // Empty labels too, which no settings have: they are found alike all the same.
+            // The names also have empty labels, which no settings have; they must be found as well.
             let names: Vec<String> = (0..random.below(40)).map(|_| name(&mut random)).collect();
             let blocked = Blocked::new(&names, secret);
             for _ in 0..200 {
@@ -240,7 +238,7 @@ pub(super) mod tests {
             }
             assert_eq!(hosts, 64 * segment.len() / line.len(), "{line:?}");
             assert!(looked_for <= 64 * segment.len());
-            // Half of the slots are taken: two and a half is what is to be expected.
+            // Half of the slots are taken, so two and a half reads are expected for each name.
             assert!(SLOTS.get() <= 4 * looked_for, "{line:?}: {} slots for {looked_for} names", SLOTS.get());
         }
     }

@@ -15,7 +15,7 @@ pub(super) const LARGEST: u64 = (1 << (4 * DIGITS)) - 1;
 pub(super) struct Text<const N: usize> {
     bytes: [u8; N],
     len: u16,
-    /// There were more.
+    /// Whether there were more bytes.
     cut: bool,
 }
 
@@ -45,7 +45,7 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// Where in its requests a connection is.
+/// The place of a connection within its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// A request line is next.
@@ -54,17 +54,17 @@ pub(super) enum Phase {
     Lost,
     /// Header fields are next.
     Fields,
-    /// So many bytes of a body, and then a request line.
+    /// This number of bytes of a body is next, and then a request line.
     Body(u64),
     /// The line with a chunk's size is next.
     ChunkSize,
-    /// So many bytes of a chunk.
+    /// This number of bytes of a chunk is next.
     Chunk(u64),
     /// The line that ends behind a chunk.
     ChunkEnd,
     /// Trailer fields are next.
     Trailers,
-    /// The rest is another protocol's.
+    /// The rest belongs to another protocol.
     Tunnel,
 }
 
@@ -79,16 +79,16 @@ pub(super) enum Framing {
 /// The state of one client's requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parser {
-    /// Treats bytes as a request or a host where any lenient server may do so.
+    /// Whether bytes count as a request or a host if any lenient server may read them so.
     pub(super) wary: bool,
-    /// Servers may disagree about where its requests begin: from now on nothing is skipped.
+    /// Whether servers may disagree about where requests begin: from then on nothing is skipped.
     pub(super) doubtful: bool,
-    /// A line may have ended with the byte before, which was a CR; and whether anything was in it.
+    /// Whether the byte before was a CR, which may have ended a line, and whether that line had any bytes.
     pub(super) after_cr: bool,
     pub(super) in_line: bool,
     pub(super) phase: Phase,
     pub(super) framing: Framing,
-    /// A length was given.
+    /// Whether a length was given.
     pub(super) sized: bool,
     /// The line that has not ended yet.
     pub(super) line: Text<LINE>,
@@ -100,17 +100,19 @@ pub(super) struct Parser {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     /// A request with its line and its host, which may be empty.
+    ///
+    /// The host is the one in the request's target or, if that has none, the one in the Host field.
     Request { line: &'a [u8], host: &'a [u8] },
     /// A host that a request names, whether or not it is the one that counts.
     ///
-    /// It is cut off where it is not `whole`.
+    /// If it is not `whole`, its end was cut off.
     Host { name: &'a [u8], whole: bool },
     /// Something else stands where a request should begin.
     NoRequest,
 }
 
 impl Parser {
-    /// Finds the requests that are as they should be.
+    /// A parser that finds valid requests.
     pub(super) const NEW: Self = Self {
         wary: false,
         doubtful: false,
@@ -124,7 +126,7 @@ impl Parser {
         host: Text::EMPTY,
     };
 
-    /// Misses no host that a server may find, and so holds more for requests than are any.
+    /// A parser that misses no host that a server may find; it may take other bytes for requests, too.
     pub(super) const WARY: Self = Self { wary: true, ..Self::NEW };
 
     /// Takes the next bytes.
@@ -156,16 +158,16 @@ impl Parser {
         }
     }
 
-    /// Takes the bytes up to the next LF or CR, and that; returns the rest.
+    /// Takes the bytes up to and including the next LF or CR; returns the rest.
     ///
-    /// Some servers end lines at a CR alone; for others it is as a space.
+    /// Some servers take a CR alone for the end of a line, others for a space.
     fn piece<'b>(&mut self, bytes: &'b [u8], found: &mut impl FnMut(Found<'_>)) -> &'b [u8] {
         let end = bytes.iter().position(|byte| b"\r\n".contains(byte));
         let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
         self.doubtful |= self.after_cr && bytes.first() != Some(&b'\n');
         self.after_cr = false;
         let blank = self.line.get().iter().all(u8::is_ascii_whitespace);
-        // However many spaces a line begins with, what follows them is kept.
+        // Spaces at the beginning of a line are not kept, so that they leave room for the text behind them.
         let spaces =
             if blank { piece.iter().take_while(|byte| byte.is_ascii_whitespace()).count() } else { 0 };
         if spaces > 0 && self.line.get().is_empty() {
@@ -191,7 +193,7 @@ impl Parser {
         rest
     }
 
-    /// So many bytes are missing.
+    /// Tells the parser that `missing` bytes are missing.
     pub(super) fn gap(&mut self, missing: u64, mut found: impl FnMut(Found<'_>)) {
         match self.phase {
             Phase::Tunnel => {}
@@ -209,10 +211,18 @@ impl Parser {
         self.phase == Phase::Fields || self.phase == Phase::Start && !self.line.get().is_empty()
     }
 
-    /// Nothing follows: a request whose fields have not ended is one all the same.
+    /// Ends the stream: a request whose fields have not ended is reported as well.
     pub(super) fn end(&mut self, mut found: impl FnMut(Found<'_>)) {
         if self.phase == Phase::Fields && !self.request.get().is_empty() {
-            found(Found::Request { line: self.request.get(), host: self.host.get() });
+            found(Found::Request { line: self.request.get(), host: self.requested_host() });
+        }
+    }
+
+    /// The host that the request is for: the target's, or else the Host field's (RFC 9112, section 3.2.2).
+    fn requested_host(&self) -> &[u8] {
+        match target_host(self.request.get()) {
+            Some((host, _)) if !host.is_empty() => canonical(host, default_port(self.request.get())),
+            _ => canonical(self.host.get(), HTTP_PORT),
         }
     }
 
@@ -236,7 +246,7 @@ impl Parser {
             Phase::Start | Phase::Lost => self.begin(line, found),
             Phase::Fields if text.is_empty() => {
                 if !self.request.get().is_empty() {
-                    found(Found::Request { line: self.request.get(), host: self.host.get() });
+                    found(Found::Request { line: self.request.get(), host: self.requested_host() });
                 }
                 let tunnel = self.request.get().starts_with(b"CONNECT ");
                 // A server that refuses to connect goes on with requests.
@@ -279,13 +289,13 @@ impl Parser {
     /// Takes a line where a request may begin.
     fn begin(&mut self, line: &Text<LINE>, found: &mut impl FnMut(Found<'_>)) {
         let text = line.get();
-        // Where it is lost, a line that was cut off proves too little.
+        // After a gap, the beginning of a long line is not enough to know a request line.
         let is_one = is_request_line(text, line.cut && self.phase == Phase::Start);
         if !is_one && self.phase == Phase::Start {
             found(Found::NoRequest);
             self.doubtful |= self.wary;
         }
-        // Some server may find an end or a space in them.
+        // Some server may take these bytes for the end of a line or a space.
         self.doubtful |= self.wary && text.iter().any(u8::is_ascii_control);
         if is_one || self.wary && self.phase == Phase::Start {
             self.request = if is_one { *line } else { Text::EMPTY };
@@ -305,7 +315,7 @@ impl Parser {
         if matches!(self.phase, Phase::Start | Phase::Lost)
             && let Some((name, ends)) = target_host(text)
         {
-            // Among lines that are of no request, one that is cut off is no more than it seems to be.
+            // While requests are lost, the line is probably no request, so its host counts as it is.
             found(Found::Host { name, whole: ends || !line.cut || self.phase == Phase::Lost });
         }
         if let Some(name) = named_host(text) {
@@ -319,10 +329,10 @@ impl Parser {
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return };
         let (mut name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
         if self.wary {
-            // RFC 9112, section 5.1: some take the name without the space.
+            // RFC 9112, section 5.1: some servers take the name without the space.
             self.doubtful |= name.trim_ascii() != name;
             name = name.trim_ascii();
-            // What follows may be another protocol's, or not.
+            // The next bytes may be of another protocol, or not.
             self.doubtful |= name.eq_ignore_ascii_case(b"upgrade");
         }
         if name.eq_ignore_ascii_case(b"host") {
@@ -335,7 +345,7 @@ impl Parser {
             self.framing = if chunked && !twice { Framing::Chunked } else { Framing::Unknown };
         } else if name.eq_ignore_ascii_case(b"content-length") {
             let length = number(value, 10).filter(|_| !(self.wary && line.cut));
-            // Two that differ: section 6.3 calls it an error of the sender.
+            // Two lengths that differ are an error of the sender (section 6.3).
             self.framing = match (self.framing, length) {
                 (Framing::Length(known), Some(length)) if !self.sized || known == length => {
                     Framing::Length(length)
@@ -350,9 +360,9 @@ impl Parser {
 
 /// The host of an absolute or authority form (RFC 9112, section 3.2), and whether it ends within the line.
 ///
-/// It counts before the field.
+/// This host counts before the Host field.
 fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
-    // Lenient servers take any number of whitespace between them (RFC 9112, section 3).
+    // Lenient servers accept any whitespace between the words (RFC 9112, section 3).
     let space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let mut words = line.split(space).filter(|word| !word.is_empty());
     let (method, target) = (words.next()?, words.next()?);
@@ -364,9 +374,44 @@ fn target_host(line: &[u8]) -> Option<(&[u8], bool)> {
     let rest = &target[scheme + 3..];
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
     let authority = &rest[..end.unwrap_or(rest.len())];
-    // Behind whoever asks, if that is said.
+    // The host is behind the user information, if there is any.
     let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or(authority);
     Some((host, ends || end.is_some()))
+}
+
+/// The default port of `http` (RFC 9110, section 4.2.1), also for requests without a scheme.
+const HTTP_PORT: u16 = 80;
+/// The default port of `https` (RFC 9110, section 4.2.2).
+const HTTPS_PORT: u16 = 443;
+
+/// The default port of the scheme of a request's target.
+fn default_port(line: &[u8]) -> u16 {
+    let target = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1);
+    let https = target
+        .is_some_and(|target| target.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https://")));
+    if https { HTTPS_PORT } else { HTTP_PORT }
+}
+
+/// A host in canonical form: without the dot that ends a full name, and without an empty or default port.
+///
+/// So all ways to write one host are the same bytes, except for upper and lower case (RFC 3986, section
+/// 6.2.3).
+fn canonical(host: &[u8], default_port: u16) -> &[u8] {
+    let (name, port) = split_port(host);
+    match port {
+        Some(port) if !port.is_empty() && number(port, 10) != Some(u64::from(default_port)) => host,
+        _ => name.strip_suffix(b".").unwrap_or(name),
+    }
+}
+
+/// A host's name or address, and the text behind its colon.
+pub(super) fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let end = match host.first() {
+        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
+        _ => host.iter().position(|byte| *byte == b':'),
+    };
+    let (name, rest) = host.split_at(end.unwrap_or(host.len()));
+    (name, rest.strip_prefix(b":"))
 }
 
 /// The host that a line among the fields names.
@@ -401,10 +446,10 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
 fn is_request_line(line: &[u8], cut: bool) -> bool {
     let mut words = line.splitn(3, |byte| *byte == b' ');
     let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
-    // A token (RFC 9110, section 5.6.2); no method that anybody registered is longer than 17 bytes.
+    // A token (RFC 9110, section 5.6.2); no registered method is longer than 17 bytes.
     let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let fits = !method.is_empty() && method.len() <= 32 && method.iter().all(token);
-    // Servers answer to what no target may hold, so that whoever looks for requests wants to see it.
+    // Servers also answer targets with invalid characters, so those count as request lines.
     let is_word = !target.is_empty() && !target.iter().any(u8::is_ascii_whitespace);
     let version = match words.next() {
         Some(version) => version.len() == 8 && version.starts_with(b"HTTP/1.") && version[7].is_ascii_digit(),

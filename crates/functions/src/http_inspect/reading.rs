@@ -1,11 +1,12 @@
-//! How far a connection's requests are read: what moves to another worker with it. What comes from there is checked before anything
-//! is made of it.
+//! The parser's state of a connection's requests, which moves to another worker with the connection.
+//!
+//! State from another worker is checked before it is used.
 
-use netbricks_core::stream::Kept;
+use netbricks_stream::Kept;
 
 use super::parse::{Framing, LARGEST, Parser, Phase, Text};
 
-/// The parser of what a client sends; `WARY` where hosts are blocked.
+/// The parser of a client's bytes; `WARY` if hosts are blocked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading<const WARY: bool>(Parser);
 
@@ -21,10 +22,10 @@ impl<const WARY: bool> Default for Reading<WARY> {
     }
 }
 
-/// The format of what moves.
+/// The version of the format that moves.
 const VERSION: u8 = 1;
 
-/// Bits of its flags, and of those of a text.
+/// Bits of the parser's flags; `CUT` is the bit of a text's flags.
 const WARY: u8 = 1;
 const DOUBTFUL: u8 = 2;
 const AFTER_CR: u8 = 4;
@@ -32,8 +33,10 @@ const IN_LINE: u8 = 8;
 const SIZED: u8 = 16;
 const CUT: u8 = 1;
 
-/// Version, flags, phase and framing with their numbers; then the line, the request and the host: a byte that says whether it was
-/// cut off, its length in two, and it.
+/// The format begins with version, flags, phase and framing, with their numbers.
+///
+/// The line, the request and the host follow, each as a byte that tells whether it was cut off, its length in
+/// two bytes, and its bytes.
 impl<const IS_WARY: bool> Kept for Reading<IS_WARY> {
     fn pack(&self, to: &mut Vec<u8>) {
         // Every field is named, so that a new one is not forgotten.
@@ -75,7 +78,7 @@ impl<const IS_WARY: bool> Kept for Reading<IS_WARY> {
         }
         let left = number(&mut from)?;
         let phase = match (phase, left) {
-            // None of a body or of a chunk is left: then it is over.
+            // A body or chunk with no bytes left is over, so 0 is refused.
             (3, 1..) => Phase::Body(left),
             (5, 1..) => Phase::Chunk(left),
             (0, 0) => Phase::Start,
@@ -110,7 +113,7 @@ impl<const IS_WARY: bool> Kept for Reading<IS_WARY> {
     }
 }
 
-/// Whether some bytes lead a parser there.
+/// Whether a parser can have this state after some input.
 fn can_be(parser: &Parser) -> bool {
     let Parser { wary, doubtful, after_cr, in_line, phase, framing, .. } = *parser;
     let small = |number| number <= LARGEST;
@@ -119,7 +122,7 @@ fn can_be(parser: &Parser) -> bool {
         Framing::Chunked | Framing::Unknown => true,
     };
     let is_phase = match phase {
-        // Who is wary skips nothing in doubt.
+        // A wary parser skips nothing when in doubt.
         Phase::Body(left) | Phase::Chunk(left) => small(left) && !doubtful,
         Phase::Tunnel => !wary,
         _ => true,
@@ -137,11 +140,11 @@ fn text<const N: usize>(from: &mut &[u8]) -> Option<Text<N>> {
     let [cut, len @ ..] = *take::<3>(from)?;
     let (bytes, rest) = from.split_at_checked(usize::from(u16::from_be_bytes(len)))?;
     *from = rest;
-    // What is cut off is as long as can be.
+    // A text that was cut off has the maximum length.
     let sound = cut <= CUT && bytes.len() <= N && (cut == 0 || bytes.len() == N);
     let mut text = Text::of(sound.then_some(bytes)?);
     if cut == CUT {
-        // There was one more at least.
+        // At least one byte was cut off.
         text.add(b"?");
     }
     Some(text)

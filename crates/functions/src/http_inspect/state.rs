@@ -1,10 +1,11 @@
-//! What is remembered of requests: counts by host, the latest requests; and the reports of them. How far each connection is lies
-//! with its stream ([`Reading`](super::reading::Reading)).
+//! Counts by host, the latest requests, and the reports of them.
+//!
+//! How far a connection's requests are read is kept with its stream ([`Reading`](super::reading::Reading)).
 
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{FlowKey, checksum};
-use netbricks_core::stream::{Cut, End, Fate, Why, Window};
 use netbricks_core::{Counter, Declared, Mobility, Section, ShuffleKey, State, Worker};
+use netbricks_stream::{Cut, End, Fate, Why, Window};
 
 use super::HttpInspectConfig;
 use super::names::{Blocked, Index};
@@ -25,7 +26,7 @@ struct Request {
     line: Text<LINE>,
 }
 
-/// Everything that is remembered, all of it bounded and there from the beginning.
+/// All remembered requests; their memory is bounded and allocated at the beginning.
 pub(super) struct Requests {
     log: Log,
     block: Blocked,
@@ -34,12 +35,12 @@ pub(super) struct Requests {
 /// Requests that were found.
 struct Log {
     hosts: Vec<Host>,
-    /// Finds them: a client names another host with every few bytes.
+    /// Finds hosts by name, because a client may name another host every few bytes.
     index: Index,
     /// Hosts beyond this many are counted together.
     most_hosts: usize,
     others: u64,
-    /// A ring, of which `next` is the place of the next.
+    /// A ring; `next` is the place of the next request.
     latest: Vec<Request>,
     most_latest: usize,
     next: usize,
@@ -55,27 +56,27 @@ pub(super) struct Counts {
 }
 
 impl Requests {
-    /// `seed` hides where hosts are looked for.
+    /// `seed` hides the places of hosts in the index.
     pub(super) fn new(config: &HttpInspectConfig, seed: u64) -> Self {
         Self { log: Log::new(config.hosts, config.latest, seed), block: Blocked::new(&config.block, seed) }
     }
 
-    /// Takes a window of what a client sent that waits for a decision.
+    /// Takes a window of a client's bytes that wait for a decision.
     pub(super) fn decide(&mut self, window: &Window<'_>, parser: &mut Parser, counts: &Counts) -> Fate {
         if self.take(window, parser, counts) {
             counts.blocked.add(1);
             return Fate::Cut(Cut::Reset);
         }
-        // Its host may be among what follows.
+        // The request's host may be in the bytes that follow.
         if parser.is_in_head() { Fate::Hold } else { Fate::Pass }
     }
 
-    /// Takes a window of what a client sent; answers whether it speaks to a host to which nobody may.
+    /// Takes a window of a client's bytes; returns whether they name a blocked host.
     pub(super) fn take(&mut self, window: &Window<'_>, parser: &mut Parser, counts: &Counts) -> bool {
         let Self { log, block } = self;
         let mut blocked = false;
         let mut found = |found: Found<'_>| match found {
-            // One is enough: what follows it is not looked for.
+            // One blocked host is enough; the hosts after it are not looked up.
             Found::Host { name, whole } => blocked = blocked || block.holds(name, whole),
             Found::NoRequest => counts.no_requests.add(1),
             Found::Request { line, host } => {
@@ -89,7 +90,7 @@ impl Requests {
         }
         parser.feed(window.fresh(), &mut found);
         match window.why {
-            // Another worker goes on with a request that is in the middle.
+            // Another worker goes on with the request.
             Why::End(End::Moved) => {}
             Why::End(_) => parser.end(&mut found),
             _ => {}
@@ -134,16 +135,25 @@ impl Log {
         }
     }
 
-    /// Oldest first.
+    /// The latest requests, oldest first.
     fn in_order(&self) -> impl Iterator<Item = &Request> {
         let (behind, before) = self.latest.split_at(self.next.min(self.latest.len()));
         before.iter().chain(behind)
     }
 }
 
-/// Whatever a network sends can be shown: bytes that are no text are escaped.
+/// Bytes from the network as text for a terminal.
+///
+/// Bytes that are not printable ASCII are escaped, as `\x1b`.
 fn shown(bytes: &[u8]) -> String {
-    bytes.escape_ascii().to_string()
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text.extend(byte.escape_ascii().map(char::from)),
+        }
+    }
+    text
 }
 
 /// Declares the reports.
@@ -156,7 +166,7 @@ pub(super) fn report(requests: &State<Requests>, counts: &Counts, worker: &Worke
             .iter()
             .map(|host| (host.requests, shown(&host.name.get().to_ascii_lowercase())))
             .collect();
-        // By name where counts are equal, so that a run repeats its report.
+        // Sort by name where counts are equal, so that a run repeats its report.
         rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         if requests.others > 0 {
             rows.push((requests.others, "(others)".into()));
@@ -192,8 +202,11 @@ pub(super) fn report(requests: &State<Requests>, counts: &Counts, worker: &Worke
     });
 }
 
-/// Version, hosts with their counts, what was counted together, and the Internet checksum of all. Requests that are being
-/// sent are not handed over to a changed function: the next one is found again. Where flows move, what was counted stays.
+/// The format: version, hosts with their counts, the common count of other hosts, and the Internet checksum
+/// of all.
+///
+/// Requests in the middle are not handed over to a changed function; it finds the next request. When flows
+/// move, counts stay.
 impl Declared for Requests {
     fn export(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION, 0];
@@ -282,8 +295,9 @@ mod tests {
         }
     }
 
-    /// A segment of the shortest requests there are, where as many hosts are known as may be: over many secrets, since with one
-    /// a host may meet where several do.
+    /// A segment of the shortest possible requests, with the most hosts known.
+    ///
+    /// It is tried with many secrets, because with one secret a host may share its slots with several others.
     #[test]
     fn requests_cost_no_more_where_many_hosts_are_known() {
         let (mut requests, mut slots) = (0, 0);

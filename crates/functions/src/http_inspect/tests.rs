@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::parse::{Found, Parser};
 use super::{HttpInspectConfig, http_inspect};
 
-/// A request, and what is to be found of it.
+/// A request, and the line and host that must be found in it.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     line: String,
@@ -23,7 +23,7 @@ pub(super) struct Sent {
 pub(super) fn request(random: &mut Random) -> Sent {
     let method = ["GET", "POST", "HEAD", "OPTIONS", "M-SEARCH"][random.below(5)];
     let line = format!("{method} /{}?q={} HTTP/1.{}", random.below(1000), random.next(), random.below(2));
-    let host = ["example.org", "[2001:db8::1]:80", "b.test", ""][random.below(4)].to_owned();
+    let host = ["example.org", "[2001:db8::1]:8080", "b.test", ""][random.below(4)].to_owned();
     let end = ["\r\n", "\n"][random.below(2)];
     let mut text = format!("{line}{end}Accept: */*{end}");
     if !host.is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn request(random: &mut Random) -> Sent {
             ["", " ", "  "][random.below(3)]
         );
     }
-    // Bodies that look like requests: none is one.
+    // Bodies that look like requests, but are none.
     let body = "GET /in/a/body HTTP/1.1\r\nHost: nowhere\r\n\r\n".repeat(random.below(4));
     match random.below(3) {
         0 => text += end,
@@ -126,7 +126,7 @@ proptest! {
     }
 }
 
-/// What a parser finds, gaps being given as `~`.
+/// The items that a parser finds; `~` stands for a gap.
 fn found(text: &str) -> Vec<String> {
     let (mut parser, mut all) = (Parser::NEW, Vec::new());
     let mut note = |found: Found<'_>| {
@@ -156,7 +156,10 @@ fn requests_as_rfc_9112_has_them() {
         ["GET / HTTP/1.1 @a"],
         "it ended before its fields did"
     );
-    assert_eq!(found("CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"), ["CONNECT a:443 HTTP/1.1 @"]);
+    assert_eq!(
+        found("CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"),
+        ["CONNECT a:443 HTTP/1.1 @a:443"]
+    );
     let lengths = "POST / HTTP/1.1\nContent-Length: 5\nContent-Length: 5\n\n12345GET /b HTTP/1.0\n\n";
     assert_eq!(found(lengths), ["POST / HTTP/1.1 @", "GET /b HTTP/1.0 @"]);
     let both = "POST / HTTP/1.1\nContent-Length: 500\nTransfer-Encoding: chunked\n\n0\n\nGET /b HTTP/1.0\n\n";
@@ -182,6 +185,67 @@ fn requests_as_rfc_9112_has_them() {
 }
 
 #[test]
+fn the_host_of_an_absolute_target_counts_before_the_field() {
+    let host_of = |target: &str, field: &str| {
+        let all = found(&format!("GET {target} HTTP/1.1\r\nHost: {field}\r\n\r\n"));
+        assert_eq!(all.len(), 1, "{target}");
+        all[0].rsplit_once(" @").unwrap().1.to_owned()
+    };
+    // RFC 9112, section 3.2.2.
+    assert_eq!(host_of("http://evil.example/x?y", "good.example"), "evil.example");
+    assert_eq!(host_of("http://me@evil.example", "good.example"), "evil.example");
+    assert_eq!(host_of("https://evil.example:443/", "good.example"), "evil.example");
+    assert_eq!(host_of("HTTPS://evil.example:80/", "good.example"), "evil.example:80");
+    assert_eq!(host_of("http://[2001:db8::1]:80/", "good.example"), "[2001:db8::1]");
+    assert_eq!(host_of("http://evil.example:8080/", ""), "evil.example:8080");
+    // A target that is not absolute, or has no host.
+    assert_eq!(host_of("/http://evil.example/", "good.example"), "good.example");
+    assert_eq!(host_of("http:///x", "good.example"), "good.example");
+    assert_eq!(host_of("*", "good.example"), "good.example");
+    // The target is cut anywhere, and the fields never end.
+    let text = "GET http://evil.example./ HTTP/1.1\r\nHost: good.example\r\n";
+    let (mut parser, mut hosts) = (Parser::NEW, Vec::new());
+    let mut note = |found: Found<'_>| {
+        if let Found::Request { host, .. } = found {
+            hosts.push(String::from_utf8_lossy(host).into_owned());
+        }
+    };
+    text.as_bytes().chunks(1).for_each(|byte| parser.feed(byte, &mut note));
+    parser.end(&mut note);
+    assert_eq!(hosts, ["evil.example"]);
+}
+
+#[test]
+fn all_ways_to_write_one_host_are_counted_as_one() {
+    let same = [
+        "evil.example",
+        "evil.example.",
+        "EVIL.example",
+        "evil.example:80",
+        "Evil.Example.:80",
+        "evil.example:",
+        "evil.example:0080",
+    ];
+    let others = ["evil.example:8080", "evil.example:443", "www.evil.example"];
+    let ask = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let asks = same.iter().chain(&others).map(|host| ask("/", host));
+    let asks = asks.chain([ask("http://evil.example:80/", "good.example")]);
+    let frames: Vec<_> = asks.zip(1..).map(|(ask, client)| tcp(client, 1, ask.as_bytes())).collect();
+    let report = run_configured(http_inspect, HttpInspectConfig::default(), frames);
+    let hosts = rows(&report, "requests by host");
+    assert_eq!(hosts[0], ["evil.example", "8"]);
+    assert_eq!(hosts.len(), 1 + others.len(), "{hosts:?}");
+}
+
+#[test]
+fn only_bytes_that_are_not_printable_are_escaped() {
+    let line = "GET /a\"b'c\\d\x1b[2J\x7f\u{e9} HTTP/1.1";
+    let frames = [tcp(1, 1, format!("{line}\r\nHost: a\r\n\r\n").as_bytes())];
+    let report = run_configured(http_inspect, HttpInspectConfig::default(), frames);
+    assert_eq!(rows(&report, "latest requests")[0][2], r#"GET /a"b'c\d\x1b[2J\x7f\xc3\xa9 HTTP/1.1"#);
+}
+
+#[test]
 fn a_gap_loses_what_it_is_in_and_no_more() {
     assert_eq!(
         found("GET / HTTP/1.1\nHost: a\n\n~lost\nGET /b HTTP/1.1\nHost: b\n\n"),
@@ -191,7 +255,7 @@ fn a_gap_loses_what_it_is_in_and_no_more() {
         found("GET / HTTP/1.1\nHost: a\nX: ~\n\nGET /b HTTP/1.1\n\n"),
         ["GET / HTTP/1.1 @a", "GET /b HTTP/1.1 @"]
     );
-    // In a body its length tells where it ends.
+    // Within a body, its length tells where it ends.
     let body = "POST / HTTP/1.1\nContent-Length: 9\n\nGET / ~TPGET /b HTTP/1.1\n\n";
     assert_eq!(found(body), ["POST / HTTP/1.1 @", "GET /b HTTP/1.1 @"]);
 }
@@ -212,7 +276,7 @@ fn reports_are_bounded_and_tell_of_the_rest() {
     assert_eq!(counts, [0, 1, 0]);
 }
 
-/// Each direction has a parser's bytes to itself, though both ports are served.
+/// Each direction has its own parser, also if both ports are served.
 #[test]
 fn answers_between_served_ports_are_no_requests() {
     let segment = |from: u16, to: u16, sequence: u32, flags: u8, bytes: &[u8]| {
@@ -243,11 +307,11 @@ fn every_kind_passes_unchanged() {
     assert_eq!(report.out, frames);
 }
 
-/// Requests that are compared at least of captures that are there: else the test shows nothing.
+/// The least number of requests to compare in captures that are present; else the test shows nothing.
 const LEAST: &[(&str, usize)] =
     &[("ftp-224-flows-ip-options.pcap", 43), ("http-range.pcap", 15), ("tls-211-flows.pcap", 37)];
 
-/// Whatever is on port 80 of the captures at hand: the same requests as Wireshark finds.
+/// Port 80 of the captures at hand has the same requests as Wireshark finds.
 #[test]
 fn requests_of_the_captures_are_those_that_wireshark_finds() {
     let files = captures::files();
@@ -278,7 +342,7 @@ fn requests_of_the_captures_are_those_that_wireshark_finds() {
             eprintln!("skipped: {name} has frames that tshark does not know");
             continue;
         }
-        // A capture that is cut off is read as far as it goes.
+        // A capture that is cut off is read up to its end.
         let is_read = output.status.success() || says.contains("appears to have been cut short");
         assert!(is_read, "{name}: tshark failed ({}): {says}", output.status);
         let mut expected = Vec::new();
@@ -293,7 +357,7 @@ fn requests_of_the_captures_are_those_that_wireshark_finds() {
         let report = run_configured(http_inspect, config, captures::frames(&file));
         let mut found: Vec<_> =
             rows(&report, "latest requests").iter().map(|row| (row[1].clone(), row[2].clone())).collect();
-        // Lines are cut where they are longer than what is kept.
+        // Longer lines are cut to the kept length.
         expected.iter_mut().for_each(|(_, line)| line.truncate(super::parse::LINE));
         expected.sort();
         found.sort();
@@ -316,27 +380,27 @@ fn counts_by_host_are_handed_over_and_broken_ones_are_not() {
         (compose(&worker, |input| http_inspect(input, &config, &worker)).unwrap(), pool)
     };
     let ((mut from, pool), (mut to, _other)) = (node(), node());
-    let mut cx = netbricks_core::Context::new(pool.clone());
+    let mut cx = netbricks_core::DetachedContext::new(pool.clone());
     let mut batch = netbricks_core::buffer::Batch::new();
     for number in 0..8u16 {
         let text = format!("GET / HTTP/1.1\nHost: host{}\n\n", "x".repeat(usize::from(number % 4)));
         batch.push(pool.packet(&tcp(number, 0, text.as_bytes())).unwrap()).unwrap();
     }
     from.process(0, &mut batch, &mut cx);
-    let image = |node: &dyn netbricks_core::Node| {
+    let image = |node: &mut dyn netbricks_core::Node| {
         node.export().into_iter().find(|(name, _)| name == "requests").unwrap().1
     };
-    let bytes = image(from.as_ref());
-    let empty = image(to.as_ref());
+    let bytes = image(from.as_mut());
+    let empty = image(to.as_mut());
     for at in 0..bytes.len() {
         let mut broken = bytes.clone();
         broken[at] ^= 0x10;
         assert!(to.import("requests", &broken, 0).is_err(), "byte {at}");
         assert!(to.import("requests", &bytes[..at], 0).is_err(), "{at} bytes");
-        assert_eq!(image(to.as_ref()), empty);
+        assert_eq!(image(to.as_mut()), empty);
     }
     to.import("requests", &bytes, 0).unwrap();
-    assert_eq!(image(to.as_ref()), bytes);
+    assert_eq!(image(to.as_mut()), bytes);
     assert_eq!(to.report()[0].rows, [["host", "2"], ["hostx", "2"], ["hostxx", "2"], ["(others)", "2"]]);
 }
 

@@ -1,4 +1,4 @@
-//! An address that can be pinged, ARP and neighbour discovery included.
+//! An address that answers pings, ARP requests and neighbour solicitations.
 
 mod config;
 #[cfg(test)]
@@ -15,10 +15,12 @@ use netbricks_core::packet::neighbor::{Neighbor, NeighborOption, NeighborOptions
 use netbricks_core::packet::stack::{Holds, Stack};
 use netbricks_core::packet::{Arp, Icmpv4, Ip, IpRef, Link, MacAddress};
 use netbricks_core::view::{Enclosing, IpRewrite, View};
-use netbricks_core::{Drop, Edge, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 
-/// Answers ARP requests, neighbour solicitations and echo requests for the configured addresses on
-/// [`Edge::REPLY`]; what else is addressed to them is consumed as `absorbed`, and everything else passes unchanged.
+/// Answers ARP requests, neighbour solicitations and echo requests for the configured addresses.
+///
+/// Answers leave on [`Edge::REPLY`]. Other packets for these addresses are consumed as `local-delivery`, and
+/// all other packets pass unchanged.
 pub fn icmp_echo(input: Input, config: &EchoConfig, worker: &Worker) -> impl Function {
     let (mac, v4, v6) = (config.mac(), config.v4, config.v6);
     let answered = worker.counter("answered");
@@ -29,7 +31,7 @@ pub fn icmp_echo(input: Input, config: &EchoConfig, worker: &Worker) -> impl Fun
         .then(|input| answer_v6(input, v6, mac, move || echo_v6.add(1)))
 }
 
-/// RFC 826, "Packet reception": the request itself becomes the reply.
+/// Answers ARP (RFC 826, "Packet reception"): the request itself becomes the reply.
 fn answer_arp(
     input: Input,
     us: Option<Ipv4Addr>,
@@ -37,8 +39,10 @@ fn answer_arp(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Arp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Arp>()
+        .or(Verdict::PASS)
         .decide(move |packet| {
             let request = *packet.header();
             if !request.is_request() || Some(request.target_ip()) != us {
@@ -54,7 +58,9 @@ fn answer_arp(
         .done()
 }
 
-/// RFC 4861, section 7.2.3 and 7.2.4: a new advertisement; the solicitation is consumed.
+/// Answers a neighbour solicitation (RFC 4861, sections 7.2.3 and 7.2.4).
+///
+/// A new advertisement is made, and the solicitation is consumed.
 fn answer_neighbor(
     input: Input,
     us: Option<Ipv6Addr>,
@@ -62,9 +68,12 @@ fn answer_neighbor(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Icmpv6>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Icmpv6>()
+        .or(Verdict::PASS)
         .decide(move |packet| {
             let (target, options) = match packet.header().neighbor(packet.payload()) {
                 Ok(Some(Neighbor::NeighborSolicitation { target, options })) if Some(target) == us => {
@@ -72,21 +81,21 @@ fn answer_neighbor(
                 }
                 _ => return Err(Verdict::PASS),
             };
-            // Section 7.1.1. A hop limit below 255 says that somebody off the link sent it.
+            // Section 7.1.1. With a hop limit below 255, the packet came from another link.
             let (ip, code) = (packet.outer::<Ip>(), packet.header().code());
             let (IpAddr::V6(source), IpAddr::V6(destination), 255) =
                 (ip.source(), ip.destination(), ip.ttl())
             else {
-                return Err(Verdict::drop(Drop::Malformed));
+                return Err(Verdict::drop(DropReason::Malformed));
             };
             if code != 0 || !may_come(source, destination, target, options) {
-                return Err(Verdict::drop(Drop::Malformed));
+                return Err(Verdict::drop(DropReason::Malformed));
             }
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
-                return Err(Verdict::drop(Drop::BadChecksum));
+                return Err(Verdict::drop(unverified(packet.missing())));
             }
             if source.is_multicast() {
-                return Err(Verdict::drop(Drop::Malformed));
+                return Err(Verdict::drop(DropReason::Malformed));
             }
             let detecting_duplicates = source.is_unspecified();
             let to = if detecting_duplicates { ALL_NODES } else { source };
@@ -107,19 +116,21 @@ fn answer_neighbor(
                 front.copy_from_slice(&packet.frame()[..link]);
                 front[..6].copy_from_slice(&link_to.octets());
                 front[6..12].copy_from_slice(&mac.octets());
-                // The room is the message's own size, and all of it was built from values that fit.
+                // The room has the message's exact size, and all values fit, so this cannot fail.
                 let _ = message.write(rest);
             });
             if sent {
                 answered();
             }
-            Err(Verdict::drop(if sent { Drop::Answered } else { Drop::PoolExhausted }))
+            Err(Verdict::drop(if sent { DropReason::Answered } else { DropReason::PoolExhausted }))
         })
         .done()
 }
 
-/// Whether a solicitation's options are whole and, where it looks for duplicates, it is sent as such: to the group of the
-/// target, and by nobody with an address (RFC 4861, section 7.1.1).
+/// Whether a solicitation is valid (RFC 4861, section 7.1.1).
+///
+/// Its options must be complete. If it looks for duplicates, it must be sent to the group of the target, from
+/// the unspecified address.
 fn may_come(source: Ipv6Addr, destination: Ipv6Addr, target: Ipv6Addr, options: NeighborOptions<'_>) -> bool {
     let detecting_duplicates = source.is_unspecified();
     let [.., a, b, c] = target.octets();
@@ -139,7 +150,14 @@ const ALL_NODES_MAC: MacAddress = MacAddress::new([0x33, 0x33, 0, 0, 0, 1]);
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
-/// RFC 792: the request itself becomes the reply.
+/// The reason to drop a request whose checksum is not that of its bytes.
+///
+/// If some of its bytes are `missing`, it is unknown whether the checksum is right.
+fn unverified(missing: usize) -> DropReason {
+    if missing > 0 { DropReason::Truncated } else { DropReason::BadChecksum }
+}
+
+/// Answers an echo request (RFC 792): the request itself becomes the reply.
 fn answer_v4(
     input: Input,
     us: Option<Ipv4Addr>,
@@ -147,26 +165,29 @@ fn answer_v4(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V4)))
-        .parse_otherwise::<Icmpv4>(Verdict::drop(Drop::Absorbed))
+        .parse::<Icmpv4>()
+        .or(Verdict::drop(DropReason::LocalDelivery))
         .decide(move |packet| {
             let sum = Sum::ZERO.add_bytes(&packet.header().octets()).add_bytes(packet.payload());
             if sum.finish() != 0 {
-                return Err(Verdict::drop(Drop::BadChecksum));
+                return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
-                return Err(Verdict::drop(Drop::Absorbed));
+                return Err(Verdict::drop(DropReason::LocalDelivery));
             }
-            turn_round(packet, mac);
+            turn_round(packet, mac)?;
             answered();
             Err(Verdict::REPLY)
         })
         .done()
 }
 
-/// RFC 4443, section 4.2: the request itself becomes the reply.
+/// Answers an echo request (RFC 4443, section 4.2): the request itself becomes the reply.
 fn answer_v6(
     input: Input,
     us: Option<Ipv6Addr>,
@@ -174,18 +195,21 @@ fn answer_v6(
     answered: impl Fn() + 'static,
 ) -> impl Function {
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .decide(move |packet| is_for(packet.header(), us.map(IpAddr::V6)))
-        .parse_otherwise::<Icmpv6>(Verdict::drop(Drop::Absorbed))
+        .parse::<Icmpv6>()
+        .or(Verdict::drop(DropReason::LocalDelivery))
         .decide(move |packet| {
             if icmpv6_checksum(packet.outer::<Ip>(), packet.header(), packet.payload()) != 0 {
-                return Err(Verdict::drop(Drop::BadChecksum));
+                return Err(Verdict::drop(unverified(packet.missing())));
             }
             if !packet.header_mut().become_reply() {
-                return Err(Verdict::drop(Drop::Absorbed));
+                return Err(Verdict::drop(DropReason::LocalDelivery));
             }
-            turn_round(packet, mac);
+            turn_round(packet, mac)?;
             answered();
             Err(Verdict::REPLY)
         })
@@ -193,40 +217,49 @@ fn answer_v6(
 }
 
 const ICMPV6: u8 = 58;
-/// What replies start with (RFC 1700).
+/// The initial TTL or hop limit of replies (RFC 1700).
 const HOPS: u8 = 64;
 
-/// Others' packets pass. Of ours, fragments are not put together here, and who is no single host (RFC 1122 section
-/// 3.2.1.3, RFC 4291 section 2.7) is not answered.
+/// Whether a packet is for us and may be answered; packets for others pass.
+///
+/// Fragments are not put together here. A source that is no single host (RFC 1122 section 3.2.1.3, RFC 4291
+/// section 2.7) is not answered.
 fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
     if Some(header.destination()) != us {
         return Err(Verdict::PASS);
     }
     let source = header.source();
-    let nobody = source.is_multicast()
+    let fields = header.pseudo_header();
+    // On a source route we are a stop, not the receiver (RFC 8200, section 4.4). A sender with a home address
+    // is answered there, by a binding that we do not have (RFC 6275, section 9.3.1).
+    if !fields.covers_source_field() || !fields.covers_destination_field() {
+        return Err(Verdict::drop(DropReason::LocalDelivery));
+    }
+    let no_host = source.is_multicast()
         || source.is_unspecified()
         || matches!(source, IpAddr::V4(a) if a.is_broadcast() || a.octets()[0] == 0 || a.octets()[0] >= 240);
-    if nobody || header.is_fragment() { Err(Verdict::drop(Drop::Absorbed)) } else { Ok(()) }
+    if no_host || header.is_fragment() { Err(Verdict::drop(DropReason::LocalDelivery)) } else { Ok(()) }
 }
 
-/// 0 where it is right (RFC 4443, section 2.3).
+/// The result is 0 if the checksum is right (RFC 4443, section 2.3).
 fn icmpv6_checksum(ip: IpRef<'_>, header: &Icmpv6, payload: &[u8]) -> u16 {
-    Sum::ZERO
-        .add_pseudo(ip.source(), ip.destination(), ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
+    ip.pseudo_header()
+        .sum(ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
         .add_bytes(&header.octets())
         .add_bytes(payload)
         .finish()
 }
 
-/// Sends a packet back to whoever sent it.
-fn turn_round<S, I, J>(packet: &mut View<'_, S>, mac: MacAddress)
+/// Turns a packet back to its sender; drops a packet whose addresses an authentication header covers.
+fn turn_round<S, I, J>(packet: &mut View<'_, S>, mac: MacAddress) -> Result<(), Verdict>
 where
     S: Stack + Holds<Link, I> + Holds<Ip, J>,
 {
-    packet.exchange_addresses();
+    packet.exchange_addresses().map_err(|_| Verdict::drop(DropReason::LocalDelivery))?;
     Enclosing::<J>::outer_mut::<Ip>(packet).set_ttl(HOPS);
     let mut link = Enclosing::<I>::outer_mut::<Link>(packet);
     let from = link.ethernet().source();
     link.ethernet_mut().set_destination(from);
     link.ethernet_mut().set_source(mac);
+    Ok(())
 }

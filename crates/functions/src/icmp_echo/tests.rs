@@ -1,6 +1,6 @@
 use netbricks_core::packet::MacAddress;
 use netbricks_core::packet::print::dissect;
-use netbricks_core::{Drop, Settings};
+use netbricks_core::{DropReason, Settings};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run_configured};
 
@@ -36,10 +36,10 @@ fn arp_requests_for_us_are_answered_as_rfc_826_says() {
         .build()
         .unwrap();
     assert_eq!((report.out.len(), report.replies), (0, vec![reply]));
-    // Tagged, the reply has the tag.
+    // The reply to a tagged request has the same tag.
     let report = run([ethernet().vlan(7).arp_request("10.0.0.1", "10.0.0.2").build().unwrap()]);
     assert_eq!(report.replies[0][12..16], [0x81, 0, 0, 7]);
-    // Others' requests, and replies, are somebody else's business.
+    // Requests for others, and replies, pass.
     let others = [
         ethernet().arp_request("10.0.0.1", "10.0.0.3").build().unwrap(),
         ethernet().arp_reply("10.0.0.1", "10.0.0.2").build().unwrap(),
@@ -92,7 +92,7 @@ fn a_wrong_checksum_is_not_answered() {
     ] {
         *frame.last_mut().unwrap() ^= 1;
         let report = run([frame]);
-        assert_eq!((report.replies.len(), report.dropped(Drop::BadChecksum)), (0, 1));
+        assert_eq!((report.replies.len(), report.dropped(DropReason::BadChecksum)), (0, 1));
     }
 }
 
@@ -107,18 +107,43 @@ fn padding_is_not_echoed_into_the_checksum() {
 }
 
 #[test]
-fn fragments_and_other_protocols_to_us_are_absorbed() {
+fn fragments_and_other_protocols_to_us_are_consumed_as_local_delivery() {
     let us = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
+    let us6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
     let frames = [
         us().fragment(0, true).icmp_echo_request(7, 9).payload(&[0; 32]).build().unwrap(),
         us().fragment(100, false).protocol(1).payload(&[0; 32]).build().unwrap(),
         us().udp(1, 2).build().unwrap(),
         us().icmp_echo_reply(1, 1).build().unwrap(),
         ethernet().ipv6("2001:db8::1", "2001:db8::2").tcp(1, 2).syn().build().unwrap(),
+        // On a source route we are a stop, and a sender with a home address is not at its source address.
+        us().option(131, &[4, 10, 0, 0, 9]).icmp_echo_request(7, 9).build().unwrap(),
+        us6().routing(0, 1, &[0; 20]).icmpv6_echo_request(7, 9).build().unwrap(),
+        us6()
+            .destination_options(&[&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat())
+            .icmpv6_echo_request(7, 9)
+            .build()
+            .unwrap(),
     ];
     for frame in frames {
         let report = run([frame.clone()]);
-        assert_eq!((report.replies.len(), report.dropped(Drop::Absorbed)), (0, 1), "{:?}", dissect(&frame));
+        assert_eq!(
+            (report.replies.len(), report.dropped(DropReason::LocalDelivery)),
+            (0, 1),
+            "{:?}",
+            dissect(&frame)
+        );
+    }
+}
+
+#[test]
+fn a_completed_route_ends_at_us() {
+    let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").option(131, &[8, 10, 0, 0, 9]);
+    let v6 = ethernet().ipv6("2001:db8::1", "2001:db8::2").routing(0, 0, &[0; 20]);
+    for frame in [v4.icmp_echo_request(7, 9).build(), v6.icmpv6_echo_request(7, 9).build()] {
+        let report = run([frame.unwrap()]);
+        assert_eq!(report.replies.len(), 1);
+        sound(&report.replies[0]);
     }
 }
 
@@ -133,14 +158,14 @@ fn neighbour_solicitations_are_answered_as_rfc_4861_says() {
             .unwrap()
     };
     let report = run([solicitation("2001:db8::1", 255)]);
-    assert_eq!((report.dropped(Drop::Answered), report.out.len()), (1, 0));
+    assert_eq!((report.dropped(DropReason::Answered), report.out.len()), (1, 0));
     let expected =
         ethernet().source(OURS).destination(THEIRS).ipv6("2001:db8::2", "2001:db8::1").hop_limit(255);
     assert_eq!(report.replies, [expected.neighbor_advertisement("2001:db8::2", OURS).build().unwrap()]);
-    // A hop limit below 255 says that it came from another link (section 7.1.1).
+    // With a hop limit below 255, it came from another link (section 7.1.1).
     let report = run([solicitation("2001:db8::1", 254)]);
-    assert_eq!((report.replies.len(), report.dropped(Drop::Malformed)), (0, 1));
-    // For somebody else.
+    assert_eq!((report.replies.len(), report.dropped(DropReason::Malformed)), (0, 1));
+    // A solicitation for another host passes.
     let other = ethernet()
         .ipv6("2001:db8::1", "ff02::1:ff00:3")
         .hop_limit(255)
@@ -150,7 +175,7 @@ fn neighbour_solicitations_are_answered_as_rfc_4861_says() {
 }
 
 #[test]
-fn who_looks_for_duplicates_is_told_by_all_nodes() {
+fn duplicate_detection_is_answered_to_all_nodes() {
     // RFC 4861, section 7.2.4: from the unspecified address, without a link address option; the answer goes to all
     // nodes and is not "solicited".
     let target: std::net::Ipv6Addr = "2001:db8::2".parse().unwrap();
@@ -171,7 +196,11 @@ fn a_solicitation_with_a_wrong_checksum_is_not_answered() {
     let mut frame = packet.build().unwrap();
     frame[57] ^= 0x11;
     let report = run([frame]);
-    assert_eq!((report.replies.len(), report.dropped(Drop::BadChecksum)), (0, 1), "RFC 4861, section 7.1.1");
+    assert_eq!(
+        (report.replies.len(), report.dropped(DropReason::BadChecksum)),
+        (0, 1),
+        "RFC 4861, section 7.1.1"
+    );
 }
 
 #[test]

@@ -7,30 +7,29 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use netbricks_core::units::list_from_text;
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 use serde::de::Deserializer;
 
 use super::route::{self, Lines, Route, RouteError, Written};
 
-/// Settings of `lpm`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LpmSettings {
-    /// Routes, each `"PREFIX NEXT-HOP"`.
-    #[serde(deserialize_with = "routes")]
-    pub routes: Vec<Route>,
-    /// A file of more routes, one a line.
-    pub table: Option<PathBuf>,
-    /// Under which name packets are annotated with their next hop.
-    pub annotation: String,
-    /// Whether packets are counted by next hop.
-    pub count: bool,
-    /// The file's routes with their lines, once they are read.
-    #[serde(skip)]
-    read: OnceLock<Lines<Route>>,
+netbricks_core::settings! {
+    /// Settings of `lpm`.
+    #[derive(Clone, Debug)]
+    pub struct LpmSettings {
+        /// Routes; the longest prefix that holds the destination decides.
+        pub routes: Vec<Route> = [], "list of \"PREFIX NEXT-HOP\", next hops being numbers", read by routes;
+        /// More routes; `#` begins a comment.
+        pub table: Option<PathBuf> = unset, "path of a file with one route a line, from the chain file's directory";
+        /// The name of the annotation with the next hop.
+        pub annotation: String = "next-hop", "name";
+        /// Whether the report says how many packets each next hop had, which costs some instructions a packet.
+        pub count: bool = false, "true or false";
+        /// The file's routes with their lines, after they have been read.
+        read: OnceLock<Lines<Route>> = skipped;
+    }
 }
 
-/// One whose prefix is given twice is pointed at.
+/// Reads a list of routes; an error points at a prefix that is given twice.
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Route>, D::Error> {
     let mut known = BTreeSet::new();
     list_from_text(deserializer, |text| {
@@ -46,18 +45,6 @@ fn given_twice(route: &Route) -> String {
     format!("gives {}/{} a second time: take one out", route.prefix, route.len)
 }
 
-impl Default for LpmSettings {
-    fn default() -> Self {
-        Self {
-            routes: Vec::new(),
-            table: None,
-            annotation: super::NEXT_HOP.into(),
-            count: false,
-            read: OnceLock::new(),
-        }
-    }
-}
-
 impl LpmSettings {
     /// These routes and no file.
     pub fn of(routes: impl IntoIterator<Item = Route>) -> Self {
@@ -67,9 +54,9 @@ impl LpmSettings {
     /// All routes, the file's last. The file is read once.
     ///
     /// # Errors
-    /// Which key is wrong, and what in it: of the file, every wrong line.
-    pub(super) fn all(&self) -> Result<Vec<Route>, Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    /// The key that is wrong, and the fault; for the file, every wrong line.
+    pub(super) fn all(&self) -> Result<Vec<Route>, InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         let mut known = BTreeSet::new();
         if let Some(twice) = self.routes.iter().find(|route| !known.insert((route.prefix, route.len))) {
             return refused("routes", given_twice(twice));
@@ -105,11 +92,11 @@ impl LpmSettings {
     }
 
     /// The file's routes with their lines.
-    fn lines(&self, path: &Path) -> Result<&[(usize, Route)], Refused> {
+    fn lines(&self, path: &Path) -> Result<&[(usize, Route)], InvalidSetting> {
         if let Some(read) = self.read.get() {
             return Ok(read);
         }
-        let refused = |problem| Refused { key: "table", problem };
+        let refused = |problem| InvalidSetting { key: "table", problem };
         let shown = path.display();
         let text =
             read(path).map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
@@ -118,7 +105,7 @@ impl LpmSettings {
                 |(line, error): &(usize, RouteError)| format!("{shown}:{line}:{}: {error}", error.column);
             refused(listed(&wrong.iter().map(line).collect::<Vec<_>>()))
         })?;
-        // Another thread may have read the same.
+        // Another thread may have read the same file meanwhile.
         Ok(self.read.get_or_init(|| routes))
     }
 }
@@ -139,7 +126,7 @@ fn read(path: &Path) -> io::Result<String> {
 /// Wrong lines of a file that are shown; after mending twenty a user checks again anyway.
 const SHOWN: usize = 20;
 
-/// Wrong routes one below the other, behind how many there are.
+/// The number of wrong routes, and then the wrong routes, one on each line.
 fn listed(wrong: &[String]) -> String {
     let routes =
         if let [_] = wrong { "a wrong route".to_owned() } else { format!("{} wrong routes", wrong.len()) };
@@ -154,40 +141,13 @@ fn listed(wrong: &[String]) -> String {
 }
 
 impl Settings for LpmSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "routes",
-            kind: "list of \"PREFIX NEXT-HOP\", next hops being numbers",
-            default: Some("[]"),
-            summary: "Routes; the longest prefix that holds the destination decides.",
-        },
-        Key {
-            name: "table",
-            kind: "path of a file with one route a line, from the chain file's directory",
-            default: Some("none"),
-            summary: "More routes; `#` begins a comment.",
-        },
-        Key {
-            name: "annotation",
-            kind: "name",
-            default: Some("\"next-hop\""),
-            summary: "Under which name packets are annotated with their next hop.",
-        },
-        Key {
-            name: "count",
-            kind: "true or false",
-            default: Some("false"),
-            summary: "Whether the report says how many packets each next hop had, which costs some instructions a packet.",
-        },
-    ];
-
     fn start_from(&mut self, directory: &Path) {
         self.table = self.table.take().map(|table| directory.join(table));
     }
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.annotation.is_empty() {
-            return Err(Refused { key: "annotation", problem: "must be a name, found \"\"".into() });
+            return Err(InvalidSetting { key: "annotation", problem: "must be a name, found \"\"".into() });
         }
         self.all().map(|_| ())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::{Function, Input, Operator, Worker};
+use netbricks_core::{Function, Input, Operator, Verdict, Worker};
 
 use super::LpmSettings;
 use crate::count::Count;
@@ -17,10 +17,12 @@ struct Hop {
     place: u32,
 }
 
-/// As [`lpm`](super::lpm); the report says how many packets each next hop had, too. That takes some instructions a packet.
+/// As [`lpm`](super::lpm), with a report of the packets of each next hop.
+///
+/// Counting takes some instructions a packet.
 pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function + use<> {
     let next_hop = worker.annotation::<u32>(&config.annotation);
-    // What cannot be read is reported where the table is made of it.
+    // Unreadable routes are reported where the table is made.
     let routes = config.all().unwrap_or_default();
     let numbers: BTreeSet<u32> = routes.iter().map(|route| route.next_hop).collect();
     let numbers: Box<[u32]> = numbers.into_iter().collect();
@@ -35,8 +37,10 @@ pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl 
         super::section(hops.filter(|(_, packets)| *packets > 0), unrouted.here())
     });
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &table,
             |packet| packet.header().destination(),

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::Routes;
-use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Worker, compose};
+use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Verdict, Worker, compose};
 
 use crate::count::Count;
 
@@ -26,7 +26,7 @@ pub const NEXT_HOP: &str = "next-hop";
 /// The function that the settings ask for: [`lpm`], or [`lpm_counted`].
 ///
 /// # Errors
-/// Whatever keeps it from being built.
+/// When the function cannot be built.
 pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     if config.count {
         compose(worker, |input| lpm_counted(input, config, worker))
@@ -47,8 +47,10 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
     let unrouted = none.clone();
     worker.report(move || section([], unrouted.here()));
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &table,
             |packet| packet.header().destination(),
@@ -75,7 +77,7 @@ fn section(hops: impl IntoIterator<Item = (u32, u64)>, none: u64) -> Section {
     }
 }
 
-/// Declares how the control side asks for the next hop of an address.
+/// Declares the handler that answers the next hop of an address.
 fn answer<V: Copy + Eq + Hash + 'static>(
     table: &State<Routes<V>>,
     worker: &Worker,
@@ -92,7 +94,7 @@ fn answer<V: Copy + Eq + Hash + 'static>(
     });
 }
 
-/// The routes, with the value that each next hop is to have.
+/// The routes, with the value that `value` gives for each next hop.
 fn table<V: Copy + Eq + Hash + 'static>(
     config: &LpmSettings,
     worker: &Worker,
@@ -100,8 +102,8 @@ fn table<V: Copy + Eq + Hash + 'static>(
 ) -> State<Routes<V>> {
     let built = config.all().map_err(|refused| refused.to_string()).and_then(|mut all| {
         let (v4, v6) = route::sizes(&all);
-        // Short ones first: where there are more next hops than a byte tells apart, it tells those apart that decide for most
-        // addresses.
+        // Short prefixes first. With more next hops than a byte can number, the ones inserted first get the
+        // bytes, and short prefixes decide for most addresses.
         all.sort_by_key(|route| route.len);
         let mut table = Routes::new(v4, v6).map_err(|error| error.to_string())?;
         for Route { prefix, len, next_hop } in all {

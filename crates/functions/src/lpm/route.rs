@@ -61,7 +61,7 @@ impl FromStr for Route {
     }
 }
 
-/// A number of digits alone: no sign.
+/// A number of digits only, without a sign.
 fn number<T: FromStr>(word: &str) -> Option<T> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
@@ -90,7 +90,7 @@ fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
     Ok((address, len))
 }
 
-/// A route that stands alone, whose errors say where in it they are.
+/// A route without a file, whose errors name the character within it.
 pub(super) struct Written(pub(super) Route);
 
 impl FromStr for Written {

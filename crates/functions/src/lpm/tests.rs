@@ -3,7 +3,7 @@ use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::Link;
-use netbricks_core::{Context, Function, Input, Node, Operator, Registry, Settings, Worker, compose};
+use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Registry, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{kinds, run_configured};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 use super::{LpmSettings, NEXT_HOP, Route, lpm, lpm_counted, node, routes};
 
-/// Writes what a packet is annotated with where its Ethernet destination was.
+/// Writes a packet's annotation in place of its Ethernet destination.
 fn stamp(input: Input, worker: &Worker) -> impl Function {
     let next_hop = worker.annotation::<u32>(NEXT_HOP);
     input
@@ -126,9 +126,9 @@ fn every_kind_passes_unchanged() {
     assert_eq!(run_configured(lpm, settings, frames.clone()).out, frames);
 }
 
-/// Frames through these nodes of one graph, in turn.
+/// Sends frames through these nodes of one graph, one node after the other.
 fn through(nodes: &mut [Box<dyn Node>], pool: &Pool, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut batch = Batch::new();
     for frame in frames {
         batch.push(pool.packet(frame).unwrap()).unwrap();
@@ -152,9 +152,9 @@ fn the_next_node_reads_the_annotation_and_the_next_packet_in_the_buffer_does_not
     };
     let routed = || node(LpmSettings::of([route("10.0.0.0/8 7")]));
     assert_eq!(stamps(&mut [routed(), stamping()]), [(1, 7), (0, 0)]);
-    // The same buffers again: none is annotated still.
+    // The same buffers again: the annotation is gone.
     assert_eq!(stamps(&mut [stamping()]), [(0, 0), (0, 0)]);
-    // Who finds no route takes off what another found.
+    // An `lpm` that finds no route removes the annotation of another.
     let elsewhere = node(LpmSettings::of([route("192.0.2.0/24 9")]));
     assert_eq!(stamps(&mut [routed(), elsewhere, stamping()]), [(0, 0), (0, 0)]);
 }
@@ -188,7 +188,7 @@ fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
     }
     let read = routes("10.0.0.0/8\t1 # ours\n\n::/0 4294967295\n").unwrap();
     assert_eq!(read, [(1, route("10.0.0.0/8 1")), (3, route("::/0 4294967295"))]);
-    // All of them, one behind the other; what is wrong itself is nothing that another could repeat.
+    // Every fault, in order; a wrong route does not count as the first use of a prefix.
     let places: Vec<_> = all("10.0.0.0/8\n10.0.0.0/8 1\nx\n10.0.0.0/8 2\n10.0.0.0/8 3\n")
         .into_iter()
         .map(|(line, column, _)| (line, column))
@@ -196,8 +196,8 @@ fn a_wrong_route_is_an_error_that_says_where_and_what_would_do() {
     assert_eq!(places, [(1, 11), (3, 1), (4, 1), (5, 1)]);
 }
 
-/// Rows of the report, as text, the numbers behind the names.
-fn reported(node: &dyn Node) -> Vec<(String, u64)> {
+/// Rows of the report: the name and the number of each.
+fn reported(node: &mut dyn Node) -> Vec<(String, u64)> {
     let section = node.report().remove(0);
     assert_eq!((section.title.as_str(), section.columns.join(" ")), ("next hops", "next hop packets".into()));
     section.rows.into_iter().map(|row| (row[0].clone(), row[1].parse().unwrap())).collect()
@@ -211,7 +211,7 @@ fn the_report_says_where_packets_went() {
     let frames = addresses.map(|address| frame_to(address.parse().unwrap(), address.ends_with('4')));
     let report = |count: bool, workers: usize| {
         let settings = counting(count, routes.map(route));
-        // Packets in turn, as to workers, and what they report together.
+        // Packets are dealt to the workers in turn, and their reports are merged.
         let mut sections = (0..workers).map(|index| {
             let pool = Pool::builder().frames(64).build().unwrap();
             let worker = Worker::new(index, 1, pool.clone());
@@ -227,15 +227,16 @@ fn the_report_says_where_packets_went() {
         rows
     };
     for workers in [1, 2] {
-        // Who had none is not named.
+        // A next hop without packets has no row.
         assert_eq!(report(true, workers), ["300 1", "7 3", "9 1", "no route 2"], "{workers}");
         assert_eq!(report(false, workers), ["no route 2"], "{workers}");
     }
 }
 
-/// What its predecessor had without a route goes on in the counter, and not beside counts that begin anew.
+/// Packets without a route go on in a successor's counter; the counts in its report start at 0.
+/// 0.
 #[test]
-fn who_takes_over_reports_its_own_packets() {
+fn a_successor_reports_its_own_packets() {
     let frames = ["10.1.2.3", "172.16.0.1", "172.16.0.2"].map(|to| frame_to(to.parse().unwrap(), false));
     for (count, expected) in [(true, &[("7", 1), ("no route", 2)][..]), (false, &[("no route", 2)])] {
         let settings = counting(count, [route("10.0.0.0/8 7")]);
@@ -250,11 +251,11 @@ fn who_takes_over_reports_its_own_packets() {
         assert_eq!(after[0].call("no-route.occupancy", "").unwrap().split(' ').next(), Some("4"));
         let expected: Vec<_> =
             expected.iter().map(|(name, packets)| ((*name).to_owned(), *packets)).collect();
-        assert_eq!(reported(after[0].as_ref()), expected);
+        assert_eq!(reported(after[0].as_mut()), expected);
     }
 }
 
-/// Each of more next hops than a byte tells apart has its own count.
+/// Each of more than 256 next hops has its own count.
 #[test]
 fn many_next_hops_are_counted_apart() {
     let hops = 0..700u32;
@@ -267,10 +268,10 @@ fn many_next_hops_are_counted_apart() {
         through(&mut nodes, &pool, &vec![frame; 1 + hop as usize % 3]);
     }
     let expected = hops.map(|hop| ((hop * 3).to_string(), u64::from(1 + hop % 3)));
-    assert_eq!(reported(nodes[0].as_ref()), expected.chain([("no route".into(), 0)]).collect::<Vec<_>>());
+    assert_eq!(reported(nodes[0].as_mut()), expected.chain([("no route".into(), 0)]).collect::<Vec<_>>());
 }
 
-/// And for `maglev`, whose backends stand in such lists as well.
+/// The same holds for `maglev`, whose backends are such a list, too.
 #[test]
 fn a_wrong_item_of_a_list_is_pointed_at() {
     let mut registry = Registry::new();
@@ -283,7 +284,7 @@ fn a_wrong_item_of_a_list_is_pointed_at() {
         ("maglev", "backends = [\"a 02:00:00:00:00:01\", \"b 02:00:00\"]", "\"b 02:00:00\""),
         ("maglev", "backends = ['a 02:00:00:00:00:01', 'a 02:00:00:00:00:02']", "'a 02:00:00:00:00:02'"),
         ("maglev", "addresses = ['192.0.2.1', 'ff02::1']\nbackends = ['a 02:00:00:00:00:01']", "'ff02::1'"),
-        // Of what is no list, all of it.
+        // If the value is no list, the error points at all of it.
         ("maglev", "backends = 'a 02:00:00:00:00:01'", "'a 02:00:00:00:00:01'"),
     ] {
         let error = registry
@@ -367,7 +368,7 @@ fn the_table_can_be_asked_and_is_not_handed_over() {
     assert!(
         node.call("lookup", "home").unwrap_err().to_string().contains("expected an IP address, found `home`")
     );
-    // What the configuration says is nobody else's to hand over: a changed one must not be undone.
+    // Routes are configuration and are not handed over: that would undo a change of configuration.
     let names: Vec<_> = node.export().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["no-route"]);
 }

@@ -1,4 +1,4 @@
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use netbricks_testkit::{kinds, run};
 
 use super::macswap;
@@ -8,7 +8,7 @@ fn addresses_change_places_and_nothing_else_changes() {
     for (name, frame) in kinds::every() {
         let report = run(macswap, [frame.clone()]);
         if frame.len() < 14 {
-            assert_eq!(report.dropped(Drop::Malformed), 1, "{name}: no Ethernet header");
+            assert_eq!(report.dropped(DropReason::Malformed), 1, "{name}: no Ethernet header");
             continue;
         }
         let out = &report.out[0];

@@ -7,22 +7,25 @@ use netbricks_core::packet::MacAddress;
 use netbricks_core::units::from_text;
 use serde::de::{Deserialize, Deserializer};
 
-/// A backend: who it is on every node, where its packets go, and how many beside the others'.
+/// A backend: its name, the address of its packets, and its share of the flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// Its name, of at most [`MOST_NAME`](Self::MOST_NAME) bytes; with the key it decides the backend's slots.
     pub name: String,
     /// The Ethernet address that its packets are sent to.
     pub mac: MacAddress,
-    /// Its share of the new flows, beside the other backends' weights; 1 to [`MOST_WEIGHT`](Self::MOST_WEIGHT).
+    /// Its share of the new flows, relative to the other backends' weights; at most
+    /// [`MOST_WEIGHT`](Self::MOST_WEIGHT).
+    ///
+    /// With 0 it drains: it keeps its flows and gets no new ones.
     pub weight: u32,
 }
 
-/// A backend that cannot be read: what is wrong, what was expected, how to mend it.
+/// A backend that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct BackendError {
-    /// The whole of it.
+    /// The fault, the expected form, and how to mend it.
     pub problem: String,
 }
 
@@ -60,10 +63,10 @@ impl FromStr for Backend {
             )));
         }
         let weight = words.next().map_or(Ok(1), |word| {
-            let weight = word.parse().ok().filter(|weight| (1..=Self::MOST_WEIGHT).contains(weight));
+            let weight = word.parse().ok().filter(|weight| (0..=Self::MOST_WEIGHT).contains(weight));
             weight.ok_or_else(|| {
                 wrong(format!(
-                    "the weight of backend `{name}` must be 1 to {}, found `{word}`",
+                    "the weight of backend `{name}` must be 0 to {}, found `{word}`",
                     Self::MOST_WEIGHT
                 ))
             })

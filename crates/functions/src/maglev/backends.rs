@@ -1,6 +1,6 @@
 //! The present backends, as every worker sees them.
 //!
-//! They are Maglev's table of those that take new flows, and all to which flows may still go.
+//! They are all backends that flows may go to, and Maglev's table of those that take new flows.
 
 use std::collections::HashMap;
 use std::hint::cold_path;
@@ -25,22 +25,22 @@ pub(super) struct First {
 
 /// All workers' backends, under bounded inconsistency.
 ///
-/// One worker changes them, for the callers of its handlers.
+/// One worker changes them at a time, for the callers of its handlers.
 pub(super) struct Backends(Arc<Snapshot>);
 
-/// All backends at one time. Changed as a whole, so that it can be made before anybody waits for it.
+/// All backends at one time; a change replaces the whole, so that it can be prepared without a lock.
 #[derive(Clone)]
 pub(super) struct Snapshot {
-    /// Of how many changes this is the outcome.
+    /// The number of changes that led to this.
     pub(super) version: u64,
-    /// By number. Who left leaves a hole, so that the others keep theirs.
+    /// By number. A removed backend leaves a hole, so that the other numbers stay.
     known: Vec<Option<Known>>,
-    /// Their numbers, by what [`Known::id`] says of their names.
+    /// The backends' numbers, by the [`id`](Known::id) of their names.
     numbers: HashMap<u64, u16>,
     table: MaglevTable,
     slots: usize,
     secret: Secret,
-    /// Of the configuration that all this began with.
+    /// The hash of the configuration that this began with.
     origin: u64,
 }
 
@@ -71,9 +71,9 @@ pub(super) struct Replace {
 }
 
 const ID: u64 = (1 << 48) - 1;
-/// The most backends: what is left of 64 bits.
+/// The most backends: their numbers get the bits of a flow's 64-bit value that the id leaves.
 pub(super) const MOST: usize = 1 << 14;
-/// The most slots, a prime: a worker makes the new table between two batches, in some milliseconds.
+/// The most slots, a prime: a worker makes a new table between two batches, in a few milliseconds.
 pub(super) const MOST_SLOTS: usize = 131_101;
 
 /// Text under `secret`, in words, the length first.
@@ -98,12 +98,12 @@ pub(super) fn given_twice(name: &str) -> String {
     format!("backend `{name}` is given twice: take one out")
 }
 
-/// Why there cannot be so many slots, if so.
+/// The error if there are too many slots.
 pub(super) fn too_many_slots(slots: usize) -> Option<String> {
     (slots > MOST_SLOTS).then(|| {
         format!(
             "must be a prime up to {MOST_SLOTS}, found {slots}: whenever backends change, a worker's packets wait while \
-             it makes the table anew, some milliseconds even for {MOST_SLOTS}"
+             it rebuilds the table, some milliseconds even for {MOST_SLOTS}"
         )
     })
 }
@@ -139,12 +139,12 @@ impl Snapshot {
         Ok(next)
     }
 
-    /// With this backend, instead of the one of its name if there is one; it gets new flows.
+    /// The next snapshot with this backend, which replaces one of the same name and gets new flows.
     pub(super) fn with(&self, backend: Backend) -> Result<Self, String> {
         self.next(|next| next.put(backend, false))
     }
 
-    /// Without new flows for this backend.
+    /// The next snapshot, without new flows for this backend.
     pub(super) fn drained(&self, name: &str) -> Result<Self, String> {
         self.next(|next| {
             let at = next.find(name).ok_or_else(|| self.unknown(name))?;
@@ -153,7 +153,7 @@ impl Snapshot {
         })
     }
 
-    /// Without this backend: its flows go elsewhere.
+    /// The next snapshot without this backend: its flows go to others.
     pub(super) fn without(&self, name: &str) -> Result<Self, String> {
         self.next(|next| {
             let at = next.find(name).ok_or_else(|| self.unknown(name))?;
@@ -184,12 +184,12 @@ impl Snapshot {
         self.numbers.get(&id).map(|number| usize::from(*number))
     }
 
-    /// All backends with their numbers, draining ones too.
+    /// All backends with their numbers, including draining ones.
     pub(super) fn all(&self) -> impl Iterator<Item = (usize, &Known)> {
         self.known.iter().enumerate().filter_map(|(number, known)| Some((number, known.as_ref()?)))
     }
 
-    /// Slots that each backend has, by number.
+    /// The number of slots of each backend, by number.
     pub(super) fn shares(&self) -> Vec<usize> {
         let mut shares = vec![0; self.known.len()];
         for number in self.table.slots() {
@@ -198,9 +198,9 @@ impl Snapshot {
         shares
     }
 
-    /// A warning of backends that take new flows and have no slot, so that none comes.
+    /// A warning about backends that should take new flows but have no slot.
     ///
-    /// Their weights are too small beside the others'.
+    /// Their weights are too small relative to the others.
     pub(super) fn starved(&self) -> Option<String> {
         let shares = self.shares();
         let names = self.all().filter(|(number, known)| !known.draining && shares[*number] == 0);
@@ -238,12 +238,13 @@ impl Snapshot {
         if at == self.known.len() {
             self.known.push(None);
         }
+        let draining = draining || backend.weight == 0;
         self.known[at] = Some(Known { backend, id, draining });
         self.numbers.insert(id, at as u16);
         Ok(())
     }
 
-    /// Makes the table of those that take new flows.
+    /// Makes the table of the backends that take new flows.
     fn fill(&mut self) -> Result<(), String> {
         let takes: Vec<_> = self
             .all()
@@ -258,7 +259,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Asks for the memory that [`choose`](Self::choose) looks at.
+    /// Prefetches the memory that [`choose`](Self::choose) reads.
     #[inline]
     pub(super) fn prefetch(&self, flow: &StoredFlow) {
         prefetch(self.table.place(self.hash(flow)));
@@ -290,12 +291,13 @@ impl Snapshot {
         self.slots
     }
 
-    /// How many of these connections go to each backend, by number.
+    /// The number of these connections that go to each backend, by number.
     pub(super) fn connections(&self, connections: &Flows<FlowKey, u64>) -> Vec<u64> {
         let mut counts = vec![0; self.known.len()];
         connections.with(|table| {
             for (_, chosen) in table.iter() {
-                // Those that came from another node remember its number for the backend.
+                // Connections from another node remember that node's number for the backend, so look it up by
+                // id.
                 if let Some(number) = self.number(*chosen & ID) {
                     counts[number] += 1;
                 }
@@ -321,10 +323,10 @@ impl Backends {
 
 impl Changing for Backends {
     type Change = Replace;
-    /// Whether it was done: not where the change was made of a snapshot that is no more.
+    /// Whether the change was made; it is refused if its base is not the present snapshot.
     type Outcome = bool;
     fn apply(&mut self, Replace { base, next }: &Replace) -> bool {
-        // A configuration that came meanwhile counts its versions anew.
+        // A new configuration counts its versions from the beginning.
         let fits = self.0.version == *base && self.0.origin == next.origin;
         if fits {
             self.0 = next.clone();
@@ -344,7 +346,7 @@ impl Contents for Backends {
     }
 }
 
-/// Lines: the initial backends, then one for each backend, then the hash of all before it.
+/// The format is lines: the initial backends, one line for each backend, and the hash of all lines before.
 impl Declared for Backends {
     fn export(&self) -> Vec<u8> {
         let mut text = format!("{FORMAT} {:016x}\n", self.0.origin);
@@ -356,7 +358,7 @@ impl Declared for Backends {
         text.into_bytes()
     }
 
-    /// Takes over changes made by handlers, unless the configuration names other backends than then.
+    /// Takes over changes made by handlers, unless the configuration has named other backends since.
     ///
     /// In that case the configuration stands.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
@@ -425,7 +427,7 @@ impl Current {
         let changed = published != self.published;
         if changed {
             cold_path();
-            // First the number: what is read after it has at least as much.
+            // Read the number first: the snapshot that is read after it is at least as new.
             self.published = published;
             self.snapshot = self.backends.read(|backends| backends.0.clone());
         }

@@ -4,39 +4,40 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{AddrParseError, IpAddr};
 
+use netbricks_core::declaration::Declared;
 use netbricks_core::tables::MaglevTable;
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{Doubt, Key, Refused, Settings};
+use netbricks_core::{ConfigWarning, InvalidSetting, Settings};
 use serde::de::Deserializer;
 
 use super::backend::{Backend, BackendError};
 use super::backends::{First, Snapshot, given_twice, too_many_slots};
 
-/// Settings of `maglev`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MaglevConfig {
-    /// The backends to begin with.
-    #[serde(deserialize_with = "backends")]
-    pub backends: Vec<Backend>,
-    /// Virtual addresses; none: every packet is balanced.
-    #[serde(default, deserialize_with = "addresses")]
-    pub addresses: Vec<IpAddr>,
-    /// Connections that a worker remembers.
-    #[serde(default = "capacity")]
-    pub capacity: usize,
-    /// Time without a packet after which a connection is forgotten.
-    #[serde(default = "idle")]
-    pub idle: Duration,
-    /// Slots of the table, a prime.
-    #[serde(default = "slots")]
-    pub slots: usize,
-    /// The secret that all nodes of a cluster share.
-    #[serde(default)]
-    pub key: String,
+netbricks_core::settings! {
+    /// Settings of `maglev`.
+    #[derive(Clone, Debug)]
+    pub struct MaglevConfig {
+        /// The servers that get the packets.
+        ///
+        /// Weights are 0 to 1,000,000; the default is 1. With 0 a backend drains: it keeps its flows and gets
+        /// no new ones.
+        pub backends: Vec<Backend> = required, "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"", read by backends;
+        /// The virtual addresses; `[]` takes every IP packet except IPv6 neighbour discovery.
+        pub addresses: Vec<IpAddr> = [], "list of IP addresses", read by addresses;
+        /// Connections that each worker remembers.
+        pub capacity: usize = 65_536, "whole number, connections";
+        /// After this time without a packet, a connection is forgotten.
+        pub idle: Duration = "5 min", "duration: a number and ns, us, ms, s, min, h or d";
+        /// Slots of the table; should be at least a hundred times the number of backends.
+        pub slots: usize = 65_537, "prime number, up to 131_101";
+        /// A secret that is the same on all nodes, which must be of one version.
+        ///
+        /// An attacker who knows it can choose flows that go to one backend.
+        pub key: String = "", "text";
+    }
 }
 
-/// One that is given twice is pointed at.
+/// Reads a list of backends; an error points at a backend that is given twice.
 fn backends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Backend>, D::Error> {
     let mut names = BTreeSet::new();
     list_from_text(deserializer, |text| {
@@ -59,28 +60,9 @@ fn is_group(address: IpAddr) -> String {
     format!("holds {address}, which is a group's: take it out")
 }
 
-fn capacity() -> usize {
-    65_536
-}
-
-fn idle() -> Duration {
-    Duration::from_nanoseconds(300_000_000_000)
-}
-
-fn slots() -> usize {
-    MaglevTable::DEFAULT_SIZE
-}
-
 impl Default for MaglevConfig {
     fn default() -> Self {
-        Self {
-            backends: Vec::new(),
-            addresses: Vec::new(),
-            capacity: capacity(),
-            idle: idle(),
-            slots: slots(),
-            key: String::new(),
-        }
+        Self::with_defaults((Vec::new(),))
     }
 }
 
@@ -97,47 +79,8 @@ impl MaglevConfig {
 }
 
 impl Settings for MaglevConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "backends",
-            kind: "list of \"NAME ETHERNET-ADDRESS [WEIGHT]\"",
-            default: None,
-            summary: "Who gets the packets; weights are 1 where none is given.",
-        },
-        Key {
-            name: "addresses",
-            kind: "list of IP addresses",
-            default: Some("[]"),
-            summary: "The virtual addresses; [] takes every IP packet, but for IPv6 neighbour discovery.",
-        },
-        Key {
-            name: "capacity",
-            kind: "whole number, connections",
-            default: Some("65_536"),
-            summary: "Connections that it remembers a worker.",
-        },
-        Key {
-            name: "idle",
-            kind: "duration: a number and ns, us, ms, s, min, h or d",
-            default: Some("\"5 min\""),
-            summary: "Without a packet for so long, a connection is forgotten.",
-        },
-        Key {
-            name: "slots",
-            kind: "prime number, up to 131_101",
-            default: Some("65_537"),
-            summary: "Slots of the table: a hundred times as many as backends, or more.",
-        },
-        Key {
-            name: "key",
-            kind: "text",
-            default: Some("\"\""),
-            summary: "The same on all nodes, and secret: who knows it can choose flows of one backend.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
         if self.addresses.len() > MOST_ADDRESSES {
             let problem =
                 format!("must hold at most {MOST_ADDRESSES} addresses, found {}", self.addresses.len());
@@ -173,10 +116,10 @@ impl Settings for MaglevConfig {
         }
     }
 
-    /// Backends at one address are one machine by two names; and those without a slot get nothing.
-    fn doubts(&self) -> Vec<Doubt> {
+    /// Warns of backends with the same address, which are one machine, and of backends without a slot.
+    fn warnings(&self) -> Vec<ConfigWarning> {
         let mut first: BTreeMap<[u8; 6], &str> = BTreeMap::new();
-        let doubts = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {
+        let warnings = self.backends.iter().enumerate().filter_map(|(item, Backend { name, mac, .. })| {
             let other = match first.entry(mac.octets()) {
                 Entry::Vacant(place) => {
                     place.insert(name);
@@ -188,10 +131,14 @@ impl Settings for MaglevConfig {
                 "backend `{name}` has the Ethernet address of `{other}`, {mac}: one of the two addresses is wrong, or one machine \
                  gets the share of both"
             );
-            Some(Doubt { key: "backends", item: Some(item), problem })
+            Some(ConfigWarning { key: "backends", item: Some(item), problem })
+        });
+        let drained = !self.backends.is_empty() && self.backends.iter().all(|backend| backend.weight == 0);
+        let drained = drained.then(|| {
+            "all backends have weight 0, so that new flows are dropped (no-route): give one a weight of 1 or more".to_owned()
         });
         let starved = Snapshot::first(&self.state()).ok().and_then(|first| first.starved());
-        let starved = starved.map(|problem| Doubt { key: "backends", item: None, problem });
-        doubts.chain(starved).collect()
+        let whole = drained.or(starved).map(|problem| ConfigWarning { key: "backends", item: None, problem });
+        warnings.chain(whole).collect()
     }
 }

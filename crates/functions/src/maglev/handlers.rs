@@ -1,4 +1,4 @@
-//! Backends that come and go while packets flow, and what is known of them.
+//! Handlers that change the backends while packets flow, and that report them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use netbricks_core::{Flows, Worker};
 use super::backend::Backend;
 use super::backends::{Backends, Replace, Snapshot};
 
-/// Tries of a change that others were faster than.
+/// Most attempts at a change while other changes come first.
 const TRIES: usize = 8;
 
 /// Changes the backends for callers of a worker's handlers.
@@ -41,13 +41,13 @@ impl Changes {
     }
 }
 
-/// Declares how the control side changes the backends.
+/// Declares the handlers that change the backends.
 pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
     let added = Changes { backends: backends.clone(), replaced: Rc::default() };
     let [drained, removed] = std::array::from_fn(|_| added.clone());
     worker.handler(
         "add",
-        "Adds a backend, takes a draining one back, or gives it another address or weight: `add web-3 02:00:00:00:00:03 2`.",
+        "Adds a backend, takes a draining one back, or gives it another address or weight (0 drains it): `add web-3 02:00:00:00:00:03 2`.",
         move |text| {
             let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
             added.make(|now| now.with(backend.clone()))
@@ -63,7 +63,7 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
     );
 }
 
-/// Declares what the control side may ask and tell.
+/// Declares all handlers.
 pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
     declare_changes(backends, worker);
     let listed = backends.clone();

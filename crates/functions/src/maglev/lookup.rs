@@ -1,4 +1,4 @@
-//! Maglev's table for functions of one's own: which backend a new flow goes to, and nothing else.
+//! Maglev's table for your own functions: it only gives the backend of a new flow.
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::FlowKey;
@@ -10,8 +10,8 @@ use super::handlers;
 
 /// The backends that new flows go to, the same for every worker and node with one configuration.
 ///
-/// [`maglev`](super::maglev) asks it where it does not know a flow. All workers share it under bounded inconsistency,
-/// so that the handlers `add`, `drain` and `remove` change backends while packets flow.
+/// [`maglev`](super::maglev) uses it for flows that it does not know. All workers share it under bounded
+/// inconsistency, so that the handlers `add`, `drain` and `remove` change backends while packets flow.
 ///
 /// ```
 /// use netbricks_core::packet::FlowKey;
@@ -31,8 +31,8 @@ pub struct LookupTable(Current);
 impl LookupTable {
     /// Declares the backends of `config` as the function's state `backends`, with the handlers that change them.
     ///
-    /// Settings of `config` about connections and addresses are ignored. With settings that cannot work (no prime
-    /// number of slots, a backend twice) the function is not built.
+    /// Settings of `config` about connections and addresses are ignored. If a setting is invalid (slots that
+    /// are no prime, a backend given twice), the function is not built.
     pub fn new(worker: &Worker, config: &MaglevConfig) -> Self {
         let backends: Bounded<Backends> =
             worker.state("backends", BoundedInconsistency { updates: 0 }, config.state());
@@ -42,8 +42,8 @@ impl LookupTable {
 
     /// The number of the backend for a new flow; `None` while no backend takes new flows.
     ///
-    /// Backends of the configuration have numbers in its order, from 0. One that is added later gets the first free
-    /// number.
+    /// Backends of the configuration have numbers in its order, from 0. A backend that is added later gets
+    /// the first free number.
     #[inline]
     pub fn lookup(&mut self, flow: &FlowKey) -> Option<usize> {
         self.0.get().choose(&flow.store())

@@ -1,6 +1,6 @@
 //! Spreads flows over backends by Maglev's table (NetBricks, Listing 3; Eisenbud et al., NSDI 2016).
 //!
-//! Every node that knows the same backends decides alike, and established flows stay where they are.
+//! Every node that knows the same backends decides alike, and established flows stay with their backend.
 
 mod backend;
 mod backends;
@@ -22,7 +22,9 @@ use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, protocol};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
-use netbricks_core::{Drop, Function, Input, Operator, Own, StoredFlow, TableKey, Worker};
+use netbricks_core::{
+    DropReason, Function, Input, LookupHooks, Operator, StoredFlow, TableKey, Verdict, Worker,
+};
 
 use backends::{Backends, Current};
 use seats::{Seat, Seats};
@@ -30,9 +32,9 @@ use tally::Tally;
 
 /// Sends every packet for a virtual address to the backend of its flow, by the backend's Ethernet address.
 ///
-/// Addresses and ports stay. So the backend, which has the virtual address too, answers the client itself (direct
-/// server return). Packets for other addresses pass unchanged, and so does IPv6 neighbour discovery. While no backend
-/// takes new flows, those are dropped as `no-route`.
+/// Addresses and ports stay. So the backend, which has the virtual address too, answers the client itself
+/// (direct server return). Packets for other addresses pass unchanged, and so does IPv6 neighbour discovery.
+/// While no backend takes new flows, packets of new flows are dropped as `no-route`.
 pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Function + use<> {
     let backends: Bounded<Backends> =
         worker.state("backends", BoundedInconsistency { updates: 0 }, config.state());
@@ -52,9 +54,11 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     tally.clone().report(seats.ledger(), &backends, &connections, worker);
     let balancer = Balancer { current, seats, tally };
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .filter_or_pass(move |packet| {
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .filter(Verdict::PASS, move |packet| {
             addresses.is_empty() || is_one_of(&addresses, packet.header().destination())
         })
         .lookup_or(
@@ -77,14 +81,14 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
                 Some(())
             },
         )
-        .filter(Drop::NoRoute, |packet| packet.get::<Option<()>>().is_some())
+        .filter(DropReason::NoRoute, |packet| packet.get::<Option<()>>().is_some())
         .done()
 }
 
-/// Whether it is about the owner of an address on this link (ICMPv6 types 133 to 137, RFC 4861).
+/// Whether a packet is about the owner of an address on this link (ICMPv6 types 133 to 137, RFC 4861).
 ///
-/// Such packets are not for a backend, whose answer would bring it all packets of the virtual address. A flow that they
-/// could belong to makes no [connection](connects).
+/// Such packets are not for a backend: its answer would bring it all packets of the virtual address. A flow
+/// with the same key makes no [connection](connects).
 fn is_discovery(header: IpRef<'_>, payload: &[u8]) -> bool {
     matches!(header, IpRef::V6(header) if header.protocol() == protocol::ICMPV6 && !header.is_later_fragment())
         && matches!(payload.first(), Some(133..=137))
@@ -101,21 +105,21 @@ fn connects(flow: &StoredFlow) -> bool {
 
 /// Whether `address` is one of `addresses`.
 ///
-/// Out of line: their number is known only to the configuration, and the loop over a batch has no room for another
-/// loop.
+/// Not inlined: the number of addresses is known only to the configuration, and the loop over a batch has no
+/// room for another loop.
 #[inline(never)]
 fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
     addresses.contains(&address)
 }
 
-/// Knows the backends, and decides for flows that are not known, or whose backend is gone.
+/// Knows the backends, and decides for flows that are unknown or whose backend is gone.
 struct Balancer {
     current: Current,
     seats: Seats,
     tally: Tally,
 }
 
-impl Own<StoredFlow> for Balancer {
+impl LookupHooks<StoredFlow> for Balancer {
     fn begin(&mut self) {
         if self.current.renew() {
             self.seats.follow(self.current.seen());
@@ -127,7 +131,7 @@ impl Own<StoredFlow> for Balancer {
 }
 
 impl Balancer {
-    /// The backend of a packet with this IP header, and what is behind it.
+    /// The backend of a packet with this IP header and the payload behind it.
     fn decide(
         &mut self,
         entry: Entry<'_, StoredFlow, u64>,
@@ -135,7 +139,7 @@ impl Balancer {
         payload: &[u8],
     ) -> Option<&Seat> {
         let Self { current, seats, tally } = self;
-        // A known flow whose frames are of a rarer shape, or that an earlier packet of this batch put in.
+        // A known flow whose frames have a rarer shape, or that an earlier packet of this batch inserted.
         if let Entry::Found(found) = &entry
             && let Some(seat) = seats.live(*found.get())
         {
@@ -153,14 +157,14 @@ impl Balancer {
                 *found.get_mut() = seat.chosen();
                 Some(seat)
             }
-            // An error makes no connection: who sends it may be anybody.
+            // An error makes no connection: anyone may have sent it.
             Entry::Vacant(vacant) if connects(&flow) && !FlowKey::is_error(header, payload) => {
                 let seat = seats.of(backends.choose(&flow)?)?;
                 tally.assigned.add(1);
                 vacant.insert_entry(seat.chosen());
                 Some(seat)
             }
-            // Where there is no room nobody is turned away: the table of backends alone decides.
+            // If there is no room, the packet still passes: the table of backends alone decides.
             Entry::Vacant(_) | Entry::Full => {
                 let seat = seats.of(backends.choose(&flow)?)?;
                 tally.strangers.add(1);

@@ -9,17 +9,17 @@ use netbricks_core::packet::MacAddress;
 
 use super::backends::Snapshot;
 
-/// Of one number.
+/// A backend's address and packet count, at its number.
 #[derive(Clone)]
 #[repr(align(32))]
 pub(super) struct Seat {
-    /// The value of flows to the backend, [`NOBODY`] where there is none.
+    /// The value of flows to the backend; [`NOBODY`] if there is no backend.
     chosen: Cell<u64>,
     packets: Cell<u64>,
     mac: Cell<MacAddress>,
 }
 
-/// No flow remembers it, since numbers end below.
+/// A value that no flow remembers, because all numbers are smaller.
 const NOBODY: u64 = u64::MAX;
 
 impl Seat {
@@ -33,7 +33,7 @@ impl Seat {
         self.chosen.get()
     }
 
-    /// Where the backend is.
+    /// The backend's Ethernet address.
     #[inline(always)]
     pub(super) fn mac(&self) -> MacAddress {
         self.mac.get()
@@ -46,17 +46,17 @@ impl Seat {
     }
 }
 
-/// Of all numbers, as one worker's packets see them: they alone change them.
+/// The seats of all numbers, as one worker's packets see them. Only these packets change them.
 pub(super) struct Seats {
     all: Rc<[Seat]>,
     ledger: Rc<Ledger>,
 }
 
-/// Counts for a report.
+/// The packet counts for a report.
 #[derive(Default)]
 pub(super) struct Ledger {
     seats: RefCell<Rc<[Seat]>>,
-    /// Packets to backends that were taken out.
+    /// Packets to backends that were removed.
     gone: Cell<u64>,
 }
 
@@ -71,19 +71,19 @@ impl Seats {
         self.ledger.clone()
     }
 
-    /// Where the backend of a flow is, if it is where the flow remembers it.
+    /// The seat of a flow's backend, if the backend still has the number that the flow remembers.
     #[inline(always)]
     pub(super) fn live(&self, chosen: u64) -> Option<&Seat> {
         self.all.get((chosen >> 48) as usize).filter(|seat| seat.chosen() == chosen)
     }
 
-    /// The backend of this number.
+    /// The seat of the backend with this number.
     #[inline(always)]
     pub(super) fn of(&self, number: usize) -> Option<&Seat> {
         self.all.get(number).filter(|seat| seat.chosen() != NOBODY)
     }
 
-    /// Numbers may be others' now.
+    /// Follows a change of the backends, after which numbers may belong to other backends.
     #[cold]
     pub(super) fn follow(&mut self, backends: &Snapshot) {
         let places = backends.places();
@@ -104,13 +104,13 @@ impl Seats {
 }
 
 impl Ledger {
-    /// Packets to the backend of this number, if that is still what its flows remember.
+    /// Packets to the backend of this number, if its flows still remember `chosen`.
     pub(super) fn packets(&self, number: usize, chosen: u64) -> u64 {
         let seats = self.seats.borrow();
         seats.get(number).filter(|seat| seat.chosen() == chosen).map_or(0, |seat| seat.packets.get())
     }
 
-    /// Packets to all backends that there have been.
+    /// Packets to all present and former backends.
     pub(super) fn all(&self) -> u64 {
         self.gone.get() + self.seats.borrow().iter().map(|seat| seat.packets.get()).sum::<u64>()
     }

@@ -12,16 +12,17 @@ use crate::count::Count;
 use super::backends::Backends;
 use super::seats::Ledger;
 
-/// A worker's own counts of why packets went to their backend.
+/// A worker's own counts of packets, by the way in which their backend was found.
 ///
-/// [Others](super::seats) count the packets of each backend. Numbers that follow from those at the end are not counted.
+/// [Seats](super::seats) count the packets of each backend. Numbers that can be derived at the end are not
+/// counted.
 #[derive(Clone)]
 pub(super) struct Tally {
-    /// Connections that began, with a packet each.
+    /// Connections that began, each with one packet.
     pub(super) assigned: Count,
-    /// Connections that went elsewhere since their backend was gone.
+    /// Connections that changed their backend because it was gone.
     pub(super) moved: Count,
-    /// Packets that made no connection, and belong to none that is known: of errors, and where there was no room.
+    /// Packets that made no connection and belong to no known one: errors, and packets that found no room.
     pub(super) strangers: Count,
 }
 
@@ -34,7 +35,7 @@ impl Tally {
         }
     }
 
-    /// Declares the report of each backend, and of how packets found theirs.
+    /// Declares the report of each backend, and of how packets found their backends.
     pub(super) fn report(
         self,
         ledger: Rc<Ledger>,

@@ -3,9 +3,9 @@ use std::net::IpAddr;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::{Blueprint, Context, Drop, Node, Settings, TableKey, Worker, compose};
+use netbricks_core::{Blueprint, DetachedContext, DropReason, Node, Settings, TableKey, Worker, compose};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{kinds, run_configured};
+use netbricks_testkit::{Clocked, kinds, run_configured};
 use proptest::prelude::*;
 
 use super::backends::{First, Snapshot};
@@ -64,7 +64,7 @@ impl Rig {
         Self::of(&blueprint(config), 0)
     }
     fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let (mut cx, mut batch) = (Context::new(self.pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(self.pool.clone()), Batch::new());
         cx.advance(self.now);
         for frame in frames {
             batch.push(self.pool.packet(frame).unwrap()).unwrap();
@@ -72,7 +72,7 @@ impl Rig {
         self.node.process(0, &mut batch, &mut cx);
         batch.iter().map(|packet| packet.data().to_vec()).collect()
     }
-    /// Where a flow's next packet goes; `None` where it is dropped.
+    /// The backend of a flow's next packet; `None` if it is dropped.
     fn ask(&mut self, flow: u16) -> Option<u8> {
         self.send(&[packet(flow)]).first().map(|frame| to(frame))
     }
@@ -88,7 +88,7 @@ fn blueprint(config: MaglevConfig) -> Blueprint {
     Blueprint::new(move |worker| compose(worker, |input| maglev(input, &config, worker)))
 }
 
-/// Where a node that has only ever known these backends sends the flow.
+/// The backend of the flow on a node that has only ever known these backends.
 fn by_the_table(backends: &BTreeMap<u8, u32>, flow: u16) -> Option<u8> {
     let first = First {
         backends: backends.iter().map(|(number, weight)| backend(*number, *weight)).collect(),
@@ -106,8 +106,9 @@ fn chosen(snapshot: &Snapshot, key: &FlowKey) -> Option<u8> {
     Some(mac.octets()[5])
 }
 
-/// Nodes of later builds and other machines take these flows over, and know no connections: what changes this list parts
-/// them from their backends.
+/// All nodes must choose these backends, because other machines and later builds take flows over.
+///
+/// They do not know the connections, so a change of this list separates flows from their backends.
 #[test]
 fn every_node_decides_alike() {
     let backends = (0..10).map(|number| backend(number, 1)).collect();
@@ -131,9 +132,11 @@ fn every_node_decides_alike() {
     );
 }
 
-/// Numbers that were nobody's, were others', or are more than there was room for: each backend's packets are its own.
+/// Each backend's packets count for it, whatever happens to its number.
+///
+/// A number may be new, may have belonged to another backend, or may be larger than the room for seats.
 #[test]
-fn packets_count_for_whoever_had_the_number_then() {
+fn packets_count_for_the_backend_that_had_the_number() {
     let first = First { backends: vec![backend(1, 1)], slots: 251, key: String::new() };
     let one = Snapshot::first(&first).unwrap();
     let mut seats = Seats::new(&one);
@@ -152,7 +155,7 @@ fn packets_count_for_whoever_had_the_number_then() {
     let packets = |snapshot: &Snapshot, number| ledger.packets(number, chosen(snapshot, number));
     assert_eq!([0, 7, 38].map(|number| packets(&many, number)), [5, 5, 1]);
     assert_eq!(ledger.all(), 11);
-    // Number 7 is another's now, and the report may know so first.
+    // Number 7 belongs to another backend now, and the report may know this before the packets do.
     let name = many.all().nth(7).unwrap().1.backend.name.clone();
     let less = many.without(&name).unwrap();
     seats.follow(&less);
@@ -164,7 +167,7 @@ fn packets_count_for_whoever_had_the_number_then() {
     count(&seats, &other, 7, 4);
     assert_eq!((packets(&other, 7), packets(&other, 0), ledger.all()), (4, 5, 15));
     assert_eq!(seats.of(7).unwrap().mac().octets()[5], 99);
-    // Whoever moves keeps what it had.
+    // A backend whose address changes keeps its count.
     let moved = other.with("web-99 02:00:00:00:00:07".parse().unwrap()).unwrap();
     seats.follow(&moved);
     assert_eq!((packets(&moved, 7), seats.of(7).unwrap().mac().octets()[5]), (4, 7));
@@ -190,7 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against a list of where flows are, and a table made of the backends of now.
+    /// The model is a list of each flow's backend, and a table made of the present backends.
     #[test]
     fn flows_stay_while_their_backend_does(steps in prop::collection::vec(step(), 1..200)) {
         let mut rig = Rig::alone(config([backend(0, 1), backend(1, 2)]));
@@ -232,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_but_the_ethernet_destination_changes_and_strangers_pass() {
+fn only_the_ethernet_destination_changes_and_other_traffic_passes() {
     let mut frames: Vec<Vec<u8>> = (0..40).flat_map(|flow| [packet(flow), packet6(flow)]).collect();
     frames.push(ethernet().ipv4("10.0.0.1", "192.0.2.2").udp(1, 2).build().unwrap());
     frames.push(ethernet().arp_request("10.0.0.1", VIP).build().unwrap());
@@ -257,7 +260,7 @@ fn without_addresses_every_ip_packet_is_balanced() {
     assert_eq!((to(&report.out[0]), to(&report.out[1]), &report.out[2]), (1, 1, &other));
 }
 
-/// Results do not depend on the batch size for any kind of packet: `run_configured` says so.
+/// Results do not depend on the batch size for any kind of packet; `run_configured` checks this.
 #[test]
 fn every_kind_of_packet_at_every_batch_size() {
     let frames: Vec<_> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
@@ -266,7 +269,7 @@ fn every_kind_of_packet_at_every_batch_size() {
     assert!(report.panics.is_empty());
 }
 
-/// A router that asks for the virtual address would send everything to the backend that answers it.
+/// If a backend answered a router's question for the virtual address, the router would send everything to it.
 #[test]
 fn neighbour_discovery_for_a_virtual_address_is_not_balanced() {
     for addresses in [Vec::new(), vec![VIP6.parse().unwrap()]] {
@@ -277,7 +280,7 @@ fn neighbour_discovery_for_a_virtual_address_is_not_balanced() {
         let passed = rig.send(std::slice::from_ref(&asks));
         assert_eq!(passed, [asks]);
         assert!(rig.call("connections.occupancy", "").starts_with("0 "));
-        // Also where another message between the same addresses was balanced before, which has no identifier either.
+        // The same holds after another message without an identifier was balanced between the same addresses.
         let mut other =
             ethernet().ipv6("fe80::1", VIP6).icmpv6_echo_request(1, 1).payload(b"hello").build().unwrap();
         other[54] = 200;
@@ -295,21 +298,22 @@ fn neighbour_discovery_for_a_virtual_address_is_not_balanced() {
     }
 }
 
-/// One beside a million: its share of the slots is less than one.
+/// A weight of 1 beside large weights: its share of the slots is less than one.
 #[test]
-fn who_gets_no_slot_is_named() {
+fn backends_without_a_slot_are_named() {
     let of = |weight| config([backend(1, weight), backend(2, 10_000)]);
-    let doubts = of(1).doubts();
-    assert!(doubts[0].problem.starts_with("`web-1` get none of the 251 slots"), "{doubts:?}");
-    assert_eq!(of(1_000).doubts(), []);
+    let warnings = of(1).warnings();
+    assert!(warnings[0].problem.starts_with("`web-1` get none of the 251 slots"), "{warnings:?}");
+    assert_eq!(of(1_000).warnings(), []);
     let mut rig = Rig::alone(of(1_000));
     let answer = rig.call("add", "web-3 02:00:00:00:00:03 1");
     assert!(answer.starts_with("done, but `web-3` get none"), "{answer}");
     assert_eq!(rig.call("add", "web-3 02:00:00:00:00:03 1000"), "done");
 }
 
-/// What a router says about an answer of the virtual address goes where the flow is, which the table alone would not say:
-/// its backend is draining.
+/// A router's error about an answer from the virtual address goes to the backend of the flow.
+///
+/// That backend is draining, so the table alone would choose another one.
 #[test]
 fn icmp_errors_follow_their_flow() {
     let mut rig = Rig::alone(config([backend(1, 1), backend(2, 1)]));
@@ -334,19 +338,88 @@ fn icmp_errors_follow_their_flow() {
         let error = ethernet().ipv6("2001:db8:9::9", VIP6).icmpv6_unreachable(1, &quote).build().unwrap();
         assert_eq!(to(&rig.send(&[error])[0]), *before, "flow {flow}");
     }
-    // An error about a flow that is not known goes where that flow would, and makes no connection.
+    // An error about an unknown flow goes to the backend that the flow would go to, and makes no connection.
     let count = rig.call("connections.occupancy", "");
     let error = ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(&quoted(99)[..28]).build().unwrap();
     let went = to(&rig.send(&[error])[0]);
     assert_eq!(rig.call("connections.occupancy", ""), count);
     assert_eq!(rig.ask(99), Some(went));
-    // Nor does one that quotes nothing that it could be about.
+    // Nor does an error make a connection that quotes nothing of a flow.
     let count = rig.call("connections.occupancy", "");
     for quote in [&packet6(7)[14..], &[]] {
         let error = ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(quote).build().unwrap();
         assert_eq!(rig.send(&[error]).len(), 1);
         assert_eq!(rig.call("connections.occupancy", ""), count);
     }
+}
+
+/// The same for a router's error about a fragmented answer: the first fragment has the flow's ports.
+#[test]
+fn icmp_errors_about_a_first_fragment_follow_its_flow() {
+    let mut rig = Rig::alone(config((0..6).map(|number| backend(number, 1))));
+    let mut elsewhere = 0;
+    for flow in 0..60u16 {
+        let went = rig.ask(flow);
+        let answer = ethernet().ipv4(VIP, client(flow).as_str()).fragment(0, true);
+        let answer = answer.tcp(80, 1_000 + flow).payload(&[7; 64]).build().unwrap();
+        let error = ethernet().ipv4("198.51.100.7", VIP).icmp_fragmentation_needed(1_400, &answer[14..42]);
+        let error = error.build().unwrap();
+        assert_eq!(rig.send(&[error]).first().map(|frame| to(frame)), went, "flow {flow}");
+        // A later fragment has only the addresses.
+        let later = ethernet().ipv4(VIP, client(flow).as_str()).fragment(9, false).protocol(6);
+        let later = later.payload(&[7; 64]).build().unwrap();
+        let error = ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(&later[14..42]).build().unwrap();
+        elsewhere += usize::from(rig.send(&[error]).first().map(|frame| to(frame)) != went);
+        let went = to(&rig.send(&[packet6(flow)])[0]);
+        let answer = ethernet().ipv6(VIP6, "2001:db8:1::9").fragment(0, true, 7).udp(443, 1_000 + flow);
+        let answer = answer.payload(&[7; 64]).build().unwrap();
+        let error = ethernet().ipv6("2001:db8:9::9", VIP6).icmpv6_packet_too_big(1_280, &answer[14..]);
+        assert_eq!(to(&rig.send(&[error.build().unwrap()])[0]), went, "flow {flow} of IPv6");
+    }
+    assert!(elsewhere > 0, "the table alone does not say it");
+}
+
+/// A backend with weight 0 keeps the flows that it has and gets no new ones.
+#[test]
+fn weight_0_drains_by_handler_and_by_file() {
+    let flows: Vec<u16> = (0..60).collect();
+    let drains = |rig: &mut Rig, before: &[Option<u8>]| {
+        for (flow, before) in flows.iter().zip(before) {
+            assert_eq!(rig.ask(*flow), *before, "flow {flow} stays");
+        }
+        let new: BTreeSet<_> = (1_000..1_100).map(|flow| rig.ask(flow)).collect();
+        assert_eq!(new, BTreeSet::from([Some(2)]), "no new flow");
+        assert!(rig.call("backends", "").contains("web-1 02:00:00:00:01:01 0 draining 0 slots"));
+    };
+    let mut rig = Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    let before: Vec<_> = flows.iter().map(|flow| rig.ask(*flow)).collect();
+    assert!([1, 2].iter().all(|number| before.contains(&Some(*number))));
+    let exported = rig.node.export();
+    assert_eq!(rig.call("add", &backend(1, 0).to_string()), "done");
+    drains(&mut rig, &before);
+    // A configuration with weight 0, read while connections are open.
+    let file = "backends = [\"web-1 02:00:00:00:01:01 0\", \"web-2 02:00:00:00:01:02\"]\nslots = 251";
+    let changed: MaglevConfig = toml::from_str(file).unwrap();
+    assert_eq!((changed.check(), changed.warnings()), (Ok(()), vec![]));
+    let mut other = Rig::alone(MaglevConfig { addresses: vec![VIP.parse().unwrap()], ..changed });
+    for (name, bytes) in exported {
+        other.node.import(&name, &bytes, 1).unwrap();
+    }
+    drains(&mut other, &before);
+    // It takes flows again with a weight; the state that was exported while it drained keeps it draining.
+    let mut third = Rig::alone(config([backend(1, 1), backend(2, 1)]));
+    for (name, bytes) in rig.node.export() {
+        third.node.import(&name, &bytes, 1).unwrap();
+    }
+    drains(&mut third, &before);
+    rig.call("add", &backend(1, 1).to_string());
+    let new: BTreeSet<_> = (2_000..2_100).map(|flow| rig.ask(flow)).collect();
+    assert_eq!(new, BTreeSet::from([Some(1), Some(2)]));
+    // If no backend takes flows, there is a warning.
+    let none = config([backend(1, 0), backend(2, 0)]);
+    assert_eq!(none.check(), Ok(()));
+    assert!(none.warnings()[0].problem.starts_with("all backends have weight 0"));
+    assert_eq!(Rig::alone(none).ask(1), None);
 }
 
 #[test]
@@ -395,7 +468,7 @@ fn a_change_on_one_worker_is_seen_by_the_next_batch_of_all() {
 #[test]
 fn only_flows_that_change_their_backend_are_counted_as_moved() {
     let mut rig = Rig::alone(config([backend(1, 1), backend(2, 1)]));
-    // New flows with more than one packet in their first batch, some of a shape that is treated apart.
+    // New flows with more than one packet in their first batch, some with a shape that is handled separately.
     let flows: Vec<_> =
         (0..20).flat_map(|flow| [packet(flow), packet(flow), packet6(flow), packet6(flow)]).collect();
     let went: Vec<u8> = rig.send(&flows).iter().map(|frame| to(frame)).collect();
@@ -404,7 +477,7 @@ fn only_flows_that_change_their_backend_are_counted_as_moved() {
             .map(|name| rig.call(name, "").split(' ').next().unwrap_or_default().to_owned())
     };
     assert_eq!(counts(&mut rig), ["40", "0"]);
-    // Changes that leave them where they are.
+    // Changes that leave flows at their backends.
     rig.call("drain", "web-1");
     rig.call("add", "web-3 02:00:00:00:01:03");
     for _ in 0..2 {
@@ -441,15 +514,15 @@ fn without_a_backend_new_flows_are_dropped_for_a_reason() {
     assert_eq!((rig.ask(1), rig.ask(2)), (Some(1), None));
     rig.call("remove", "web-1");
     assert_eq!(rig.ask(1), None);
-    let (mut cx, mut batch) = (Context::new(rig.pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(rig.pool.clone()), Batch::new());
     batch.push(rig.pool.packet(&packet(5)).unwrap()).unwrap();
     rig.node.process(0, &mut batch, &mut cx);
-    assert_eq!(cx.take_drops().of(Drop::NoRoute).packets, 1);
+    assert_eq!(cx.take_drops().of(DropReason::NoRoute).packets, 1);
     assert_eq!(rig.call("add", "web-1 02:00:00:00:01:01"), "done");
     assert_eq!(rig.ask(2), Some(1));
 }
 
-/// Another machine, whose operator wrote the backends in another order, takes the flows over.
+/// Another machine, whose backends are in another order, takes the flows over.
 #[test]
 fn flows_stay_when_another_node_takes_them_over() {
     let mut rig = Rig::alone(config((1..5).map(|number| backend(number, 1))));
@@ -460,7 +533,7 @@ fn flows_stay_when_another_node_takes_them_over() {
 
     let mut other = Rig::alone(config((1..5).rev().map(|number| backend(number, 1))));
     other.node.import("connections", image("connections"), 1).unwrap();
-    // Other backends than this node was configured with: its own stay.
+    // The image names other backends than the configuration of this node, so the node's own stay.
     other.node.import("backends", image("backends"), 1).unwrap();
     assert_eq!((0..50).map(|flow| other.ask(flow)).collect::<Vec<_>>(), before);
     assert!(!other.call("backends", "").contains("draining"));
@@ -487,8 +560,8 @@ fn shares_follow_weights() {
     assert!((2_850..3_150).contains(&second), "{second} of 4,000");
 }
 
-/// Rows of the report as text, and the counts behind them that are not 0.
-fn reported(rig: &Rig) -> (Vec<String>, BTreeMap<String, u64>) {
+/// Rows of the report as text, and the counts that are not 0.
+fn reported(rig: &mut Rig) -> (Vec<String>, BTreeMap<String, u64>) {
     let section = rig.node.report().remove(0);
     assert_eq!(section.columns, ["backend", "state", "slots", "connections", "packets"]);
     let counts = section.counts.into_iter().filter(|(_, count)| *count > 0).collect();
@@ -499,9 +572,9 @@ fn counts<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
     counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
-/// Its counters go on where the old one's were; the report is of this one.
+/// A successor's counters continue; its report counts only its own packets.
 #[test]
-fn who_takes_over_reports_its_own_packets() {
+fn a_successor_reports_its_own_packets() {
     let made = || Rig::alone(config([backend(1, 1), backend(2, 1)]));
     let (mut before, mut after) = (made(), made());
     assert!((0..30).all(|flow| before.ask(flow).is_some()));
@@ -511,7 +584,19 @@ fn who_takes_over_reports_its_own_packets() {
     assert!(after.call("assigned.occupancy", "").starts_with("30 "));
     assert!((0..31).all(|flow| after.ask(flow).is_some()));
     let known = counts([("known_connection_packets", 30), ("new_connection_packets", 1)]);
-    assert_eq!(reported(&after).1, known);
+    assert_eq!(reported(&mut after).1, known);
+}
+
+#[test]
+fn the_report_has_no_connection_that_has_expired() {
+    let idle = "1 s".parse().unwrap();
+    let config = MaglevConfig { idle, ..config([backend(1, 1), backend(2, 1)]) };
+    let mut test = Clocked::configured(maglev, config);
+    test.send((0..400).map(packet));
+    test.advance(std::time::Duration::from_secs(5));
+    let report = test.send([packet(9)]);
+    let open = report.sections[0].rows.iter().map(|row| row[3].parse::<u64>().unwrap());
+    assert_eq!(open.sum::<u64>(), 1, "{:?}", report.sections[0]);
 }
 
 #[test]
@@ -530,9 +615,9 @@ fn the_report_says_who_got_what_and_why() {
     };
     let rows = [row("web-1", "active", "50.00", one / 3, one), row("web-2", "active", "50.00", two / 3, two)];
     let known = counts([("known_connection_packets", 120), ("new_connection_packets", 60)]);
-    assert_eq!(reported(&rig), (rows.into(), known.clone()));
+    assert_eq!(reported(&mut rig), (rows.into(), known.clone()));
 
-    // Errors about a flow that is known, and about none.
+    // Errors about a known flow, and about none.
     let quote = ethernet().ipv4(VIP, client(0).as_str()).tcp(80, 1_000).build().unwrap()[14..].to_vec();
     let error =
         |quote: &[u8]| ethernet().ipv4("198.51.100.7", VIP).icmp_time_exceeded(quote).build().unwrap();
@@ -544,19 +629,19 @@ fn the_report_says_who_got_what_and_why() {
         ("new_connection_packets", 60),
         ("unremembered_packets", 1),
     ]);
-    assert_eq!(reported(&rig).1, with_errors);
+    assert_eq!(reported(&mut rig).1, with_errors);
 
-    // One drains, and its packets go on; another comes in its place when it is gone.
+    // A backend drains and still gets its packets; after its removal, another one takes its place.
     rig.call("drain", "web-1");
     let drained = one + went[1];
-    assert_eq!(reported(&rig).0[0], row("web-1", "draining", "0.00", one / 3, drained));
+    assert_eq!(reported(&mut rig).0[0], row("web-1", "draining", "0.00", one / 3, drained));
     rig.call("remove", "web-1");
     rig.call("add", "web-3 02:00:00:00:01:03");
-    let before = reported(&rig);
+    let before = reported(&mut rig);
     assert_eq!(before.0[0], row("web-3", "active", "50.00", 0, 0));
     assert_eq!(before.1["removed_backends_packets"], drained);
     rig.send(&frames);
-    let (rows, now) = reported(&rig);
+    let (rows, now) = reported(&mut rig);
     let moved = one / 3;
     assert_eq!(now["moved_connections"], moved);
     assert_eq!((now["removed_backends_packets"], now["known_connection_packets"]), (drained, 181));
@@ -564,7 +649,7 @@ fn the_report_says_who_got_what_and_why() {
     assert_eq!(packets + drained, 180 + 2 + 60, "none is counted twice or lost");
 }
 
-/// What workers count is added up, and what they have in common is not.
+/// Workers' counts are added up; state that they share is not.
 #[test]
 fn workers_report_as_one() {
     let blueprint = blueprint(config([backend(1, 1), backend(2, 3)]));
@@ -572,7 +657,7 @@ fn workers_report_as_one() {
     for flow in 0..40 {
         rigs[usize::from(flow % 2)].ask(flow);
     }
-    let [mut all, other] = rigs.each_ref().map(|rig| rig.node.report().remove(0));
+    let [mut all, other] = rigs.each_mut().map(|rig| rig.node.report().remove(0));
     all.absorb(&other);
     assert_eq!((all.rows.len(), all.rows[0][1].as_str()), (2, "active"));
     assert_eq!([&all.rows[0][2], &all.rows[1][2]], ["25.10 %", "74.90 %"]);
@@ -581,11 +666,11 @@ fn workers_report_as_one() {
 }
 
 #[test]
-fn two_names_of_one_address_are_doubted() {
-    let doubts = |backends: Vec<Backend>| config(backends).doubts();
+fn two_names_of_one_address_are_a_warning() {
+    let warnings = |backends: Vec<Backend>| config(backends).warnings();
     let same = |number: u8| Backend { mac: backend(1, 1).mac, ..backend(number, 1) };
-    assert_eq!(doubts(vec![backend(1, 1), backend(2, 1)]), []);
-    let found = doubts(vec![backend(1, 1), backend(2, 1), same(3), same(4)]);
+    assert_eq!(warnings(vec![backend(1, 1), backend(2, 1)]), []);
+    let found = warnings(vec![backend(1, 1), backend(2, 1), same(3), same(4)]);
     let items: Vec<_> = found.iter().map(|doubt| (doubt.key, doubt.item)).collect();
     assert_eq!(items, [("backends", Some(2)), ("backends", Some(3))]);
     assert!(found.iter().all(|doubt| doubt.problem.contains("the Ethernet address of `web-1`")), "{found:?}");
@@ -620,8 +705,8 @@ fn configuration_is_checked_before_anything_runs() {
             "backend `a` has the address 03:00:00:00:00:01, which is a group's",
         ),
         (
-            "backends = [\"a 02:00:00:00:00:01 0\"]",
-            "the weight of backend `a` must be 1 to 1000000, found `0`",
+            "backends = [\"a 02:00:00:00:00:01 -1\"]",
+            "the weight of backend `a` must be 0 to 1000000, found `-1`",
         ),
         (
             "backends = [\"a 02:00:00:00:00:01 1 2\"]",
@@ -653,7 +738,7 @@ fn configuration_is_checked_before_anything_runs() {
         let refused = check(text).unwrap_err();
         assert!(refused.contains(part), "{text}: {refused}");
     }
-    // What is made in Rust was not looked at when it was read.
+    // A configuration made in Rust was not checked when it was read.
     let refused = |config: MaglevConfig| config.check().unwrap_err().to_string();
     let twice = refused(config([backend(1, 1), backend(1, 2)]));
     assert_eq!(twice, "`backends` cannot be: backend `web-1` is given twice: take one out");

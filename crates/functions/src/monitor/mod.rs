@@ -10,7 +10,7 @@ pub use config::MonitorConfig;
 use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Function, Input, Operator, Worker};
+use netbricks_core::{Function, Input, Operator, Verdict, Worker};
 
 pub use state::Usage;
 
@@ -29,8 +29,10 @@ pub fn monitor(input: Input, config: &MonitorConfig, worker: &Worker) -> impl Fu
     );
     state::report(&flows, config.top, worker);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |packet| packet.flow_key(),

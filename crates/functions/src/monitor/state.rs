@@ -48,7 +48,8 @@ pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker)
             (known.collect(), table.counters().refused)
         });
         let count = largest.len() as u64;
-        // By name where bytes are equal, as sections of several workers become one: that has the same flows.
+        // By name where bytes are equal, so that one report and the merged reports of several workers show
+        // the same flows.
         let bytes = |(_, usage): &(FlowKey, Usage)| Reverse(usage.bytes);
         if let Some(last) = top.checked_sub(1).filter(|last| *last < largest.len()) {
             let least = bytes(largest.select_nth_unstable_by_key(last, bytes).1);

@@ -1,24 +1,25 @@
 //! Settings of `mss`.
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
-/// Settings of `mss`: either `size` or `mtu`.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MssConfig {
-    /// The largest segment (bytes of payload), whatever the IP version.
-    pub size: Option<u16>,
-    /// The largest IP packet (bytes), from which the size follows for each version.
-    pub mtu: Option<u16>,
-    /// Whether segments that state none are given one.
-    pub add: bool,
+netbricks_core::settings! {
+    /// Settings of `mss`: either `size` or `mtu`.
+    #[derive(Clone, Debug)]
+    pub struct MssConfig {
+        /// Larger segment sizes are lowered to this; either it or `mtu` must be given.
+        pub size: Option<u16> = unset, "whole number, bytes of payload";
+        /// The size is this less 40 bytes with IPv4, less 60 with IPv6.
+        pub mtu: Option<u16> = unset, "whole number, bytes of an IP packet";
+        /// Whether segments that state no size are given one: 536 bytes with IPv4, 1220 with IPv6, or less.
+        pub add: bool = false, "true or false";
+    }
 }
 
 /// Bytes of the headers without options, of IPv4 and of IPv6, each with TCP's.
 const HEADERS: [u16; 2] = [40, 60];
-/// The least that Linux takes for sane (`tcp_min_snd_mss`): less makes more packets than a path is worth.
+/// The least that Linux accepts (`tcp_min_snd_mss`): with less, the overhead of packets is too large.
 const LEAST: u16 = 48;
-/// So that IPv6 too has segments of the least size.
+/// The least MTU, so that IPv6 segments have the least size, too.
 const LEAST_MTU: u16 = LEAST + HEADERS[1];
 
 impl MssConfig {
@@ -33,28 +34,7 @@ impl MssConfig {
 }
 
 impl Settings for MssConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "size",
-            kind: "whole number, bytes of payload",
-            default: Some("none"),
-            summary: "Larger segment sizes are lowered to this; either it or `mtu` must be given.",
-        },
-        Key {
-            name: "mtu",
-            kind: "whole number, bytes of an IP packet",
-            default: Some("none"),
-            summary: "As `size`, less the headers: 40 bytes with IPv4, 60 with IPv6.",
-        },
-        Key {
-            name: "add",
-            kind: "true or false",
-            default: Some("false"),
-            summary: "Whether segments that state no size are given one: 536 bytes with IPv4, 1220 with IPv6, or less.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         let (key, problem) = match (self.size, self.mtu) {
             (Some(size), None) if size < LEAST => {
                 ("size", format!("must be {LEAST} to 65,535 bytes, found {size}"))
@@ -66,6 +46,6 @@ impl Settings for MssConfig {
             (None, None) => ("size", "must be given, or `mtu` in its place, found neither".into()),
             _ => return Ok(()),
         };
-        Err(Refused { key, problem })
+        Err(InvalidSetting { key, problem })
     }
 }

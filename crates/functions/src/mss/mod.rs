@@ -26,9 +26,12 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
     let [lowered, added, passed] = ["lowered", "added", "passed"].map(|name| worker.counter(name));
     let refused = passed.clone();
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .map(move |packet| {
             let header = packet.header();
             if !header.syn() || header.rst() {
@@ -39,37 +42,35 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
                 if add { Finding::Missing(sizes[version].min(DEFAULTS[version])) } else { Finding::Nothing };
             find(header, sizes[version], missing)
         })
-        .resize_or_else(
-            |packet, replace| {
-                let finding = *packet.get::<Finding>();
-                if matches!(finding, Finding::Nothing | Finding::Unreadable) {
-                    return;
+        .resize(|packet, replace| {
+            let finding = *packet.get::<Finding>();
+            if matches!(finding, Finding::Nothing | Finding::Unreadable) {
+                return;
+            }
+            let options = packet.header().options_bytes();
+            let mut new = [0; 4 + LONGEST];
+            let (added, kept) = new.split_at_mut(4);
+            let kept = &mut kept[..options.len()];
+            kept.copy_from_slice(options);
+            match finding {
+                Finding::Larger(size) => {
+                    clamp_maximum_segment_size(kept, size);
+                    replace.options(kept);
                 }
-                let options = packet.header().options_bytes();
-                let mut new = [0; 4 + LONGEST];
-                let (added, kept) = new.split_at_mut(4);
-                let kept = &mut kept[..options.len()];
-                kept.copy_from_slice(options);
-                match finding {
-                    Finding::Larger(size) => {
-                        clamp_maximum_segment_size(kept, size);
-                        replace.options(kept);
-                    }
-                    // In front, where no option's lie about its length hides it.
-                    Finding::Missing(size) => {
-                        let [high, low] = size.to_be_bytes();
-                        added.copy_from_slice(&[2, 4, high, low]);
-                        let len = 4 + options.len();
-                        replace.options(&new[..len]);
-                    }
-                    Finding::Nothing | Finding::Unreadable => {}
+                // In front, so that no option with a wrong length hides it.
+                Finding::Missing(size) => {
+                    let [high, low] = size.to_be_bytes();
+                    added.copy_from_slice(&[2, 4, high, low]);
+                    let len = 4 + options.len();
+                    replace.options(&new[..len]);
                 }
-            },
-            move |_, _| {
-                refused.add(1);
-                Err(Verdict::PASS)
-            },
-        )
+                Finding::Nothing | Finding::Unreadable => {}
+            }
+        })
+        .or_else(move |_, _| {
+            refused.add(1);
+            Err(Verdict::PASS)
+        })
         .inspect(move |packet| match packet.get::<Finding>() {
             Finding::Nothing => {}
             Finding::Larger(_) => lowered.add(1),
@@ -83,11 +84,11 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
 #[derive(Clone, Copy)]
 enum Finding {
     Nothing,
-    /// It states more than this.
+    /// It states a larger size.
     Larger(u16),
-    /// It states nothing, and is to state this.
+    /// It states no size and needs this one.
     Missing(u16),
-    /// It states nothing before an option whose length can't be.
+    /// It states no size before an option whose length is impossible.
     Unreadable,
 }
 

@@ -1,7 +1,7 @@
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::build::Builder;
 use netbricks_core::packet::{Ipv4, Ipv6, Tcp, tcp};
-use netbricks_core::{Context, Node, Settings, Worker, compose};
+use netbricks_core::{DetachedContext, Node, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 use netbricks_testkit::{checksums, kinds, run_configured};
@@ -19,7 +19,7 @@ struct Sketch {
     v6: bool,
     extended: bool,
     flags: u8,
-    /// Kinds and data.
+    /// Kind and data of each option.
     options: Vec<(u8, Vec<u8>)>,
     payload: Vec<u8>,
 }
@@ -92,7 +92,7 @@ fn bytes(options: &[(u8, Vec<u8>)]) -> usize {
     options.iter().map(|(kind, data)| if *kind == 1 { 1 } else { 2 + data.len() }).sum()
 }
 
-/// The function as a node, and what it counted: lowered, added, passed.
+/// The function as a node, with its counters: lowered, added, passed.
 struct Rig {
     node: Box<dyn Node>,
     pool: Pool,
@@ -106,7 +106,7 @@ impl Rig {
         Self { node, pool }
     }
     fn pass(&mut self, frame: &[u8]) -> Vec<u8> {
-        let (mut batch, mut cx) = (Batch::new(), Context::new(self.pool.clone()));
+        let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(self.pool.clone()));
         batch.push(self.pool.packet(frame).unwrap()).unwrap();
         self.node.process(0, &mut batch, &mut cx);
         batch.get(0).unwrap().data().to_vec()
@@ -119,7 +119,7 @@ impl Rig {
     }
 }
 
-/// What comes out is what the ends would have built, had they known.
+/// The output is a segment that its sender would have built, had it known the limit.
 #[test]
 fn a_segment_is_as_if_its_sender_had_known() {
     let mut random = Random::new(9_293);
@@ -161,7 +161,7 @@ fn a_segment_is_as_if_its_sender_had_known() {
 }
 
 #[test]
-fn what_should_change_and_can_not_passes_and_is_counted() {
+fn packets_that_cannot_be_changed_pass_and_are_counted() {
     let mut rig = Rig::new(size(1_000, true));
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let full = v4().tcp(1, 2).syn().option(34, &[7; 38]).build().unwrap();
@@ -182,7 +182,7 @@ fn what_should_change_and_can_not_passes_and_is_counted() {
         assert_eq!(rig.pass(&frame), frame);
         assert_eq!(rig.counts(), [0, 0, count as u64 + 1]);
     }
-    // In front of the lie stands what there is to say.
+    // The size stands before the option with a wrong length, so it is found.
     let mut said = v4().tcp(1, 2).syn().maximum_segment_size(900).option(3, &[7]).build().unwrap();
     said[59] = 200;
     assert_eq!((rig.pass(&said), rig.counts()), (said, [0, 0, 4]));
@@ -194,7 +194,7 @@ fn what_should_change_and_can_not_passes_and_is_counted() {
     assert_eq!(rig.counts(), [1, 1, 4]);
 }
 
-/// Linux takes the last of several, others the first.
+/// Of several sizes, Linux takes the last and others the first.
 #[test]
 fn a_second_size_is_lowered_too() {
     let frame = |first, second| {

@@ -7,9 +7,11 @@ mod tests;
 pub use config::{From, RewriteStreamConfig};
 
 use netbricks_core::node::SectionMerge;
+use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{BLOCK, PacketizeConfig, PacketizeCounters};
-use netbricks_core::{BuildError, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_core::view::IpRewrite;
+use netbricks_core::{BuildError, DropReason, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_stream::{BLOCK, PacketizeConfig, PacketizeCounters, StreamOperator, StreamWorker};
 
 use config::FLOW_MEMORY;
 
@@ -23,7 +25,7 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
         flows: config.flows,
         flow_memory: FLOW_MEMORY,
         memory: config.memory,
-        // One a block: so a direction may have as many as it has blocks.
+        // One edit for each block of memory, so that a direction may have as many edits as it has blocks.
         edits: config.memory / BLOCK,
         idle: config.idle.nanoseconds(),
         ..PacketizeConfig::default()
@@ -57,7 +59,7 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
             ("packets unchanged", unchanged),
             ("packets without room", no_room),
             ("connections without room here", homeless),
-            // What waits behind a gap is seen nowhere else: its packets are consumed.
+            // Bytes that wait behind a gap are seen nowhere else, because their packets were consumed.
             ("bytes of memory, out of order or unacknowledged", counted.memory() as u64),
         ];
         Section {
@@ -70,11 +72,24 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     });
     let ports: Box<[u16]> = config.ports.as_slice().into();
     let served = move |port: u16| ports.contains(&port);
-    // All leave on the edge on which packets leave that are made here: so they keep their order.
+    let rewritten = streams.clone();
+    let concerns = served.clone();
+    // Packets made here leave on this edge, too, so all packets of a connection keep their order.
     input
-        .parse_or::<Link>(Edge::OUT)
-        .parse_or::<Ip>(Edge::OUT)
-        .parse_or::<Tcp>(Edge::OUT)
+        .parse::<Link>()
+        .or(Edge::OUT)
+        .parse::<Ip>()
+        .or(Edge::OUT)
+        .filter(DropReason::Fragment, move |packet| {
+            // Without its first fragment, the segment reaches no application. Its numbers are not those of
+            // the other side.
+            let flow = packet.flow_key();
+            !is_cut_off(&packet.header(), packet.payload())
+                || !concerns(flow.source_port()) && !concerns(flow.destination_port())
+                || !rewritten.borrow().takes(flow)
+        })
+        .parse::<Tcp>()
+        .or(Edge::OUT)
         .divert(Edge::OUT, move |packet| {
             let header = packet.header();
             !served(header.destination_port()) && !served(header.source_port())

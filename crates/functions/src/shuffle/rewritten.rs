@@ -1,13 +1,15 @@
-//! Streams are rewritten behind a shuffle on two workers while their buckets move back and forth: both ends of every connection have
-//! what the other wrote, rewritten.
+//! Tests of streams that are rewritten behind a shuffle on two workers, while their buckets move back and
+//! forth.
+//!
+//! Both ends of every connection must get the other end's bytes, rewritten.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp, checksum};
-use netbricks_core::stream::{Fate, GateConfig, PacketizeConfig, Why};
 use netbricks_core::{Blueprint, Edge, Operator, compose};
+use netbricks_stream::{Fate, InlineWindowConfig, PacketizeConfig, StreamOperator, Why};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::mutate::Random;
 
@@ -17,23 +19,23 @@ const CONNECTIONS: u16 = 24;
 const FIND: &[u8] = b"abcab";
 const PUT: &[u8] = b"<longer than that>";
 
-/// Bytes that a sender has in flight at most, and of a segment.
+/// Most bytes that a sender has in flight, and bytes of a segment.
 const FLIGHT: usize = 120;
 const SEGMENT: usize = 40;
-/// Rounds without news after which it sends again.
+/// Rounds without news after which a sender sends again.
 const PATIENCE: usize = 10;
 
-/// One end of a connection, its numbers counted from its first byte. Its FIN is behind the last.
+/// One end of a connection; positions count from its first byte, and its FIN is behind the last byte.
 struct End {
     data: Vec<u8>,
     first: u32,
     una: usize,
     next: usize,
-    /// Behind all that it ever sent.
+    /// The position behind all bytes that it has ever sent.
     most: usize,
     quiet: usize,
     timeouts: usize,
-    /// What came, by its place, and how much of it without a hole.
+    /// The bytes that came, by position, and the number of bytes without a hole.
     seen: BTreeMap<usize, u8>,
     has: usize,
     end: Option<usize>,
@@ -64,12 +66,12 @@ impl End {
     fn number(&self, place: usize) -> u32 {
         self.first.wrapping_add(place as u32)
     }
-    /// Of the other end's, all that it has.
+    /// The acknowledgment number for all bytes of the other end that it has.
     fn acknowledgment(&self, peer: u32) -> u32 {
         peer.wrapping_add((self.has + usize::from(self.end == Some(self.has))) as u32)
     }
 
-    /// The pieces of its stream that it sends now: one of no bytes to acknowledge alone.
+    /// The pieces of its stream that it sends now; an empty piece only acknowledges.
     fn speak(&mut self, random: &mut Random) -> Vec<(usize, usize)> {
         self.quiet += usize::from(self.una < self.next);
         if self.quiet > PATIENCE {
@@ -105,7 +107,7 @@ impl End {
             assert_eq!(*self.end.get_or_insert(end), end, "the end stays where it is");
         }
         for (at, byte) in (start..).zip(bytes) {
-            // A single old byte only asks for an acknowledgment, whatever it is.
+            // A single old byte only asks for an acknowledgment, so its value does not matter.
             if at >= 0 && (bytes.len() > 1 || at as usize >= self.has) {
                 assert_eq!(self.seen.entry(at as usize).or_insert(*byte), byte, "sent again as it was");
             }
@@ -133,7 +135,7 @@ fn frame(connection: u16, from_server: bool, ends: &[End; 2], piece: (usize, usi
     tcp.payload(&own.data[piece.0.min(len)..piece.1.min(len)]).build().unwrap()
 }
 
-/// What a frame says.
+/// The relevant fields of a frame.
 struct Said<'f> {
     from_server: bool,
     connection: u16,
@@ -165,8 +167,10 @@ fn rewritten(data: &[u8]) -> Vec<u8> {
     text(data).replace(&text(FIND), &text(PUT)).into_bytes()
 }
 
-/// All ends talk until each has all of the other, and of 100 frames so many are lost before the workers and behind them. Answers
-/// the workers, how often buckets moved, and how often somebody had to send again.
+/// All ends talk until each end has all bytes of the other end.
+///
+/// Of 100 frames, `trouble` are lost before the workers, and as many behind them. Returns the workers, how
+/// often buckets moved, and how often an end sent again.
 fn talk(blueprint: &Blueprint, seed: u64, trouble: usize) -> (Two, usize, usize) {
     let (mut two, mut random) = (Two::new(blueprint), Random::new(seed));
     let mut all: Vec<[End; 2]> =
@@ -200,7 +204,7 @@ fn talk(blueprint: &Blueprint, seed: u64, trouble: usize) -> (Two, usize, usize)
         for at in (1..frames.len()).filter(|_| trouble > 0) {
             frames.swap(at, at - random.below(2));
         }
-        // Some of what it brings comes out while the next round goes in.
+        // Some of its output comes while the next round goes in.
         for (worker, frame) in two.exchange(frames, 1 + random.below(3)) {
             workers[worker] += 1;
             if random.below(100) >= trouble {
@@ -229,7 +233,7 @@ fn talk(blueprint: &Blueprint, seed: u64, trouble: usize) -> (Two, usize, usize)
 }
 
 #[test]
-fn what_is_replaced_while_its_buckets_move_is_all_there() {
+fn replaced_bytes_survive_moves_of_their_buckets() {
     let settings = format!(
         "find = \"{}\"\nreplace = \"{}\"\nfrom = \"both\"",
         String::from_utf8_lossy(FIND),
@@ -250,19 +254,26 @@ fn what_is_replaced_while_its_buckets_move_is_all_there() {
     }
 }
 
-/// Windows in the path of which some are held until they are full.
+/// Inline windows, some of which are held until they are full.
 #[test]
-fn what_is_held_while_its_buckets_move_is_all_there() {
+fn held_bytes_survive_moves_of_their_buckets() {
     let function = Blueprint::new(|worker| {
         compose(worker, |input| {
             let packets =
                 PacketizeConfig { flows: 64, flow_memory: 64 << 10, memory: 4 << 20, ..Default::default() };
             let size = 32;
-            let windows = GateConfig { memory: 128 * size, packets, ..GateConfig::new(size, size - 4, 0) };
+            let windows = InlineWindowConfig {
+                memory: 128 * size,
+                packets,
+                ..InlineWindowConfig::new(size, size - 4, 0)
+            };
             input
-                .parse_or::<Link>(Edge::OUT)
-                .parse_or::<Ip>(Edge::OUT)
-                .parse_or::<Tcp>(Edge::OUT)
+                .parse::<Link>()
+                .or(Edge::OUT)
+                .parse::<Ip>()
+                .or(Edge::OUT)
+                .parse::<Tcp>()
+                .or(Edge::OUT)
                 .window_in_path(worker, "streams", windows, |window, replacing| {
                     let mut at = 0;
                     while let Some(next) =
@@ -271,7 +282,7 @@ fn what_is_held_while_its_buckets_move_is_all_there() {
                         at += next + FIND.len();
                         assert!(replacing.replace(at - FIND.len()..at, PUT));
                     }
-                    // Another one may begin here.
+                    // Another occurrence may begin here.
                     if window.why == Why::Due { Fate::Hold } else { Fate::Pass }
                 })
                 .done()

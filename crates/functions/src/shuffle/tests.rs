@@ -1,4 +1,4 @@
-//! Crossing between workers is tested where there are some: in `runtime`'s tests and in `cli`'s.
+//! Crossing between workers is tested where there are several: in the tests of `runtime` and `cli`.
 
 use netbricks_core::ShuffleKey;
 use netbricks_testkit::{kinds, run_node};

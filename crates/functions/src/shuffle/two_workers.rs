@@ -1,4 +1,4 @@
-//! What stands behind a shuffle on two workers, whose graphs are turned one after the other.
+//! Tests of functions behind a shuffle on two workers; their graphs take turns one after the other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,53 +6,44 @@ use std::sync::{Arc, Mutex};
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{
-    Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Registry, Role,
-    Team, Worker, compose,
+    Blueprint, Context, Declared, Edge, Graph, GraphBuilder, Node, Operator, Poll, Registry, Shape, Verdict,
+    Worker, WorkerGroup, compose,
 };
 use netbricks_testkit::build::ethernet;
 
 use super::*;
 use crate::maglev::{Backend, MaglevConfig, maglev};
 
-/// Brings in what was put into it.
+/// Brings the frames that a test puts into it.
 #[derive(Clone, Default)]
 struct Line(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Node for Line {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         for frame in self.0.lock().unwrap().drain(..) {
             batch.push(cx.pool().packet(&frame).unwrap()).unwrap();
         }
         Poll::Idle
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// What came out, and on which worker.
+/// The frames that came out, each with its worker.
 type Sent = Arc<Mutex<Vec<(usize, Vec<u8>)>>>;
 
-/// Keeps what it is to send, and from which worker.
+/// Keeps the frames that it is to send, with their worker.
 struct Sink(usize, Sent);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.1.lock().unwrap().extend(batch.drain().map(|packet| (self.0, packet.data().to_vec())));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
@@ -64,10 +55,10 @@ pub(crate) struct Two {
 
 impl Two {
     pub(crate) fn new(blueprint: &Blueprint) -> Self {
-        let (pool, team) = (Pool::builder().frames(512).build().unwrap(), Team::new(2));
+        let (pool, group) = (Pool::builder().frames(512).build().unwrap(), WorkerGroup::new(2));
         let (settings, line, sent) = (ShuffleSettings::default(), Line::default(), Sent::default());
         let graphs = (0..2).map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let mut graph = GraphBuilder::new("test");
             // Everything comes in on the first worker.
             let brought = if index == 0 { line.clone() } else { Line::default() };
@@ -86,7 +77,7 @@ impl Two {
         Self { graphs: graphs.collect(), line, sent }
     }
 
-    /// The frames that came out after so many turns of each worker, and on which.
+    /// The frames that came out after `turns` turns of each worker, each with its worker.
     pub(crate) fn exchange(&mut self, frames: Vec<Vec<u8>>, turns: usize) -> Vec<(usize, Vec<u8>)> {
         self.line.0.lock().unwrap().extend(frames);
         for _ in 0..turns {
@@ -97,7 +88,7 @@ impl Two {
         std::mem::take(&mut *self.sent.lock().unwrap())
     }
 
-    /// The worker that a frame came out on, and the frame as it was then.
+    /// The worker that a frame came out on, and the frame as it came out.
     fn send(&mut self, frame: Vec<u8>) -> (usize, Vec<u8>) {
         let mut sent = self.exchange(vec![frame], 4);
         assert_eq!(sent.len(), 1, "one in, one out");
@@ -123,7 +114,7 @@ fn client(flow: u16) -> String {
     format!("10.0.{}.{}", flow >> 8, flow & 0xff)
 }
 
-/// One of a packet's fragments.
+/// A fragment of a packet.
 fn fragment(flow: u16, offset: u16, more: bool) -> Vec<u8> {
     let whole = ethernet().ipv4(client(flow).as_str(), VIP).udp(1_000 + flow, 53).payload(&[0; 64]);
     let mut frame = whole.build().unwrap();
@@ -140,7 +131,7 @@ fn errors_and_fragments_stay_with_their_flow_on_two_workers() {
     let flows = 0..64u16;
     let tcp = |flow: u16| ethernet().ipv4(client(flow).as_str(), VIP).tcp(1_000 + flow, 80).build().unwrap();
     let udp6 = |flow: u16| ethernet().ipv6("2001:db8:1::9", VIP6).udp(1_000 + flow, 443).build().unwrap();
-    // Worker and backend of what begins each flow and each packet that is in pieces.
+    // Worker and backend of the first packet of each flow, and of each packet in fragments.
     let place = |(worker, frame): (usize, Vec<u8>)| (worker, frame[5]);
     let mut begin = |make: &dyn Fn(u16) -> Vec<u8>| -> Vec<(usize, u8)> {
         flows.clone().map(|flow| place(two.send(make(flow)))).collect()
@@ -150,7 +141,7 @@ fn errors_and_fragments_stay_with_their_flow_on_two_workers() {
     for of in [&of_tcp, &of_udp6, &of_pieces] {
         assert_eq!(of.iter().map(|(worker, _)| *worker).collect::<BTreeSet<_>>().len(), 2, "both work");
     }
-    // From now on only who knows a flow sends it where it went before.
+    // From now on, only a worker that knows a flow sends it to the same backend as before.
     for number in 0..4 {
         two.graphs[0].call("function", "drain", &format!("web-{number}")).unwrap();
     }
@@ -179,7 +170,7 @@ pub(crate) fn by_name(name: &str, settings: &str) -> Blueprint {
     definition.configure(toml::de::DeTable::parse(settings).unwrap(), Path::new("")).unwrap()
 }
 
-/// What a function keeps of flows and does not hand over.
+/// State by flow that a function does not hand over.
 struct Heard(u64);
 
 impl Declared for Heard {
@@ -195,12 +186,12 @@ impl Declared for Heard {
 }
 
 #[test]
-fn what_would_lose_state_keeps_its_buckets() {
+fn functions_that_would_lose_state_keep_their_buckets() {
     let mut two = Two::new(&Blueprint::new(|worker| {
         compose(worker, |input| {
             let heard = worker.declare("heard", Heard(0));
             input
-                .filter_or_pass(move |_| {
+                .filter(Verdict::PASS, move |_| {
                     heard.borrow_mut().0 += 1;
                     true
                 })

@@ -1,47 +1,42 @@
-//! What an operator may write for `ttl`.
+//! Settings of `ttl`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpErrors;
-use netbricks_core::{Drop, Key, Refused, Settings, Verdict};
+use netbricks_core::{DropReason, InvalidSetting, RenamedKey, Settings, Verdict};
 
-/// What happens to packets without a time to live.
+/// The treatment of packets without a time to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Other {
-    /// They are dropped as `unmatched`, as in the paper's Listing 1.
+pub enum NonIp {
+    /// They pass unchanged, and so do IP packets that never leave their link.
     #[default]
-    Drop,
-    /// They pass untouched, and so does link-local IPv6.
     Pass,
+    /// They are dropped as `unmatched`, as in the paper's Listing 1.
+    Drop,
 }
 
-impl Other {
+impl NonIp {
     pub(super) fn verdict(self) -> Verdict {
         match self {
-            Self::Drop => Verdict::drop(Drop::Unmatched),
+            Self::Drop => Verdict::drop(DropReason::Unmatched),
             Self::Pass => Verdict::PASS,
         }
     }
 }
 
-/// Settings of `ttl`.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TtlConfig {
-    /// What happens to other packets than IP.
-    pub other: Other,
-    /// Answers expired IPv4 packets with Time Exceeded from this address.
-    pub answer_v4: Option<Ipv4Addr>,
-    /// Answers expired IPv6 packets with Time Exceeded from this address.
-    pub answer_v6: Option<Ipv6Addr>,
-    /// Answers a second at most.
-    pub answer_rate: u64,
-}
-
-impl Default for TtlConfig {
-    fn default() -> Self {
-        Self { other: Other::Drop, answer_v4: None, answer_v6: None, answer_rate: 100 }
+netbricks_core::settings! {
+    /// Settings of `ttl`.
+    #[derive(Clone, Debug)]
+    pub struct TtlConfig {
+        /// Passes or drops packets that are not IP (ARP, LLC); "pass" also leaves link-local packets unchanged.
+        pub non_ip: NonIp = "pass", "\"pass\" or \"drop\"";
+        /// Expired IPv4 packets are answered with ICMP Time Exceeded from this address.
+        pub answer_v4: Option<Ipv4Addr> = unset, "IPv4 address";
+        /// Expired IPv6 packets are answered with ICMPv6 Time Exceeded from this address.
+        pub answer_v6: Option<Ipv6Addr> = unset, "IPv6 address";
+        /// The most answers a second, in bursts of up to 32.
+        pub answer_rate: u64 = 100, "whole number, answers a second";
     }
 }
 
@@ -52,38 +47,13 @@ impl TtlConfig {
 }
 
 impl Settings for TtlConfig {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "other",
-            kind: "\"drop\" or \"pass\"",
-            default: Some("\"drop\""),
-            summary: "What happens to packets that are not IP; \"pass\" also leaves link-local IPv6 untouched.",
-        },
-        Key {
-            name: "answer_v4",
-            kind: "IPv4 address",
-            default: Some("none"),
-            summary: "Expired IPv4 packets are answered with ICMP Time Exceeded from this address.",
-        },
-        Key {
-            name: "answer_v6",
-            kind: "IPv6 address",
-            default: Some("none"),
-            summary: "Expired IPv6 packets are answered with ICMPv6 Time Exceeded from this address.",
-        },
-        Key {
-            name: "answer_rate",
-            kind: "whole number, answers a second",
-            default: Some("100"),
-            summary: "At most so many answers go out, in bursts of up to 32.",
-        },
-    ];
+    const RENAMED: &'static [RenamedKey] = &[RenamedKey { old: "other", new: "non_ip" }];
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if (1..=1_000_000).contains(&self.answer_rate) {
             return Ok(());
         }
         let problem = format!("must be 1 to 1,000,000 answers a second, found {}", self.answer_rate);
-        Err(Refused { key: "answer_rate", problem })
+        Err(InvalidSetting { key: "answer_rate", problem })
     }
 }

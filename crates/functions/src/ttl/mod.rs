@@ -1,56 +1,81 @@
-//! Decrements the time to live or hop limit and drops packets that have none left (NetBricks, Listing 1).
+//! Decrements the TTL or hop limit and drops packets that have none left (NetBricks, Listing 1).
 
 mod config;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Other, TtlConfig};
+pub use config::{NonIp, TtlConfig};
 
-use std::net::Ipv6Addr;
+use std::hint::cold_path;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use netbricks_core::packet::{Ip, IpRef, Ipv6, Link};
-use netbricks_core::{Drop, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::icmp::IcmpError;
+use netbricks_core::packet::stack::LengthSlack;
+use netbricks_core::packet::{Ip, IpRef, Link, protocol};
+use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
 
-/// Decrements the IPv4 time to live or IPv6 hop limit; what has none left is dropped as `ttl-expired` and, where an
-/// address to answer from is configured, answered with Time Exceeded.
+/// Decrements the IPv4 TTL or IPv6 hop limit, and drops packets that have none left as `ttl-expired`.
+///
+/// If an address to answer from is configured, an expired packet is answered with Time Exceeded. Packets that
+/// are not IP, and packets that never leave their link, pass unchanged, unless `non_ip` says otherwise.
 pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
-    let other = config.other.verdict();
-    let spare_link_local = config.other == Other::Pass;
+    let non_ip = config.non_ip.verdict();
+    let spare_link_local = config.non_ip == NonIp::Pass;
     let mut errors = config.errors();
     let answered = worker.counter("answered");
     input
-        .parse_otherwise::<Link>(other)
-        .parse_otherwise::<Ip>(other)
-        .decide(move |packet| {
-            let spared = spare_link_local
+        .parse::<Link>()
+        .or(non_ip)
+        .parse::<Ip>()
+        .or(non_ip)
+        .filter(Verdict::PASS, move |packet| {
+            !(spare_link_local
                 && match packet.header() {
-                    IpRef::V6(header) => is_link_local(header.fixed(), header.protocol(), packet.payload()),
-                    IpRef::V4(_) => false,
-                };
-            if spared { Err(Verdict::PASS) } else { Ok(()) }
+                    // One comparison for all unicast packets.
+                    IpRef::V4(header) => {
+                        header.destination().octets()[0] >= 224
+                            && is_link_local_group(header.destination(), header.protocol())
+                    }
+                    IpRef::V6(_) => {
+                        cold_path();
+                        is_link_local(packet.frame())
+                    }
+                })
         })
-        .filter_or(
-            Drop::TtlExpired,
-            |packet| packet.header().ttl() > 1,
-            move |packet| {
-                if errors.time_exceeded(packet) {
-                    answered.add(1);
-                }
-            },
-        )
+        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
+        .on_reject(move |packet| {
+            if errors.answer(packet, IcmpError::TimeExceeded) {
+                answered.add(1);
+            }
+        })
         .transform(|packet| packet.header_mut().decrement_ttl())
         .done()
 }
 
-/// Whether routers must not forward the packet at all (RFC 4291 §2.5.6, §2.7): it is somebody's on this link. Neighbour
-/// discovery is, also between global addresses: with a hop limit below 255 nobody takes it (RFC 4861 §7.1).
+/// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7).
 ///
-/// Out of line, so that what is inlined is one comparison.
+/// Neighbour discovery between global addresses is included: hosts ignore it with a hop limit below 255 (RFC
+/// 4861 §7.1). The function parses the frame again, and is not inlined. To pass it a view, the view would
+/// have to be in memory. That costs IPv4 packets more than the second parse costs other packets.
 #[inline(never)]
-fn is_link_local(header: &Ipv6, protocol: u8, payload: &[u8]) -> bool {
+fn is_link_local(frame: &[u8]) -> bool {
+    // The caller has parsed it, so only what a capture cut off, or a length left to a device, can be amiss.
+    let slack = LengthSlack { missing: usize::from(u16::MAX), unstated: true };
+    let found = Ip::in_frame(frame).or_else(|| Ip::in_frame_with(frame, slack));
+    let Some((IpRef::V6(header), payload)) = found else { return false };
     let local = |a: Ipv6Addr| a.is_unicast_link_local() || a.is_multicast() && a.octets()[1] & 0xf <= 2;
     let discovers = header.hop_limit() == 255
-        && protocol == 58
+        && header.protocol() == protocol::ICMPV6
         && payload.first().is_some_and(|kind| (133..=137).contains(kind));
     local(header.source()) || local(header.destination()) || discovers
+}
+
+/// Whether routers must not forward a packet to this group.
+///
+/// The groups are the local network control block, whose packets have a TTL of 1 or 255 (RFC 5771 §4), and
+/// the limited broadcast (RFC 1812 §5.3.5.1). IGMP, whose TTL is 1 (RFC 2236 §2), is included for all groups.
+#[inline(never)]
+fn is_link_local_group(destination: Ipv4Addr, protocol: u8) -> bool {
+    let control_block = destination.octets()[..3] == [224, 0, 0];
+    control_block || destination.is_broadcast() || protocol == protocol::IGMP
 }

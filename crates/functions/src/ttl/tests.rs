@@ -1,18 +1,18 @@
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, checksums, kinds, run_configured};
 
-use super::{Other, TtlConfig, ttl};
+use super::{NonIp, TtlConfig, ttl};
 
 fn run(config: TtlConfig, frames: impl IntoIterator<Item = Vec<u8>>) -> Report {
     run_configured(ttl, config, frames)
 }
 fn dropping() -> TtlConfig {
-    TtlConfig::default()
+    TtlConfig { non_ip: NonIp::Drop, ..TtlConfig::default() }
 }
 fn passing() -> TtlConfig {
-    TtlConfig { other: Other::Pass, ..TtlConfig::default() }
+    TtlConfig::default()
 }
 fn answering() -> TtlConfig {
     TtlConfig {
@@ -34,7 +34,7 @@ fn v6(hops: u8) -> Vec<u8> {
         .build()
         .unwrap()
 }
-/// Where the hops of the outermost IP header stand.
+/// The place of the TTL or hop limit of the outermost IP header.
 fn hops_at(frame: &[u8]) -> Option<usize> {
     dissect(frame).layers().find_map(|layer| match layer.protocol {
         Protocol::Ipv4 => Some(layer.offset + 8),
@@ -48,7 +48,7 @@ fn every_number_of_hops() {
     for hops in 0..=255u8 {
         let report = run(dropping(), [v4(hops), v6(hops)]);
         if hops <= 1 {
-            assert_eq!((report.out.len(), report.dropped(Drop::TtlExpired)), (0, 2), "{hops} hops");
+            assert_eq!((report.out.len(), report.dropped(DropReason::TtlExpired)), (0, 2), "{hops} hops");
             continue;
         }
         assert_eq!((report.out[0][22], report.out[1][21]), (hops - 1, hops - 1));
@@ -62,13 +62,13 @@ fn every_kind_of_packet_behind_every_tag() {
     for (name, frame) in kinds::every() {
         let report = run(dropping(), [frame.clone()]);
         let Some(at) = hops_at(&frame) else {
-            let reason = if frame.len() < 14 { Drop::Malformed } else { Drop::Unmatched };
+            let reason = if frame.len() < 14 { DropReason::Malformed } else { DropReason::Unmatched };
             assert_eq!(report.dropped(reason), 1, "{name}");
             assert_eq!(run(passing(), [frame.clone()]).out.len(), usize::from(frame.len() >= 14), "{name}");
             continue;
         };
         if frame[at] <= 1 {
-            assert_eq!(report.dropped(Drop::TtlExpired), 1, "{name}");
+            assert_eq!(report.dropped(DropReason::TtlExpired), 1, "{name}");
             continue;
         }
         assert_eq!(report.out[0][at], frame[at] - 1, "{name}");
@@ -77,7 +77,7 @@ fn every_kind_of_packet_behind_every_tag() {
 }
 
 #[test]
-fn what_is_not_ip_passes_untouched_where_it_may() {
+fn frames_without_ip_pass_unchanged_unless_configured_to_drop() {
     let others: Vec<_> = kinds::every()
         .into_iter()
         .filter(|(_, f)| f.len() >= 14 && hops_at(f).is_none())
@@ -85,11 +85,11 @@ fn what_is_not_ip_passes_untouched_where_it_may() {
         .collect();
     assert!(others.len() >= 3);
     assert_eq!(run(passing(), others.clone()).out, others);
-    assert_eq!(run(dropping(), others.clone()).dropped(Drop::Unmatched), others.len() as u64);
+    assert_eq!(run(dropping(), others.clone()).dropped(DropReason::Unmatched), others.len() as u64);
 }
 
 #[test]
-fn link_local_ipv6_is_left_alone_where_others_pass() {
+fn link_local_ipv6_passes_unchanged() {
     let frame = |source: &str, destination: &str, hops| {
         ethernet().ipv6(source, destination).hop_limit(hops).udp(1, 2).build().unwrap()
     };
@@ -109,7 +109,7 @@ fn link_local_ipv6_is_left_alone_where_others_pass() {
                 "{source} to {destination}"
             );
         }
-        assert_eq!(run(dropping(), [frame(source, destination, 1)]).dropped(Drop::TtlExpired), 1);
+        assert_eq!(run(dropping(), [frame(source, destination, 1)]).dropped(DropReason::TtlExpired), 1);
     }
     for destination in ["ff05::1", "ff0e::1", "2001:db8::2"] {
         let report = run(passing(), [frame("2001:db8::1", destination, 9)]);
@@ -118,10 +118,44 @@ fn link_local_ipv6_is_left_alone_where_others_pass() {
 }
 
 #[test]
+fn ipv4_that_never_leaves_its_link_passes_unchanged() {
+    let frame = |destination: &str, protocol: u8, hops| {
+        ethernet()
+            .ipv4("10.0.0.1", destination)
+            .ttl(hops)
+            .protocol(protocol)
+            .payload(&[0x16; 8])
+            .build()
+            .unwrap()
+    };
+    // IGMP to a group elsewhere, OSPF, VRRP (which is refused with a TTL below 255), mDNS, a DHCP client.
+    for (destination, protocol) in [
+        ("239.1.2.3", 2),
+        ("224.0.0.22", 2),
+        ("224.0.0.5", 89),
+        ("224.0.0.18", 112),
+        ("224.0.0.251", 17),
+        ("255.255.255.255", 17),
+    ] {
+        for hops in [0, 1, 64, 255] {
+            let frame = frame(destination, protocol, hops);
+            assert_eq!(run(passing(), [frame.clone()]).out, std::slice::from_ref(&frame), "to {destination}");
+            let report = run(dropping(), [frame]);
+            assert_eq!(report.dropped(DropReason::TtlExpired), u64::from(hops < 2), "to {destination}");
+        }
+    }
+    for (destination, protocol) in [("224.0.1.1", 17), ("239.1.2.3", 17), ("10.0.0.2", 2), ("240.0.0.1", 17)]
+    {
+        let report = run(passing(), [frame(destination, protocol, 9)]);
+        assert_eq!(report.out[0][22], 8, "{destination} is forwarded");
+    }
+}
+
+#[test]
 fn expired_packets_are_answered_on_the_way_back() {
     let report = run(answering(), [v4(1), v4(9), v6(1), v4(0), v6(0)]);
     assert_eq!(
-        (report.out.len(), report.dropped(Drop::TtlExpired), report.totals.created.packets),
+        (report.out.len(), report.dropped(DropReason::TtlExpired), report.totals.created.packets),
         (1, 4, 4)
     );
     for (answer, request) in report.replies.iter().zip([v4(1), v6(1), v4(0), v6(0)]) {
@@ -142,8 +176,8 @@ fn some_packets_are_never_answered() {
     for (name, frame) in kinds::every() {
         let Some(at) = hops_at(&frame) else { continue };
         if ["time exceeded", "unreachable v6", "link-local"].contains(&name) && frame[at] <= 1 {
-            let report = run(answering(), [frame.clone()]);
-            assert_eq!((report.replies.len(), report.dropped(Drop::TtlExpired)), (0, 1), "{name}");
+            let report = run(TtlConfig { non_ip: NonIp::Drop, ..answering() }, [frame.clone()]);
+            assert_eq!((report.replies.len(), report.dropped(DropReason::TtlExpired)), (0, 1), "{name}");
         }
     }
 }
@@ -153,7 +187,7 @@ fn settings_that_do_not_do_are_named() {
     use netbricks_core::Settings;
     let refused = TtlConfig { answer_rate: 0, ..TtlConfig::default() }.check().unwrap_err();
     assert_eq!(refused.to_string(), "`answer_rate` must be 1 to 1,000,000 answers a second, found 0");
-    assert!(toml::from_str::<TtlConfig>("other = \"maybe\"").is_err());
-    assert!(toml::from_str::<TtlConfig>("others = \"drop\"").is_err());
-    assert_eq!(toml::from_str::<TtlConfig>("").unwrap().other, Other::Drop);
+    assert!(toml::from_str::<TtlConfig>("non_ip = \"maybe\"").is_err());
+    assert!(toml::from_str::<TtlConfig>("non_ips = \"drop\"").is_err());
+    assert_eq!(toml::from_str::<TtlConfig>("").unwrap().non_ip, NonIp::Pass);
 }

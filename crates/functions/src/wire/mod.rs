@@ -1,4 +1,4 @@
-//! Passes every packet on unchanged: what a node costs in itself.
+//! Passes every packet on unchanged: measures the cost of a node.
 
 #[cfg(test)]
 mod tests;

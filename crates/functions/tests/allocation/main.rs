@@ -11,18 +11,17 @@ use std::rc::Rc;
 use allocation_counter::{AllocationInfo, measure};
 use netbricks_core::buffer::{Batch, HEADROOM, Pool, WorkerSlot};
 use netbricks_core::{
-    Blueprint, BuildError, Context, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Output, Poll,
-    Registry, Role, Worker, compose, merge,
+    Blueprint, BuildError, Context, DetachedContext, Edge, Graph, GraphBuilder, Node, NodeId, Operator, Poll,
+    Registry, Shape, Worker, compose, merge,
 };
 use netbricks_functions::{
-    busy, group_by, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, shuffle,
-    ttl, wire,
+    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, ttl, wire,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
 
 const BURST: u64 = 32;
-/// Turns until every pool, table and queue has what it will ever need.
+/// Turns until every pool, table and queue has all the memory that it will ever need.
 const WARM: u64 = 500;
 /// Turns that are counted.
 const COUNTED: u64 = 2_000;
@@ -42,36 +41,27 @@ impl Node for Source {
         }
         Poll::Busy
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
-/// Counts what it gets.
+/// Counts the packets that it gets.
 #[derive(Clone, Default)]
 struct Sink(Rc<Cell<u64>>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
         self.0.set(self.0.get() + batch.len() as u64);
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
-/// A graph under construction, and who gets its packets.
+/// A graph under construction, and the sinks of its packets.
 struct Setup {
     graph: GraphBuilder,
     worker: Worker,
@@ -88,7 +78,7 @@ impl Setup {
     fn source(&mut self, name: &str, frames: Vec<Vec<u8>>) -> NodeId {
         self.graph.add(name, Box::new(Source(frames, 0))).unwrap()
     }
-    /// Puts a function behind `last`; what it does not pass on goes to the replies.
+    /// Puts a function behind `last`; its other ways out lead to the replies.
     fn function(&mut self, last: NodeId, name: &str, node: Box<dyn Node>) -> NodeId {
         let node = self.graph.add(name, node).unwrap();
         self.graph.connect(last, Edge::OUT, node, 0).unwrap();
@@ -99,9 +89,9 @@ impl Setup {
         }
         node
     }
-    /// Runs it warm, and answers what the turns after that allocated on this thread, on which all of it runs.
+    /// Runs it warm, and returns the allocations of the turns after that. All of it runs on this thread.
     fn count(mut self, last: NodeId) -> Counted {
-        // As a worker does, so that frames come from a cache.
+        // A worker claims a slot, too, so that frames come from its stock.
         let _slot = WorkerSlot::claim().unwrap();
         let sink = self.graph.add("sink", Box::new(self.out.clone())).unwrap();
         self.graph.connect(last, Edge::OUT, sink, 0).unwrap();
@@ -128,7 +118,7 @@ impl Setup {
     }
 }
 
-/// What the turns allocated, and where packets went.
+/// The allocations of the turns, and the number of packets at each sink.
 struct Counted {
     allocated: AllocationInfo,
     out: u64,
@@ -137,7 +127,11 @@ struct Counted {
 
 type Make = fn(&Worker) -> Result<Box<dyn Node>, BuildError>;
 
-fn through(name: &str, make: Make, frames: Vec<Vec<u8>>) -> Counted {
+fn through(
+    name: &str,
+    make: impl FnOnce(&Worker) -> Result<Box<dyn Node>, BuildError>,
+    frames: Vec<Vec<u8>>,
+) -> Counted {
     let mut setup = Setup::new();
     let source = setup.source("source", frames);
     let node = make(&setup.worker).unwrap();
@@ -152,7 +146,7 @@ fn nothing_allocated(name: &str, counted: &Counted) {
 
 fn ttl(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     let config = ttl::TtlConfig {
-        other: ttl::Other::Pass,
+        non_ip: ttl::NonIp::Pass,
         answer_v4: Some([192, 0, 2, 1].into()),
         answer_v6: "2001:db8:ff::1".parse().ok(),
         answer_rate: 1_000_000,
@@ -174,45 +168,20 @@ fn echo(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     compose(worker, |input| icmp_echo::icmp_echo(input, &config, worker))
 }
 
-/// Every function of the library, by its name there.
-const FUNCTIONS: [(&str, Make); 13] = [
-    ("wire", |worker| compose(worker, wire::wire)),
-    ("macswap", |worker| compose(worker, macswap::macswap)),
-    ("ttl", ttl),
-    ("icmp-echo", echo),
-    ("busy", |worker| {
-        let config = busy::BusyConfig { cycles: 1 };
-        compose(worker, |input| busy::busy(input, &config))
-    }),
-    ("monitor", monitor),
-    ("mss", |worker| {
-        let config = mss::MssConfig { size: Some(1_000), mtu: None, add: true };
-        compose(worker, |input| mss::mss(input, &config, worker))
-    }),
-    ("http-inspect", |worker| {
-        let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, ..Default::default() };
-        compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
-    }),
-    ("rewrite-stream", |worker| {
-        let config = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
-        compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
-    }),
-    ("shuffle", |worker| shuffle::shuffle(&shuffle::ShuffleSettings::default(), worker)),
-    ("group-by", |worker| {
-        let settings = group_by::GroupSettings { groups: 5, key: Default::default(), queue: 100 };
-        group_by::group_by(&settings, worker)
-    }),
-    ("lpm", |worker| {
-        let routes = ["10.0.0.0/8 1", "2001:db8::/32 3"].map(|route| route.parse().unwrap());
-        let config = lpm::LpmSettings::of(routes);
-        compose(worker, |input| lpm::lpm(input, &config, worker))
-    }),
-    ("maglev", |worker| {
-        let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"].map(|backend| backend.parse().unwrap());
-        let config = maglev::MaglevConfig { backends: backends.into(), capacity: 48, ..Default::default() };
-        compose(worker, |input| maglev::maglev(input, &config, worker))
-    }),
-];
+fn http(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, ..Default::default() };
+    compose(worker, |input| http_inspect::http_inspect(input, &config, worker))
+}
+
+fn rewrite(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
+    compose(worker, |input| rewrite_stream::rewrite_stream(input, &config, worker))
+}
+
+fn mss(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let config = mss::MssConfig { size: Some(1_000), mtu: None, add: true };
+    compose(worker, |input| mss::mss(input, &config, worker))
+}
 
 fn every_kind() -> Vec<Vec<u8>> {
     kinds::every().into_iter().map(|(_, frame)| frame).collect()
@@ -227,7 +196,7 @@ fn flows() -> Vec<Vec<u8>> {
     (0..64).map(flow).collect()
 }
 
-/// Backends that all have left are freed by whoever changes them, also where a worker's packets leave them last.
+/// A change frees the backends that all workers have left, also if a worker's packets leave them last.
 #[test]
 fn replaced_backends_are_not_freed_on_the_packet_path() {
     let backends = ["a 02:00:00:00:01:01", "b 02:00:00:00:01:02"].map(|backend| backend.parse().unwrap());
@@ -236,7 +205,7 @@ fn replaced_backends_are_not_freed_on_the_packet_path() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let [mut changes, mut follows] =
         [0, 1].map(|index| blueprint.build(&Worker::new(index, 1, pool.clone())).unwrap());
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut run = |node: &mut Box<dyn Node>| {
         let mut batch = Batch::new();
         batch.push(pool.packet(&flows()[0]).unwrap()).unwrap();
@@ -255,26 +224,23 @@ fn replaced_backends_are_not_freed_on_the_packet_path() {
 }
 
 #[test]
-fn the_list_above_has_every_function() {
+fn every_function_over_every_kind_of_packet_allocates_nothing() {
     let mut registry = Registry::new();
     netbricks_functions::register(&mut registry);
-    let mut listed = FUNCTIONS.map(|(name, _)| name);
-    listed.sort_unstable();
-    let mut registered: Vec<_> = registry.iter().map(|definition| definition.name).collect();
-    registered.sort_unstable();
-    assert_eq!(registered, listed);
-}
-
-#[test]
-fn every_function_over_every_kind_of_packet_allocates_nothing() {
-    for (name, make) in FUNCTIONS {
-        let counted = through(name, make, every_kind());
-        nothing_allocated(name, &counted);
-        assert!(counted.out > 0, "{name}: nothing passed");
+    for definition in registry.iter() {
+        let examples = if definition.examples.is_empty() { &[""] } else { definition.examples.as_slice() };
+        for settings in examples {
+            let name = definition.name;
+            let blueprint = definition.blueprint(settings).unwrap();
+            let counted = through(name, |worker| blueprint.build(worker), every_kind());
+            nothing_allocated(name, &counted);
+            assert!(counted.out > 0, "{name}: nothing passed");
+        }
     }
 }
 
-/// Requests in and out of order, of more connections than are followed, and more than are remembered.
+/// Requests in and out of order, of more connections than are followed, and more requests than are
+/// remembered.
 #[test]
 fn requests_are_found_without_allocating() {
     let segment = |client, sequence, text: &str| {
@@ -285,8 +251,7 @@ fn requests_are_found_without_allocating() {
         [(0, "GET / HTTP/1.1\r\nHost"), (31, "\r\n\r\nGET /late"), (20, ": host.test")]
             .map(|(sequence, text)| segment(client, sequence, text))
     });
-    let inspect = FUNCTIONS.iter().find(|(name, _)| *name == "http-inspect").unwrap().1;
-    let counted = through("http-inspect", inspect, frames.collect());
+    let counted = through("http-inspect", http, frames.collect());
     nothing_allocated("http-inspect", &counted);
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
 }
@@ -305,7 +270,7 @@ fn requests_are_held_and_cut_without_allocating() {
         let said = pieces.map(|(at, text)| up(at).ack(100).payload(text.as_bytes()).build().unwrap());
         opening.into_iter().chain(said)
     });
-    let block: Make = |worker| {
+    let block = |worker: &Worker| {
         let block = vec!["blocked.test".to_owned()];
         let config = http_inspect::HttpInspectConfig { flows: 4, latest: 2, block, ..Default::default() };
         http_inspect::node(&config, worker)
@@ -326,13 +291,12 @@ fn streams_are_rewritten_without_allocating() {
     for (sequence, text) in [(100, "say hel"), (110, "lo hello"), (107, "lo, hel"), (100, "say hel")] {
         frames.push(from_server(sequence).ack(10).payload(text.as_bytes()).build().unwrap());
     }
-    let rewrite = FUNCTIONS.iter().find(|(name, _)| *name == "rewrite-stream").unwrap().1;
     let counted = through("rewrite-stream", rewrite, frames);
     nothing_allocated("rewrite-stream", &counted);
     assert!(counted.out > COUNTED * BURST / 2);
 }
 
-/// Sizes that are lowered and sizes that are added, one of them where there is no room behind.
+/// Sizes that are lowered and sizes that are added, one of them without room behind.
 #[test]
 fn segments_are_made_longer_without_allocating() {
     let syn = || ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).syn();
@@ -342,7 +306,6 @@ fn segments_are_made_longer_without_allocating() {
         syn().payload(&[1; 1_738]).build().unwrap(),
     ];
     assert_eq!(frames[2].len(), 2_048 - HEADROOM, "it fills its frame");
-    let mss = FUNCTIONS.iter().find(|(name, _)| *name == "mss").unwrap().1;
     let counted = through("mss", mss, frames);
     nothing_allocated("mss", &counted);
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
@@ -388,8 +351,10 @@ fn four_functions_in_one_loop_allocate_nothing() {
     assert!(counted.out > 0 && counted.replies > 0);
 }
 
-/// All that can be fused, and as many more as it takes: packets wait where the row is divided, and where functions look up.
-/// Those that send packets away come last, so that the others have some to do.
+/// All functions that can be fused, and as many more as it takes to divide the row.
+///
+/// Packets wait where the row is divided, and where functions look up. Functions that send packets away come
+/// last, so that the others have packets to process.
 #[test]
 fn every_function_that_fuses_in_a_divided_row_allocates_nothing() {
     let counted = through(
@@ -407,7 +372,7 @@ fn every_function_that_fuses_in_a_divided_row_allocates_nothing() {
             let lpm = lpm::LpmSettings::of(["2001:db8::/32 3"].map(|route| route.parse().unwrap()));
             let rewrite = rewrite_stream::RewriteStreamConfig::new("hello", "good morning");
             compose(worker, |input| {
-                // Neither waits on memory, so that the seventeenth begins a loop.
+                // None of these waits on memory, so the seventeenth begins a new loop.
                 let swaps = macswap::macswap(input)
                     .then(macswap::macswap)
                     .then(macswap::macswap)
@@ -465,7 +430,7 @@ fn two_ways_into_one_input_allocate_nothing() {
     let first = ttl(&setup.worker).unwrap();
     let first = setup.graph.add("ttl", first).unwrap();
     setup.graph.connect(source, Edge::OUT, first, 0).unwrap();
-    // What the first answers goes on with what it passes.
+    // Answers of the first function go on with the packets that it passes.
     let second = monitor(&setup.worker).unwrap();
     let second = setup.function(first, "monitor", second);
     setup.graph.connect(first, Edge::REPLY, second, 0).unwrap();

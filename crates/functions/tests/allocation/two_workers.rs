@@ -4,9 +4,9 @@
 use allocation_counter::measure;
 use netbricks_core::buffer::{Pool, WorkerSlot};
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Shares, Strict};
-use netbricks_core::tables::{FlowTable, FlowTableConfig, MapChange, Tallies};
+use netbricks_core::tables::{CounterArray, FlowTable, FlowTableConfig, MapChange};
 use netbricks_core::{
-    Edge, Graph, GraphBuilder, Node, Operator, Shuffle, ShuffleConfig, Team, Worker, compose,
+    Edge, Graph, GraphBuilder, Node, Operator, Shuffle, ShuffleConfig, Worker, WorkerGroup, compose,
 };
 use netbricks_testkit::build::ethernet;
 
@@ -15,14 +15,14 @@ use crate::{BURST, Sink, Source};
 const WARM: u64 = 2_000;
 const COUNTED: u64 = 8_000;
 
-/// Counts packets and keeps flows under both consistencies, and says every 50 µs how many there were.
+/// Counts packets and keeps flows under both consistencies, and sends their number every 50 µs.
 fn shared(worker: &Worker) -> Box<dyn Node> {
     fn both<C: Consistency + Copy>(
         worker: &Worker,
         name: &str,
         consistency: C,
-    ) -> (C::Handle<Tallies>, C::Handle<FlowTable<u64, u64>>) {
-        let counts = worker.state::<Tallies, C>(&format!("{name} counts"), consistency, 16);
+    ) -> (C::Handle<CounterArray>, C::Handle<FlowTable<u64, u64>>) {
+        let counts = worker.state::<CounterArray, C>(&format!("{name} counts"), consistency, 16);
         let flows = FlowTableConfig::new(8);
         (counts, worker.state::<FlowTable<u64, u64>, C>(&format!("{name} flows"), consistency, flows))
     }
@@ -54,14 +54,14 @@ fn shared(worker: &Worker) -> Box<dyn Node> {
 fn packets_that_cross_and_state_that_workers_share_allocate_nothing() {
     let _slot = WorkerSlot::claim().unwrap();
     let pool = Pool::builder().frames(4_096).build().unwrap();
-    let (team, shares) = (Team::new(2), Shares::default());
+    let (group, shares) = (WorkerGroup::new(2), Shares::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 64, ..ShuffleConfig::default() });
     let frames: Vec<_> = (0..16)
         .map(|flow| ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1_000 + flow, 53).build().unwrap())
         .collect();
     let mut graphs: Vec<Graph> = (0..2)
         .map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone()).sharing(&shares);
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone()).sharing(&shares);
             let mut graph = GraphBuilder::new("warm");
             let source = graph.add("source", Box::new(Source(frames.clone(), 0))).unwrap();
             let across = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
@@ -79,7 +79,7 @@ fn packets_that_cross_and_state_that_workers_share_allocate_nothing() {
     let mut turns = |graphs: &mut [Graph], count| {
         for turn in 0..count {
             now += 1_000;
-            // Now one is ahead, now the other, so that rings are full and empty.
+            // The workers get ahead of each other in turn, so that rings are both full and empty.
             let at = usize::from(turn % 7 > 2);
             let _ = graphs[at].turn(now);
         }
@@ -90,7 +90,7 @@ fn packets_that_cross_and_state_that_workers_share_allocate_nothing() {
     assert_eq!((allocated.count_total, allocated.bytes_total), (0, 0), "{allocated:?}");
     for (graph, before) in graphs.iter_mut().zip(before) {
         let totals = graph.totals();
-        assert!(totals.handed.packets > before.handed.packets + 1_000, "packets crossed");
+        assert!(totals.handoff_out.packets > before.handoff_out.packets + 1_000, "packets crossed");
         assert!(totals.created.packets > before.created.packets, "events made packets");
         assert!(graph.take_panics().is_empty());
     }

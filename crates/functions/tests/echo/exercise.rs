@@ -1,6 +1,7 @@
 //! `icmp-echo` with arbitrary ICMPv6 messages under a right checksum.
 //!
-//! A message that must be answered is, once and soundly, and no other is. Tests and a fuzz target call this.
+//! A message that must be answered gets one sound answer, and no other message gets any. Tests and a fuzz
+//! target call this.
 
 use netbricks_core::packet::icmpv6::kind;
 use netbricks_core::packet::neighbor::Neighbor;
@@ -41,7 +42,7 @@ pub enum Answer {
     Advertisement,
     /// The echo.
     Echo,
-    /// None.
+    /// No answer.
     Silence,
 }
 
@@ -79,7 +80,7 @@ pub fn message(bytes: &[u8]) -> Option<Answer> {
     Some(expected)
 }
 
-/// RFC 4861 section 7.1.1 and RFC 4443 section 4.2, in other words than the function's.
+/// RFC 4861 section 7.1.1 and RFC 4443 section 4.2, written independently of the function.
 fn expected(kind: u8, code: u8, payload: &[u8], (from, to, hops): (&str, &str, u8)) -> Answer {
     let target: std::net::Ipv6Addr = US.parse().unwrap();
     if kind == kind::NEIGHBOR_SOLICITATION && payload.get(..16) == Some(&target.octets()[..]) {

@@ -1,4 +1,4 @@
-//! `icmp-echo` over ICMPv6 messages whose checksum is right and whose everything else may be anything.
+//! `icmp-echo` with ICMPv6 messages whose checksum is right and whose other fields are arbitrary.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,14 +9,14 @@ use exercise::Answer;
 use netbricks_testkit::kinds;
 use netbricks_testkit::mutate::{Random, mutate};
 
-/// A solicitation for us with its sender's address, after the byte that says from whom and to whom.
+/// A solicitation for us with its sender's address, after the byte that chooses source and destination.
 fn solicitation() -> Vec<u8> {
     let us: std::net::Ipv6Addr = "2001:db8::2".parse().unwrap();
     [&[0, 135, 0, 0, 0, 0, 0][..], &us.octets(), &[1, 1, 2, 0, 0, 0, 0, 1]].concat()
 }
 
 #[test]
-fn what_must_be_answered_is_and_what_must_not_be_is_not() {
+fn only_messages_that_must_be_answered_are_answered() {
     let mut random = Random::new(4861);
     let messages = [solicitation(), [&[0, 128, 0, 0, 7, 0, 9][..], b"ping!"].concat()];
     let mut counts = [0; 3];
@@ -46,13 +46,13 @@ fn whole_messages_have_their_answers() {
         bytes[0] = choice;
         assert_eq!(exercise::message(&bytes), Some(answer), "{choice}");
     }
-    // Who looks for duplicates has no address to say, and asks the group.
+    // A host that looks for duplicates has no address yet, and asks the group.
     bytes.truncate(23);
     for (choice, answer) in [(8, Answer::Silence), (9, Answer::Silence), (10, Answer::Advertisement)] {
         bytes[0] = choice;
         assert_eq!(exercise::message(&bytes), Some(answer), "{choice}");
     }
-    // A code, and an option without length, make it none.
+    // With a code, or an option without length, it gets no answer.
     assert_eq!(exercise::message(&[&[10, 135, 1], &bytes[3..]].concat()), Some(Answer::Silence));
     assert_eq!(exercise::message(&[&bytes[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat()), Some(Answer::Silence));
 }

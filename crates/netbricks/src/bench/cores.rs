@@ -1,4 +1,4 @@
-//! What several workers come to: packets that change cores, with every packet's place in its flow looked at.
+//! The benchmarks of packets that change cores; they check every packet's place in its flow.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, Drop, GraphError, Node, Output, Poll, Registry, Role};
+use netbricks_core::{Context, DropReason, GraphError, Node, Poll, Registry, Shape};
 use netbricks_packet::build::ethernet;
 use netbricks_ports::Drivers;
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
@@ -20,32 +20,36 @@ use crate::diagnostic::{Diagnostics, Source};
 const WORKERS: usize = 2;
 /// Flows of each worker.
 const FLOWS: usize = 4_096;
-/// Packet buffers: rings, hands and caches are full with less than half of them.
+/// Packet buffers: rings, batches and stocks of free frames hold less than half of them.
 const FRAMES: usize = 16_384;
-/// Where a packet has its flow (2 bytes), its worker (1) and its number within the flow (8), behind Ethernet, IPv4, UDP.
+/// Place of a packet's label, behind Ethernet, IPv4 and UDP.
+///
+/// The label is its flow (2 bytes), its worker (1 byte) and its number within the flow (8 bytes).
 const LABEL: usize = 42;
-/// How long a flow of one worker moves together: as a NIC brings packets, mixed.
+/// Distance between the flows of successive packets, so that flows are mixed as a NIC brings them.
 const STRIDE: usize = 1_597;
 
 /// A benchmark of two workers.
 pub(super) struct Cores {
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
-    /// Whether all buckets move back and forth meanwhile.
+    /// Whether all buckets move back and forth during the run.
     moving: bool,
-    /// Packets that a ring holds, where it is not as many as a shuffle's rings hold otherwise.
+    /// Packets that a ring holds, if not the shuffle's default.
     ring: Option<usize>,
 }
 
-/// A quarter of a burst: every batch brings more to the other worker than its ring holds, so that each waits for the other again and
-/// again.
+/// A quarter of a burst.
+///
+/// Every batch brings more packets to the other worker than its ring holds, so the workers wait for each
+/// other again and again.
 const TIGHT: usize = BURST / 4;
 
 const TEXT: &str = "[port.store]\ndriver = \"null\"\n[function.cores]\nuse = \"shuffle\"\n\
                     [[chain]]\nfrom = \"store\"\nthrough = [\"cores\"]\nto = \"store\"\n";
 
 impl Cores {
-    /// All of them.
+    /// All benchmarks of two workers.
     pub(super) const ALL: [Self; 3] = [
         Self {
             name: "shuffle-2",
@@ -67,7 +71,7 @@ impl Cores {
         },
     ];
 
-    /// Runs it; the figure is time of both workers together, a packet.
+    /// Runs the benchmark; the figure is the time of both workers together, per packet.
     pub(super) fn measure(&self, how: How, cores: &[usize]) -> Result<Figure, BenchError> {
         let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
         let Some(cores) = cores.first_chunk::<WORKERS>() else {
@@ -96,7 +100,7 @@ impl Cores {
             packets += moved;
             fewest = fewest.min(moves);
         }
-        // Of a short round nobody knows whether there is time for it.
+        // A short round may be over before buckets have moved.
         if self.moving && how.length.packets >= Length::FULL.packets && fewest < 3 {
             let problem = format!("`{}`: the buckets moved {fewest} times only", self.name);
             return Err(BenchError::Failed(problem));
@@ -104,7 +108,7 @@ impl Cores {
         Ok(Figure { workers: WORKERS, ..Figure::of(self.name.to_owned(), times, packets) })
     }
 
-    /// The chain as an operator would write it, through the same code as `run`'s.
+    /// The chain as an operator would write it, built by the same code as `run`'s.
     fn design(&self, pool: &Pool, text: &str, registry: &Registry) -> Result<Design, BenchError> {
         let mut diagnostics = Diagnostics::default();
         let plan = config::read(text, registry, &Drivers::standard(), Path::new("."), &mut diagnostics);
@@ -116,7 +120,7 @@ impl Cores {
         Ok(network.design(self.name, &plan))
     }
 
-    /// Also how often the buckets moved.
+    /// Runs one round; also returns how often the buckets moved.
     fn round(
         &self,
         design: &Design,
@@ -126,7 +130,8 @@ impl Cores {
     ) -> Result<(FinalReport, u64), BenchError> {
         let failed = |problem: String| BenchError::Failed(format!("`{}`: {problem}", self.name));
         let wrong = Arc::new(AtomicU64::new(0));
-        // A flow that moves is looked at by both; one that does not, by its owner, without the other's cache lines.
+        // A moving flow's numbers are read by both workers. Else only its owner reads them, on cache lines of
+        // its own.
         let both = last_numbers();
         let mut config = Config::new(pool.clone())
             .workers(WORKERS)
@@ -142,7 +147,7 @@ impl Cores {
                     .into(),
                 ..WorkerPorts::default()
             };
-            // Each round's workers meet at a place of their own.
+            // The workers of each round share a new group.
             let design = design.clone();
             Factory::new(move |context| -> Result<_, GraphError> {
                 design.builder(ports, context.worker())?.build(context.pool().clone())
@@ -153,7 +158,7 @@ impl Cores {
         if self.moving {
             let control = runtime.control();
             let ask = |handler: &str, argument: &str| control.call(0, self.name, "cores", handler, argument);
-            // Until the run is over, when no worker answers, or none moves any more.
+            // Until the run is over and no worker answers any more.
             while ask("move", &format!("0-4095 {}", (moves + 1) % WORKERS as u64)).is_ok() {
                 moves += 1;
                 while ask("moving", "").is_ok_and(|pairs| pairs != "0") {
@@ -163,7 +168,7 @@ impl Cores {
         }
         let report = runtime.wait();
         let expected = packets * WORKERS as u64;
-        let handed = report.totals.handed.packets;
+        let handed = report.totals.handoff_out.packets;
         let problem = if !report.conserved || !report.pool_whole {
             format!("packets are missing: {:?}", report.unbalanced)
         } else if report.totals.sent.packets != expected || report.totals.drops.total().packets != 0 {
@@ -197,7 +202,7 @@ impl Flows {
                 label[..2].copy_from_slice(&(flow as u16).to_be_bytes());
                 label[2] = worker as u8;
                 let port = 1_024 + flow as u16;
-                // Fixed addresses and lengths: it is always whole.
+                // Addresses and lengths are fixed, so building never fails.
                 ethernet()
                     .ipv4(source.as_str(), destination)
                     .udp(port, 53)
@@ -212,7 +217,7 @@ impl Flows {
 
 impl Node for Flows {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::Unconnected);
+        cx.drop_batch(batch, DropReason::Unconnected);
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let count = (cx.burst() as u64).min(self.left) as usize;
@@ -231,25 +236,19 @@ impl Node for Flows {
         }
         if self.left == 0 { Poll::Done } else { Poll::Busy }
     }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn inputs(&self) -> usize {
-        0
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
-/// By flow and worker that brings it, the number of the last packet, from 1.
+/// The number of the last packet, from 1, by flow and by the worker that brings it.
 type LastNumbers = Arc<Vec<AtomicU64>>;
 
 fn last_numbers() -> LastNumbers {
     Arc::new((0..FLOWS * WORKERS).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// Sends everything, and counts packets whose number does not come right after the one before it in their flow.
+/// Sends everything, and counts packets whose number does not follow the number before it in their flow.
 struct Order {
     last: LastNumbers,
     wrong: Arc<AtomicU64>,
@@ -257,7 +256,7 @@ struct Order {
 
 impl Node for Order {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut wrong = 0;
         for packet in batch.iter() {
             let label = packet.data().get(LABEL..LABEL + 11).and_then(<[u8]>::first_chunk::<11>);
@@ -274,11 +273,8 @@ impl Node for Order {
         }
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A count by flow under each consistency: what sharing state between workers costs.
+//! A count by flow under each consistency: measures the cost of sharing state between workers.
 
 use netbricks_core::consistency::{
     Access, BoundedInconsistency, Consistency, Lookable, NoExternalAccess, Shares, Strict,
@@ -7,7 +7,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, MapChange};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Function, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Worker, compose,
+    Function, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Verdict, Worker, compose,
 };
 
 use super::feed::FLOWS;
@@ -32,8 +32,10 @@ where
     let flows = worker.state::<Flows, C>("flows", consistency, config(worker));
     tell(&flows, worker);
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .lookup(
             &flows,
             |packet| packet.flow_key(),
@@ -52,7 +54,9 @@ where
         .done()
 }
 
-/// Lets it be asked for what it holds, when all is over: flows, and both halves of all their values, summed up.
+/// Adds a handler that tells the state at the end.
+///
+/// It returns the number of flows, and the sum of each half of their values.
 fn tell(flows: &impl Access<Flows>, worker: &Worker) {
     let flows = flows.clone();
     worker.handler("sums", "Flows, and the sums of their values.", move |_| {
@@ -65,21 +69,23 @@ fn tell(flows: &impl Access<Flows>, worker: &Worker) {
     });
 }
 
-/// Worker 0 writes into each packet's flow that it came and how long it was; the others read it.
+/// Worker 0 writes a mark and the packet's length into each packet's flow; the others read it.
 fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
     let bounded = BoundedInconsistency { updates: 64 };
     let flows = worker.state::<Flows, _>("flows", bounded, config(worker));
     tell(&flows, worker);
     let writes = worker.index() == 0;
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
         .inspect(move |packet| {
             let key: FlowKey = packet.flow_key();
             let key = key.store();
             if writes {
                 let value = (1, packet.frame_len() as u64);
-                // Nobody else writes.
+                // No other worker writes, so the update cannot fail.
                 let _ = flows.update(MapChange::Put { key, value, timeout: None, now: packet.now() });
             } else {
                 std::hint::black_box(flows.read(|flows| flows.get(&key).copied()));
@@ -88,7 +94,7 @@ fn cached(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
-/// Adds `state-own`, `state-strict` and `state-bounded`, which share by `shares`.
+/// Adds `state-own`, `state-strict` and `state-bounded`, which share state through `shares`.
 pub(super) fn register(registry: &mut Registry, shares: &Shares) {
     let summary = "Counts by flow, to be measured.";
     registry.add("state-own", summary, |_: &NoSettings, worker| {

@@ -1,4 +1,4 @@
-//! The packets that benchmarks are fed with: the C yardstick's frames and its trace of 65,536 flows.
+//! The traffic of benchmarks: the C yardstick's frames and its trace of 65,536 flows.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -33,7 +33,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// As the yardstick makes them: sources in 10.0.0.0/8, everything else at random.
+    /// Makes flows as the yardstick does: sources in 10.0.0.0/8, everything else at random.
     pub(super) fn new() -> Self {
         let mut random = Random(88_172_645_463_325_252);
         let flows = (0..FLOWS)
@@ -56,7 +56,7 @@ impl Trace {
         self.packets.iter().map(|flow| self.flows[*flow as usize]).collect()
     }
 
-    /// The flow that each packet belongs to.
+    /// The flow of each packet.
     pub(super) fn packets(&self) -> impl Iterator<Item = usize> {
         self.packets.iter().map(|flow| *flow as usize)
     }
@@ -66,7 +66,7 @@ impl Trace {
         self.flows[number]
     }
 
-    /// As [`tuples`](Self::tuples), but with destinations at random: each packet's its own.
+    /// As [`tuples`](Self::tuples), but each packet has its own random destination.
     pub(super) fn scattered(&self) -> Vec<[u8; 12]> {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut tuples = self.tuples();
@@ -76,7 +76,7 @@ impl Trace {
         tuples
     }
 
-    /// Flows that occur.
+    /// The number of flows that occur.
     pub(super) fn distinct(&self) -> usize {
         let mut tuples = self.tuples();
         tuples.sort_unstable();
@@ -84,7 +84,7 @@ impl Trace {
         tuples.len()
     }
 
-    /// The frame of packet `number`: Ethernet, IPv4 with time to live 255, UDP, 22 bytes.
+    /// The frame of packet `number`: Ethernet, IPv4 with TTL 255, UDP, 22 bytes.
     pub(super) fn frame(&self, number: usize) -> [u8; FRAME] {
         let mut frame = [0; FRAME];
         frame[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15]);
@@ -108,14 +108,14 @@ impl Trace {
     }
 }
 
-/// Where a frame has its flow's addresses and ports.
+/// Place of the flow's addresses and ports in a frame.
 pub(super) const FLOW: Range<usize> = 26..38;
-/// Where it has its IPv4 checksum.
+/// Place of the IPv4 checksum in a frame.
 pub(super) const CHECKSUM: Range<usize> = 24..26;
-/// Where an IPv6 frame has its destination.
+/// Place of the destination in an IPv6 frame.
 pub(super) const DESTINATION6: Range<usize> = 38..54;
 
-/// IPv6 destinations, one a packet, of 65,536 that lie in the routes of [`routes6`].
+/// IPv6 destinations, one for each packet, out of 65,536 that lie in the routes of [`routes6`].
 pub(super) fn destinations6() -> Vec<[u8; 16]> {
     let mut random = Random(0x6a09_e667_f3bc_c909);
     let prefixes: Vec<(Ipv6Addr, u8)> = prefixes6().into_keys().collect();
@@ -150,8 +150,9 @@ pub(super) fn write6(packet: &mut Packet) {
     }
 }
 
-/// As the Internet's table has them: nearly half /48, most of the rest /32 to /47, few shorter, in some 2,000 allocations
-/// out of what the registries have.
+/// Prefixes with lengths as in the Internet's table: nearly half /48, most others /32 to /47, few shorter.
+///
+/// They lie in some 2,000 allocations out of the registries' ranges.
 fn prefixes6() -> BTreeMap<(Ipv6Addr, u8), u64> {
     let mut random = Random(0x3c6e_f372_fe94_f82b);
     let mut prefixes = BTreeMap::new();
@@ -179,7 +180,9 @@ pub(super) fn backends() -> Vec<String> {
     (0..100).map(|number| format!("web-{number} 02:00:00:00:01:{number:02x}")).collect()
 }
 
-/// 16,000 routes as the yardstick draws them: lengths of 8 to 32, few below 16, and a next hop for everything else.
+/// 16,000 routes as the yardstick draws them, and a next hop for all other addresses.
+///
+/// Lengths are 8 to 32, few of them below 16.
 pub(super) fn routes() -> Vec<String> {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut routes =

@@ -15,7 +15,7 @@ macro_rules! fused {
     )*};
 }
 
-/// Adds `ttl-fused-N`, for the chains that are measured.
+/// Adds `ttl-fused-N`, for the measured chains.
 pub(super) fn register(registry: &mut Registry) {
     fused! { registry,
         "ttl-fused-1": []

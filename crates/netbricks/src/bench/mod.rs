@@ -1,4 +1,4 @@
-//! Measuring graphs that are built exactly as `run` builds them, fed as the C yardstick feeds its functions.
+//! Measures graphs that are built exactly as `run` builds them, with the traffic of the C yardstick.
 
 mod cores;
 mod counting;
@@ -20,24 +20,24 @@ use crate::frames::{self, Writer};
 use cores::Cores;
 use scenario::Scenario;
 
-/// A measurement that did not come about.
+/// The reason why there is no measurement.
 #[derive(Debug)]
 pub(crate) enum BenchError {
-    /// What was asked for cannot be.
+    /// The arguments cannot be met.
     Usage(String),
-    /// It failed.
+    /// The measurement failed.
     Failed(String),
 }
 
-/// A benchmark that was asked for.
+/// A benchmark to run.
 enum Wanted<'a> {
-    /// A graph, on one worker or on several of which each has its own packets.
+    /// A graph on one worker, or on several workers that each have their own packets.
     Scenario(&'a Scenario),
     /// A runtime whose workers give each other packets.
     Cores(&'a Cores),
 }
 
-/// How it is measured.
+/// The settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 struct How {
     rounds: usize,
@@ -45,10 +45,10 @@ struct How {
     length: Length,
 }
 
-/// How much a round is.
+/// The length of a round.
 #[derive(Clone, Copy, Debug)]
 struct Length {
-    /// Of a [`Scenario`]: how long a worker works in a round at least, and before the first.
+    /// Of a [`Scenario`]: the least time that a worker works in a round, and before the first.
     time: Duration,
     warm_up: Duration,
     /// Of [`Cores`]: packets that each worker brings in a round, and before the first.
@@ -57,7 +57,7 @@ struct Length {
 }
 
 impl Length {
-    /// As figures need it.
+    /// The length that published figures need.
     const FULL: Self = Self {
         time: Duration::from_millis(250),
         warm_up: Duration::from_millis(50),
@@ -72,7 +72,7 @@ impl How {
     }
 }
 
-/// What one benchmark came to.
+/// The result of one benchmark.
 #[derive(Clone, Debug, Serialize)]
 struct Figure {
     name: String,
@@ -84,29 +84,30 @@ struct Figure {
     /// Packets in all timed rounds.
     packets: u64,
     burst: usize,
-    /// Workers that ran at the same time; `ns_per_packet` is the mean of theirs, `mpps` what they moved together.
+    /// Workers that ran at the same time; `ns_per_packet` is the mean of all, `mpps` their sum.
     workers: usize,
-    /// Medians of the workers, ns a packet, where there are several.
+    /// The median of each worker (ns a packet), if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     by_worker: Vec<f64>,
     /// Bytes of memory a flow of capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_flow: Option<f64>,
-    /// ns a packet of what was measured right before it.
+    /// Figures that were measured right before this one (ns a packet), by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     beside: BTreeMap<String, f64>,
-    /// By workers, how many times as long a packet takes with state that they share as with private state.
+    /// Ratio of the time a packet with shared state to that with private state, by number of workers.
+    /// of workers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     over_private: BTreeMap<usize, f64>,
-    /// What to know of how it compares with those.
+    /// A reservation about comparing this figure with those beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<Reservation>,
 }
 
-/// Why a figure does not simply compare with those beside it.
+/// The reason why a figure does not simply compare with those beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Reservation {
-    /// Whether those beside it do the same work.
+    /// Whether the figures beside it are of the same work.
     same_work: bool,
     /// One sentence.
     text: &'static str,
@@ -114,15 +115,15 @@ struct Reservation {
 
 /// Packets in a burst, as in the C yardstick.
 const BURST: usize = 32;
-/// Buffers that go round, as in the C yardstick.
+/// Buffers in circulation, as in the C yardstick.
 const PACKETS: usize = 4096;
-/// Fewest rounds: their median is the figure.
+/// Least number of rounds; their median is the figure.
 const ROUNDS: usize = 7;
 
-/// Does what the arguments say.
+/// Does the work that the arguments ask for.
 ///
 /// # Errors
-/// [`BenchError`]; or the figures cannot be written.
+/// [`BenchError`], or an error of writing the figures.
 pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
     let scenarios = Scenario::all();
     if arguments.list {
@@ -153,7 +154,7 @@ pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<()
     if rounds < ROUNDS {
         return Err(BenchError::Usage(format!("`--rounds` must be at least {ROUNDS}, found {rounds}")).into());
     }
-    let writer = if arguments.device_frames { Writer::Device } else { Writer::Us };
+    let writer = if arguments.short_frames { Writer::Us } else { Writer::Device };
     let packets = arguments.packets.unwrap_or(Length::FULL.packets);
     let least = Length::FULL.warm_up_packets;
     if packets < least {
@@ -181,7 +182,7 @@ pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<()
     Ok(())
 }
 
-/// What can be measured, as `--list` says it.
+/// A benchmark in the list that `--list` prints.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     name: &'a str,
@@ -201,7 +202,8 @@ fn known_names(scenarios: &[Scenario]) -> impl Iterator<Item = &str> {
     scenarios.iter().map(|scenario| scenario.name.as_str()).chain(Cores::ALL.iter().map(|cores| cores.name))
 }
 
-/// The cores that are measured on: the last of those allowed, unless one is named, and the others behind it.
+/// The cores to measure on: the wanted core, or else the last allowed one, followed by the other allowed
+/// cores.
 fn cores(wanted: Option<usize>) -> Result<Vec<usize>, BenchError> {
     let allowed = netbricks_runtime::allowed_cores();
     match wanted.or(allowed.last().copied()) {
@@ -216,7 +218,7 @@ fn cores(wanted: Option<usize>) -> Result<Vec<usize>, BenchError> {
     }
 }
 
-/// What one worker measured.
+/// The measurements of one worker.
 struct Measured {
     /// ns a packet, by round.
     times: Vec<f64>,
@@ -224,7 +226,7 @@ struct Measured {
     bytes_per_flow: Option<f64>,
 }
 
-/// Measures a scenario, and before it what is to stand beside.
+/// Measures a scenario, after the scenarios whose figures stand beside it.
 fn measure(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Figure, BenchError> {
     let mut beside = BTreeMap::new();
     for other in &scenario.beside {
@@ -250,7 +252,7 @@ fn measure(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Figure, Ben
 }
 
 impl Figure {
-    /// The figure of rounds that took `times` (ns a packet), 1 or more, over `packets` in all.
+    /// The figure of one or more rounds that took `times` (ns a packet), over `packets` in all.
     fn of(name: String, times: Vec<f64>, packets: u64) -> Self {
         let [min, max] = [f64::min, f64::max].map(|of| times.iter().copied().fold(times[0], of));
         let median = median(times);
@@ -271,7 +273,7 @@ impl Figure {
         }
     }
 
-    /// For people: the figure, and below it what belongs to it.
+    /// The lines of text for this figure, with its details below it.
     fn lines(&self) -> Vec<String> {
         let Self { name, ns_per_packet, min, max, mpps, reservation, .. } = self;
         let mut lines = vec![format!("{name:20} {ns_per_packet:10.2} {min:10.2} {max:10.2} {mpps:10.2}")];
@@ -291,7 +293,8 @@ impl Figure {
     }
 }
 
-/// What state that workers share costs beside private state, wherever both were measured on as many workers.
+/// The cost of state that workers share, relative to private state, for each number of workers with both
+/// figures.
 fn over_private(
     scenario: &Scenario,
     ns_per_packet: f64,
@@ -302,14 +305,14 @@ fn over_private(
     measured.filter_map(|(shared, ns)| Some((shared.workers, ns / beside.get(&shared.private()?)?))).collect()
 }
 
-/// The middle one of `times`, 1 or more; of an even number the mean of the middle two.
+/// The middle one of one or more `times`; of an even number, the mean of the middle two.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     let half = times.len() / 2;
     if times.len().is_multiple_of(2) { (times[half - 1] + times[half]) / 2.0 } else { times[half] }
 }
 
-/// Runs a scenario's workers, each on its core; rounds begin together.
+/// Runs a scenario's workers, each on its core; the workers begin their rounds together.
 fn alone_or_together(scenario: &Scenario, how: How, cores: &[usize]) -> Result<Vec<Measured>, BenchError> {
     if cores.len() < scenario.workers {
         return Err(BenchError::Failed(format!(
@@ -332,11 +335,11 @@ fn alone_or_together(scenario: &Scenario, how: How, cores: &[usize]) -> Result<V
     })
 }
 
-/// Where workers wait for each other before a round, unless one of them has failed.
+/// The point where workers wait for each other before a round; if one fails, the others stop waiting.
 struct Start {
     workers: usize,
     waiting: AtomicUsize,
-    /// Packets that workers sent which are done.
+    /// Packets sent by the workers that have ended.
     sent: AtomicU64,
     failed: AtomicBool,
 }
@@ -360,7 +363,7 @@ impl Start {
         }
         Ok(())
     }
-    /// Tells the others where this one fails, also by a panic.
+    /// Tells the other workers if this one fails, also by a panic.
     fn guard<T>(&self, work: impl FnOnce() -> Result<T, BenchError>) -> Result<T, BenchError> {
         let unless_done = Failing(self);
         let done = work()?;
@@ -401,7 +404,7 @@ fn run(
             measured.packets += moved;
         }
         measured.bytes_per_flow = bench.bytes_per_flow()?;
-        // What all share is looked at when nobody changes it any more.
+        // Shared state is checked after all workers have stopped changing it.
         start.sent.fetch_add(bench.sent(), Ordering::AcqRel);
         start.wait()?;
         bench.check(start.sent.load(Ordering::Acquire))?;

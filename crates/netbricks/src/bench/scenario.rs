@@ -1,4 +1,4 @@
-//! What can be measured: which functions in a chain, fed how, checked how.
+//! The benchmarks of graphs: each has a chain of functions, its traffic, and its check.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -24,19 +24,21 @@ use crate::chain::{LocalPorts, Network};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
 
-/// Turns at once: a worker's round has as many, and more.
+/// Turns in one call of the graph; a worker's round has this many, or a multiple.
 const ROUND: usize = 64;
-/// The packets go round whole times, so that each ends in its place with what was written last for that.
+/// Packets make whole passes through the store.
+///
+/// So each packet ends in its place, with the bytes that were last written for that place.
 const _: () = assert!(TRACE.is_multiple_of(PACKETS) && PACKETS.is_multiple_of(BURST));
 
-/// How packets come.
+/// The traffic of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feed {
     /// The same buffers again and again.
     Fixed,
     /// A flow's addresses and ports are written into each frame as it arrives.
     Trace,
-    /// As `Trace`, with destinations at random.
+    /// As `Trace`, with random destinations.
     Scattered,
     /// An IPv6 destination is written into each frame as it arrives.
     Trace6,
@@ -46,17 +48,17 @@ enum Feed {
     Allocate,
 }
 
-/// What is to be seen in the packets afterwards.
+/// The effect to be found in the packets afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     None,
     /// Ethernet addresses change places.
     Swapped,
-    /// So many hops are taken off, checksum included.
+    /// The TTL is decremented this number of times, and the checksum is right.
     Hops(u8),
     /// Every flow of the trace is in the table, and its counts add up to all packets and bytes.
     Counted,
-    /// As `Counted`, and the counts add up to all packets and bytes: a worker's own, or those of all.
+    /// As `Counted`, and the counts add up to all packets and bytes of this worker, or of all workers.
     Summed {
         all: bool,
     },
@@ -68,8 +70,10 @@ enum Effect {
     Routed6,
     /// Every byte of every stream was shown once, in order.
     Shown,
-    /// Every packet goes to a backend; where connections are forgotten before each run of the trace, so that one packet in
-    /// ten is a new one.
+    /// Every packet goes to a backend.
+    ///
+    /// With `forget`, connections are forgotten before each run of the trace, so that one packet in ten is of
+    /// a new one.
     Balanced {
         forget: bool,
     },
@@ -79,13 +83,13 @@ enum Effect {
 pub(super) struct Scenario {
     pub(super) name: String,
     pub(super) summary: String,
-    /// Name of the function and how often it stands in the chain.
+    /// The function's name, and how often it stands in the chain.
     chain: (String, usize),
     feed: Feed,
     effect: Effect,
-    /// How many workers run it at the same time, on a core each.
+    /// The number of workers that run it at the same time, on a core each.
     pub(super) workers: usize,
-    /// Scenarios whose figures stand beside this one's.
+    /// Scenarios whose figures stand beside this scenario's figure.
     pub(super) beside: Vec<Scenario>,
 }
 
@@ -103,7 +107,7 @@ impl Scenario {
         Self { name: name.into(), summary: summary.to_owned(), chain, feed, effect, workers, beside }
     }
 
-    /// A count by flow under a consistency, on so many workers.
+    /// A count by flow under a consistency, on `workers` workers.
     fn state(consistency: &str, workers: usize, beside: Vec<Self>) -> Self {
         let (summary, effect) = match consistency {
             "bounded" => {
@@ -121,7 +125,7 @@ impl Scenario {
         Self { workers, beside, ..scenario }
     }
 
-    /// All of them.
+    /// All scenarios.
     pub(super) fn all() -> Vec<Self> {
         let mut all = vec![
             Self::new("harness", "receive and transmit alone", "", 0, Feed::Fixed, Effect::None),
@@ -186,13 +190,13 @@ impl Scenario {
         all
     }
 
-    /// The name of the same with private state, where workers share theirs.
+    /// The name of the same scenario with private state, if workers share the state of this one.
     pub(super) fn private(&self) -> Option<String> {
         let shared = matches!(self.effect, Effect::Summed { all: true } | Effect::Cached);
         shared.then(|| format!("state-own-{}", self.workers))
     }
 
-    /// What to know of how its figure compares with those beside it.
+    /// The reservation about comparing its figure with those beside it.
     pub(super) fn reservation(&self) -> Option<Reservation> {
         matches!(self.effect, Effect::Cached).then_some(Reservation {
             same_work: false,
@@ -210,7 +214,7 @@ impl Scenario {
             text += &match self.effect {
                 Effect::Routed => format!("routes = {:?}\n", routes()),
                 Effect::Routed6 => format!("routes = {:?}\n", routes6()),
-                // All of them, so that `check` can add up what was counted.
+                // All flows, so that `check` can add up the counts.
                 Effect::Counted => format!("top = {FLOWS}\n"),
                 Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
                 _ => String::new(),
@@ -219,8 +223,9 @@ impl Scenario {
         text + &format!("[[chain]]\nfrom = \"store\"\nthrough = [{}]\nto = \"store\"\n", names.join(", "))
     }
 
-    /// The graph, built through the same configuration and chain code as `run`'s, over a store of packets.
-    /// Workers share what `shares` holds.
+    /// The graph, built by the same configuration and chain code as `run`'s, over a store of packets.
+    ///
+    /// Workers share the state in `shares`.
     pub(super) fn build(&self, pool: &Pool, index: usize, shares: &Shares) -> Result<Bench<'_>, BenchError> {
         let mut registry = crate::standard();
         register(&mut registry, shares);
@@ -270,12 +275,12 @@ impl Scenario {
         Ok(Bench { scenario: self, graph, store, trace, next_hop, before, passes: 0, began: Instant::now() })
     }
 
-    /// Times that the buffers go round between two resets: no time to live may run out.
+    /// Passes of the buffers between two resets: no TTL may expire within them.
     fn passes(&self) -> usize {
         match (self.feed, self.effect) {
             (Feed::Trace | Feed::Scattered | Feed::Trace6 | Feed::Segments, _) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
-            // Odd: what is done and then undone shows.
+            // Odd, so that an action that the next pass undoes is still seen.
             _ => 31,
         }
     }
@@ -288,7 +293,7 @@ fn held<const N: usize>(trace: &[[u8; N]]) -> Result<HugeArray<[u8; N]>, String>
     Ok(held)
 }
 
-/// Adds what only benchmarks have.
+/// Adds the functions that only benchmarks have.
 fn register(registry: &mut Registry, shares: &Shares) {
     fused::register(registry);
     counting::register(registry, shares);
@@ -303,14 +308,14 @@ pub(super) struct Bench<'s> {
     trace: Trace,
     next_hop: Annotation<u32>,
     before: Totals,
-    /// Times the buffers went round since they were last reset.
+    /// Passes of the buffers since they were last reset.
     passes: usize,
-    /// When its time, which goes on as a run's does, was 0.
+    /// The moment at which its time was 0; its time goes on as a run's does.
     began: Instant,
 }
 
 impl Bench<'_> {
-    /// Runs for at least `least` of timed work; answers the time and the packets.
+    /// Runs for at least `least` of timed work; returns the time and the packets.
     pub(super) fn round(&mut self, least: Duration) -> Result<(Duration, u64), BenchError> {
         let (mut time, mut packets) = (Duration::ZERO, 0);
         let turns = self.scenario.passes() * PACKETS / BURST;
@@ -356,7 +361,7 @@ impl Bench<'_> {
         self.graph.call("f1", handler, argument).map_err(|error| self.failed(&error.to_string()))
     }
 
-    /// Bytes of memory a flow of capacity, where the functions say so.
+    /// Bytes of memory for each flow of capacity, if the functions report them.
     pub(super) fn bytes_per_flow(&mut self) -> Result<Option<f64>, BenchError> {
         if !matches!(self.scenario.effect, Effect::Balanced { .. }) {
             return Ok(None);
@@ -380,12 +385,12 @@ impl Bench<'_> {
         BenchError::Failed(format!("`{}`: {problem}", self.scenario.name))
     }
 
-    /// Packets that it sent so far.
+    /// Packets that it has sent so far.
     pub(super) fn sent(&self) -> u64 {
         self.graph.totals().sent.packets
     }
 
-    /// The packets' frames as they were fed the last time, in the order in which they go out next.
+    /// The packets' frames as they were fed last, in the order in which they leave next.
     fn fed(&self) -> Box<dyn Iterator<Item = [u8; FRAME]> + '_> {
         let flows = match self.scenario.feed {
             Feed::Trace => self.trace.tuples(),
@@ -403,15 +408,24 @@ impl Bench<'_> {
             }
         };
         Box::new(flows.into_iter().skip(TRACE - PACKETS).enumerate().map(|(number, flow)| {
-            // The checksum stays that of the flow which the frame was written with, as the yardstick leaves it.
+            // The checksum stays that of the flow that the frame was made with, as in the yardstick.
             let mut frame = self.trace.frame(number);
             frame[FLOW].copy_from_slice(&flow);
             frame
         }))
     }
 
-    /// Looks at every packet's bytes, and at what the functions remember; `all` is what all workers sent.
+    /// Checks every packet's bytes and the functions' state; `all` is the number of packets that all workers
+    /// sent.
     pub(super) fn check(&mut self, all: u64) -> Result<(), BenchError> {
+        self.check_packets()?;
+        self.check_state(all)?;
+        self.graph.drain(self.time());
+        self.check_windows()
+    }
+
+    /// Compares the bytes of every packet with those that it should have.
+    fn check_packets(&mut self) -> Result<(), BenchError> {
         if let Some(store) = &self.store {
             if store.packets() != PACKETS {
                 return Err(self.failed("packets are missing"));
@@ -437,7 +451,7 @@ impl Bench<'_> {
                         expected[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
                         frame == expected
                     }
-                    // Its addresses, ports and sequence number are a segment's.
+                    // Its addresses, ports and sequence number are those of a segment.
                     Effect::Shown => frame.len() == FRAME && frame[22] == 255,
                     Effect::None | Effect::Counted | Effect::Summed { .. } | Effect::Cached => {
                         frame == expected
@@ -456,7 +470,7 @@ impl Bench<'_> {
                         frame == expected && looked_up.is_some() && next_hop() == looked_up
                     }
                     Effect::Balanced { .. } => {
-                        // As another node with the same backends decides.
+                        // Another node with the same backends must decide alike.
                         let flow = FlowKey::from_frame(expected);
                         let decides = |table: &mut LookupTable| table.lookup(flow.as_ref()?);
                         let backend = balancer.as_mut().and_then(decides);
@@ -471,6 +485,11 @@ impl Bench<'_> {
                 return Err(self.failed(&format!("{wrong} packets are not as they should be")));
             }
         }
+        Ok(())
+    }
+
+    /// Asks the function's tables for what they should hold.
+    fn check_state(&mut self, all: u64) -> Result<(), BenchError> {
         let table = match self.scenario.effect {
             Effect::Counted => Some("flows.occupancy"),
             Effect::Balanced { .. } => Some("connections.occupancy"),
@@ -505,7 +524,11 @@ impl Bench<'_> {
                 return Err(self.failed(&problem));
             }
         }
-        self.graph.drain(self.time());
+        Ok(())
+    }
+
+    /// Asks whether all bytes of the streams were shown, after the graph was drained.
+    fn check_windows(&mut self) -> Result<(), BenchError> {
         if self.scenario.effect == Effect::Shown {
             let sent = self.before.sent.packets * segments::CARRIED as u64;
             let [shown, missing, misplaced] =
@@ -521,7 +544,7 @@ impl Bench<'_> {
     }
 }
 
-/// The table of the balancer that is measured, made apart from it.
+/// The lookup table of the measured balancer, made independently of it.
 fn balancer() -> LookupTable {
     let pool = Pool::builder().frames(1).build().expect("there is memory for a frame");
     let backends = backends().iter().filter_map(|backend| backend.parse().ok()).collect();

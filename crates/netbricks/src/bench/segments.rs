@@ -1,29 +1,32 @@
-//! TCP segments for `reassemble`: connections that take turns at random, and in each of which one pair of segments in ten
-//! comes in the wrong order.
+//! TCP segments for `reassemble`, from connections that take turns at random.
+//!
+//! In each connection, one pair of segments in ten comes in the wrong order.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet};
 use netbricks_core::packet::{Ip, Link, Tcp, protocol};
-use netbricks_core::stream::{StreamConfig, WindowConfig};
-use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
+use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Verdict, Worker, compose};
+use netbricks_stream::{StreamConfig, StreamOperator, WindowConfig};
 
 use super::feed::{FRAME, Trace};
 
 /// Connections, one direction each.
 const CONNECTIONS: usize = 4_096;
-/// Where addresses, ports and sequence number are, one behind the other.
+/// Place of the addresses, ports and sequence number, which follow each other.
 const LABEL: std::ops::Range<usize> = 26..42;
 /// Bytes that a segment carries.
 pub(super) const CARRIED: usize = FRAME - 54;
-/// Pairs of a connection's segments of which one is exchanged.
+/// One pair of a connection's segments in this number is exchanged.
 const PAIRS: u32 = 10;
 /// Bytes of a window.
 const WINDOW: usize = 1_024;
 
-/// Windows over every TCP stream; handlers tell how many bytes were shown, how many never will be, and how many windows were not
-/// those that come next.
+/// Windows over every TCP stream.
+///
+/// Handlers tell the bytes that were shown, the bytes that will never be shown, and the number of windows
+/// that did not follow the window before.
 fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
     let [shown, missing, misplaced] = [(); 3].map(|()| Rc::new(Cell::new(0u64)));
     for (name, summary, count) in [
@@ -35,12 +38,15 @@ fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
     }
     let streams = StreamConfig { flows: 2 * CONNECTIONS, seed: worker.seed(), ..StreamConfig::default() };
     let config = WindowConfig { streams, ..WindowConfig::new(WINDOW, WINDOW, streams.idle) };
-    // Where each direction's next window begins.
+    // The begin of each direction's next window.
     let mut next = vec![0u64; 2 * streams.flows];
     input
-        .parse_or_pass::<Link>()
-        .parse_or_pass::<Ip>()
-        .parse_or_pass::<Tcp>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
+        .parse::<Ip>()
+        .or(Verdict::PASS)
+        .parse::<Tcp>()
+        .or(Verdict::PASS)
         .window(worker, "streams", config, move |window| {
             let fresh = window.offset + window.seen as u64;
             if let Some(next) = next.get_mut(2 * window.connection as usize + window.side as usize) {
@@ -53,14 +59,14 @@ fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
-/// Adds `windows`, for the chain that is measured.
+/// Adds `windows`, for the measured chain.
 pub(super) fn register(registry: &mut Registry) {
     registry.add("windows", "Windows over TCP streams.", |_: &NoSettings, worker| {
         compose(worker, |input| windows(input, worker))
     });
 }
 
-/// The frame that segments are written into: Ethernet, IPv4 with time to live 255, TCP with an acknowledgment.
+/// The frame that segments are written into: Ethernet, IPv4 with TTL 255, TCP with an acknowledgment.
 pub(super) fn write(packet: &mut Packet) {
     let mut frame = [0; FRAME];
     frame[..14].copy_from_slice(&[1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 8, 0]);
@@ -75,16 +81,18 @@ pub(super) fn write(packet: &mut Packet) {
     }
 }
 
-/// Who sends a segment, and where in the stream it lies.
+/// The sender of a segment, and its place in the stream.
 struct Segment {
     tuple: [u8; 12],
-    /// Its first byte's place, when the trace is run for the first time.
+    /// The place of its first byte in the first run of the trace.
     place: u32,
-    /// What the connection carries in one run of the trace (bytes).
+    /// The bytes that the connection carries in one run of the trace.
     whole: u32,
 }
 
-/// Writes a segment into each frame: as the trace's flows follow each other, and on from where they were when it begins again.
+/// Writes a segment into each frame, in the order of the trace's flows.
+///
+/// When the trace begins again, each stream goes on from its last byte.
 pub(super) fn hook(trace: &Trace) -> Box<dyn FnMut(&mut Batch)> {
     let segments = segments(trace);
     let (mut next, mut run) = (0, 0u32);
@@ -97,7 +105,7 @@ pub(super) fn hook(trace: &Trace) -> Box<dyn FnMut(&mut Batch)> {
         batch.each(|slot, bytes| {
             if let (Some(label), Some(segment)) = (bytes.data_mut().get_mut(LABEL), these.get(slot)) {
                 label[..12].copy_from_slice(&segment.tuple);
-                // The numbers wrap in the first run.
+                // The sequence numbers wrap within the first run.
                 let sequence = run.wrapping_mul(segment.whole).wrapping_add(segment.place).wrapping_sub(500);
                 label[12..].copy_from_slice(&sequence.to_be_bytes());
             }

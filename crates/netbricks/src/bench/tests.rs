@@ -1,10 +1,10 @@
-//! What a figure says, in text and in JSON, and how workers that wait for each other end.
+//! Tests the text and JSON of figures, and that workers that wait for each other end.
 
 use netbricks_runtime::allowed_cores;
 
 use super::*;
 
-/// One round, as short as there are any: a worker of its own packets goes through its trace once.
+/// One round, as short as possible: a worker with its own packets makes one run of its trace.
 pub(super) fn short() -> How {
     let length = Length {
         time: Duration::from_nanos(1),
@@ -15,7 +15,7 @@ pub(super) fn short() -> How {
     How { rounds: 1, writer: Writer::Us, length }
 }
 
-/// So many cores, the same again where there are fewer.
+/// `count` cores; the same cores repeat if there are fewer.
 pub(super) fn enough_cores(count: usize) -> Vec<usize> {
     allowed_cores().into_iter().cycle().take(count).collect()
 }
@@ -30,7 +30,7 @@ fn scenario(name: &str) -> Scenario {
     Scenario::all().into_iter().find(|scenario| scenario.name == name).unwrap()
 }
 
-/// A figure of a scenario that took 50 ns on two workers, with these beside it.
+/// A figure of a scenario that took 50 ns on two workers, with other figures beside it.
 fn figure(name: &str) -> Figure {
     let beside = [("state-own-1", 8.0), ("state-own-2", 10.0), ("state-strict-1", 20.0)];
     let beside: BTreeMap<_, _> = beside.map(|(other, ns)| (other.to_owned(), ns)).into();
@@ -48,10 +48,10 @@ fn figure(name: &str) -> Figure {
 #[test]
 fn shared_state_is_compared_with_private_state_on_as_many_workers() {
     assert_eq!(figure("state-strict-2").over_private, BTreeMap::from([(1, 2.5), (2, 5.0)]));
-    // What was not measured is not made up.
+    // Only measured figures are compared.
     assert_eq!(figure("state-bounded-2").over_private, BTreeMap::from([(2, 5.0)]));
     assert_eq!(over_private(&scenario("state-strict-2"), 50.0, &BTreeMap::new()), BTreeMap::new());
-    // Private state and what has none are compared with nobody's.
+    // Private state, and functions without state, are compared with nothing.
     let strict = scenario("state-strict-2");
     let own = strict.beside.iter().find(|other| other.name == "state-own-2").unwrap();
     let beside = figure("state-strict-2").beside;
@@ -90,7 +90,7 @@ fn a_figure_of_shared_state_says_what_it_costs_over_private_state() {
     assert_eq!(told.get("reservation"), None);
     assert_eq!(told["over_private"], serde_json::json!({ "1": 2.5, "2": 5.0 }));
     assert_eq!(told["beside"]["state-own-1"], 8.0);
-    // What does not apply is left out.
+    // A key that does not apply is left out.
     let plain = Figure { bytes_per_flow: Some(75.5), ..Figure::of("plain".into(), vec![4.0], 1) };
     let told = serde_json::to_value(&plain).unwrap();
     let mut keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
@@ -132,9 +132,9 @@ fn bytes_of_a_flow_are_told_where_the_function_says_them() {
     assert_eq!(said(measure(&scenario("harness"), short(), &enough_cores(1))).unwrap().bytes_per_flow, None);
 }
 
-/// Else a benchmark of two workers would stand still for ever where one of them fails.
+/// Else a benchmark of two workers would hang for ever after one of them failed.
 #[test]
-fn who_waits_for_a_worker_that_failed_ends() {
+fn a_worker_that_waits_for_a_failed_one_ends() {
     for panics in [false, true] {
         let start = Start::new(2);
         let waited = std::thread::scope(|scope| {

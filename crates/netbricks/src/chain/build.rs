@@ -1,25 +1,25 @@
-//! One worker's copy of the network as a graph.
+//! Builds one worker's copy of the network as a graph.
 
 use std::collections::BTreeMap;
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, Context, Drop, Edge, GraphBuilder, GraphError, Node, NodeId, Output, Poll, Role, Worker,
+    Blueprint, Context, DropReason, GraphBuilder, GraphError, Node, NodeId, Poll, Role, Shape, Worker,
 };
 
 use super::shared::Shared;
 use super::{Network, Place, Wire, receive_name, transmit_name};
 
-/// The ends of a worker's graph: what it receives from and what it transmits to.
+/// The ends of a worker's graph: its receive and transmit nodes.
 #[derive(Default)]
 pub(crate) struct WorkerPorts {
-    /// Receive nodes, with the number of their port in the plan. A port may have several.
+    /// Receive nodes, each with its port's number in the plan. A port may have several.
     pub(crate) receive: Vec<(usize, Box<dyn Node + Send>)>,
-    /// Transmit nodes by the number of their port.
+    /// Transmit nodes, by their port's number in the plan.
     pub(crate) transmit: BTreeMap<usize, Box<dyn Node + Send>>,
-    /// Its receive queues: the port's number in the plan, and the queue's.
+    /// Its receive queues: the number of the port in the plan, and that of the queue.
     pub(crate) queues: Vec<(usize, usize)>,
-    /// Whether all that it receives from drives the clock.
+    /// Whether all ports that it receives from drive the clock.
     pub(crate) drives_clock: bool,
 }
 
@@ -30,14 +30,14 @@ impl std::fmt::Debug for WorkerPorts {
     }
 }
 
-/// As [`WorkerPorts`], for a graph that is built where it runs.
+/// As [`WorkerPorts`], for a graph that is built on the thread where it runs.
 #[derive(Default)]
 pub(crate) struct LocalPorts {
     pub(crate) receive: Vec<(usize, Box<dyn Node>)>,
     pub(crate) transmit: BTreeMap<usize, Box<dyn Node>>,
 }
 
-/// What stands for a port's queue while nothing is opened: for checking and drawing.
+/// A placeholder for a port's queue, for checking and drawing without opened ports.
 #[derive(Debug)]
 pub(crate) struct Stand {
     pub(crate) driver: String,
@@ -46,38 +46,24 @@ pub(crate) struct Stand {
 
 impl Node for Stand {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.drop_batch(batch, Drop::LinkDown);
+        cx.drop_batch(batch, DropReason::LinkDown);
     }
     fn poll(&mut self, _batch: &mut Batch, _cx: &mut Context) -> Poll {
         Poll::Done
     }
-    fn is_schedulable(&self) -> bool {
-        self.role == Role::Receive
-    }
-    fn role(&self) -> Role {
-        self.role
-    }
-    fn kind(&self) -> &str {
-        &self.driver
-    }
-    fn inputs(&self) -> usize {
-        usize::from(self.role == Role::Transmit)
-    }
-    fn outputs(&self) -> Vec<Output> {
-        match self.role {
-            Role::Receive => vec![Output { edge: Edge::OUT, name: "out".into(), optional: false }],
-            _ => Vec::new(),
-        }
+    fn shape(&self) -> Shape {
+        let shape = if self.role == Role::Receive { Shape::receive() } else { Shape::transmit() };
+        Shape { kind: self.driver.clone().into(), ..shape }
     }
 }
 
-/// What a network needs to be built on any thread: no place in the file, no borrowed text.
+/// The parts of a network that any thread needs to build it, without places in the file or borrowed text.
 #[derive(Clone)]
 pub(crate) struct Design {
     pub(crate) name: String,
     pub(crate) ports: Vec<String>,
     pub(crate) functions: Vec<Blueprint>,
-    /// Uses: node name and function.
+    /// Uses: the node's name, and the function's number.
     pub(crate) uses: Vec<(String, usize)>,
     pub(crate) wires: Vec<Wire>,
     pub(crate) stateful: Vec<bool>,
@@ -91,7 +77,7 @@ impl std::fmt::Debug for Design {
 }
 
 impl Network {
-    /// The network without its file.
+    /// The network without the text of its file.
     pub(crate) fn design(&self, name: impl Into<String>, plan: &crate::config::Plan<'_>) -> Design {
         Design {
             name: name.into(),
@@ -106,7 +92,7 @@ impl Network {
 }
 
 impl Design {
-    /// A graph over these ports: all that can be reached from where the worker receives, and nothing else.
+    /// A graph over these ports: it has only the nodes that packets of this worker can reach.
     pub(crate) fn builder(&self, ports: WorkerPorts, worker: &Worker) -> Result<GraphBuilder, GraphError> {
         self.builder_over(
             LocalPorts {
@@ -125,7 +111,7 @@ impl Design {
         )
     }
 
-    /// As [`builder`](Self::builder), over nodes of this thread.
+    /// As [`builder`](Self::builder), over nodes made on this thread.
     pub(crate) fn builder_over(
         &self,
         ports: LocalPorts,
@@ -178,7 +164,7 @@ impl Design {
         Ok(graph)
     }
 
-    /// The wires that packets of these receive nodes, and of other workers, can take.
+    /// The wires that packets from these receive nodes and from other workers can take.
     fn live(
         &self,
         receive: &BTreeMap<Place, Vec<NodeId>>,
@@ -207,7 +193,7 @@ impl Design {
         live
     }
 
-    /// A graph with placeholders for all ports: what is checked and drawn.
+    /// A graph with placeholders for all ports, for checking and drawing.
     pub(crate) fn stand_in(&self, drivers: &[String], worker: &Worker) -> Result<GraphBuilder, GraphError> {
         let mut ports = WorkerPorts::default();
         for (number, driver) in drivers.iter().enumerate() {

@@ -1,7 +1,10 @@
-//! From a plan to graphs: one node a use of a function, edges along the chains, answers back to where packets came
-//! from. The same network is checked with placeholders for ports, drawn, and built on every worker.
+//! Turns a plan into graphs: a node for each use of a function, edges along the chains, edges for answers.
+//!
+//! Answers go back to the port that their packets came from. The same network is checked with placeholders
+//! for ports, drawn, and built on every worker.
 
 mod build;
+mod partition;
 mod ports;
 mod shared;
 mod spread;
@@ -10,9 +13,10 @@ use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
 use netbricks_core::graph::{Caught, contain};
-use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, Output, ShuffleKey, Worker};
+use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, NodeState, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, LocalPorts, WorkerPorts};
+pub(crate) use partition::{Partition, Split};
 pub(crate) use ports::{OpenPorts, transmit_nodes};
 pub(crate) use spread::{Division, Parted};
 
@@ -33,8 +37,10 @@ pub(crate) enum Place {
 /// One use of a function in one chain.
 #[derive(Clone, Debug)]
 pub(crate) struct Use {
-    /// The node's name: the function's where it is used once, `ttl@lan-wan` where several chains use it, `ttl#2` for
-    /// the second time in one chain.
+    /// The node's name.
+    ///
+    /// It is the function's name if the function is used once, `ttl@lan-wan` if several chains use it, and
+    /// `ttl#2` for the second use in one chain.
     pub(crate) name: String,
     /// The function, by its number in the plan.
     pub(crate) function: usize,
@@ -45,32 +51,34 @@ pub(crate) struct Use {
 /// An edge of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
-    /// Where it begins.
+    /// The place where it begins.
     pub(crate) from: Place,
-    /// By which way out.
+    /// The way out that it leaves by.
     pub(crate) edge: Edge,
-    /// Where it ends.
+    /// The place where it ends.
     pub(crate) to: Place,
-    /// Left out where the port at its end cannot transmit: the way back for answers.
+    /// Whether it is left out if the port at its end cannot transmit; this is the way back for answers.
     pub(crate) if_possible: bool,
 }
 
-/// What a function's node is like.
+/// Properties of a function's node.
 struct Shape {
     outputs: Vec<Output>,
-    /// It declares state, so that all its uses on a worker are one node.
+    /// Whether it declares state, so that all its uses on a worker are one node.
     stateful: bool,
-    /// Some of that is of flows.
+    /// Whether some of its state is by flow.
     by_flow: bool,
-    /// And some of connections, which both directions must come to.
+    /// Whether some of its state is of connections, which both directions must reach.
     of_both: bool,
-    /// It gives packets to other workers and takes theirs, by this.
+    /// The partition of its state, if some of it is by a key other than a flow.
+    partition: Option<Partition>,
+    /// The key by which it gives packets to other workers and takes theirs, if it does.
     sorts: Option<ShuffleKey>,
-    /// It keeps packets or wants turns of its own, for more than its events.
+    /// Whether it keeps packets, or needs turns of its own beyond those for its events.
     independent: bool,
 }
 
-/// What a plan's chains come to, before ports are opened.
+/// The nodes and edges of a plan's chains, before ports are opened.
 #[derive(Debug)]
 pub(crate) struct Network {
     /// Uses of functions, chain by chain.
@@ -79,32 +87,39 @@ pub(crate) struct Network {
     pub(crate) wires: Vec<Wire>,
     /// Whether a function declares state, by its number in the plan.
     pub(crate) stateful: Vec<bool>,
-    /// Whether some of that state is of flows, by the function's number in the plan.
+    /// Whether some of that state is by flow, by the function's number in the plan.
     pub(crate) by_flow: Vec<bool>,
-    /// Whether some is of connections, which both directions must come to, by the function's number in the plan.
+    /// Whether some of it is of connections, which both directions must reach, by the function's number in
+    /// the plan.
     pub(crate) of_both: Vec<bool>,
+    /// The partition of state by a key other than a flow, by the function's number in the plan.
+    pub(crate) partitions: Vec<Option<Partition>>,
     /// Whether a function gives packets to other workers, by its number in the plan.
     pub(crate) crosses: Vec<bool>,
-    /// By what it sorts them.
+    /// The key by which it sorts them, by the function's number in the plan.
     pub(crate) sorts: Vec<Option<ShuffleKey>>,
-    /// Ports whose packets meet in declared state and so must be worked on by one worker: each port's group.
+    /// The group of each port.
+    ///
+    /// Ports whose packets meet in declared state are in one group, and one worker must process their
+    /// packets.
     pub(crate) groups: Vec<usize>,
-    /// Uses whose answers, should they give any, have nowhere to go: their packets come from several ports, or from one that
-    /// cannot send.
+    /// Uses whose answers, if they give any, have nowhere to go.
+    ///
+    /// Their packets come from several ports, or from a port that cannot send.
     pub(crate) unanswered: Vec<usize>,
 }
 
-/// The node names of a port: where it receives, and where it transmits.
+/// The name of a port's receive node.
 pub(crate) fn receive_name(port: &str) -> String {
     port.to_owned()
 }
-/// As [`receive_name`].
+/// The name of a port's transmit node.
 pub(crate) fn transmit_name(port: &str) -> String {
     format!("{port}.send")
 }
 
 impl Network {
-    /// Connects what the plan names. Functions are made once, on a small pool, to see what ways out they have.
+    /// Connects the names of a plan. It makes each function once, on a small pool, to learn its ways out.
     pub(crate) fn of(plan: &Plan<'_>, pool: &Pool, diagnostics: &mut Diagnostics) -> Self {
         let shapes: Vec<Option<Shape>> = plan
             .functions
@@ -127,6 +142,10 @@ impl Network {
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
             by_flow: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.by_flow)).collect(),
             of_both: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.of_both)).collect(),
+            partitions: shapes
+                .iter()
+                .map(|shape| shape.as_ref().and_then(|shape| shape.partition.clone()))
+                .collect(),
             sorts: shapes.iter().map(|shape| shape.as_ref().and_then(|shape| shape.sorts)).collect(),
             crosses: shapes
                 .iter()
@@ -144,8 +163,9 @@ impl Network {
         network
     }
 
-    /// The network of functions that are each used once, along these wires. Functions are made once, on `worker`, to see which
-    /// keep state.
+    /// The network of functions that are each used once, along these wires.
+    ///
+    /// It makes each function once, on `worker`, to learn which functions keep state.
     pub(crate) fn along(
         wires: Vec<Wire>,
         functions: &[PlannedFunction],
@@ -168,6 +188,7 @@ impl Network {
             stateful: says(|shape| shape.stateful),
             by_flow: says(|shape| shape.by_flow),
             of_both: says(|shape| shape.of_both),
+            partitions: shapes.iter().map(|shape| shape.partition.clone()).collect(),
             crosses: says(|shape| shape.sorts.is_some()),
             sorts: shapes.iter().map(|shape| shape.sorts).collect(),
             groups: Vec::new(),
@@ -181,7 +202,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Where packets may come to from a place, and itself.
+    /// The places that packets from a place may reach, and that place itself.
     fn reached(&self, from: Place) -> BTreeSet<Place> {
         let (mut reached, mut next) = (BTreeSet::from([from]), vec![from]);
         while let Some(place) = next.pop() {
@@ -198,7 +219,7 @@ impl Network {
         (0..self.uses.len()).filter(move |number| self.uses[*number].function == function)
     }
 
-    /// Where a chain's packets go first.
+    /// The place that a chain's packets go to first.
     fn head(&self, plan: &Plan<'_>, chain: usize) -> Place {
         self.uses_in(chain).next().map_or(Place::Transmit(plan.chains[chain].to), Place::Use)
     }
@@ -228,7 +249,8 @@ impl Network {
         }
     }
 
-    /// Other ways out than `out`: chains that begin there, answers, and what is missing.
+    /// Connects ways out other than `out`: chains that begin there, answers, and errors for missing
+    /// connections.
     fn between_chains(
         &mut self,
         plan: &Plan<'_>,
@@ -299,8 +321,11 @@ impl Network {
         }
     }
 
-    /// What to say of a use that dropped `answers` because its packets come from several ports, so that none of these is where
-    /// answers belong, or from one that cannot send. That a function answers at all shows only when it does.
+    /// The warning about a use whose answers were dropped because they had no way back.
+    ///
+    /// Its packets come from several ports, so that none of them is the place for answers, or from a port
+    /// that cannot send. The warning is given only after answers were dropped, because only then is it known
+    /// that the function answers.
     pub(crate) fn said_of_answers(&self, plan: &Plan<'_>, number: usize, answers: u64) -> String {
         let Use { name, function, chain } = &self.uses[number];
         let function = &plan.functions[*function].name;
@@ -316,7 +341,8 @@ impl Network {
         )
     }
 
-    /// A node that holds packets cannot tell later by which chain they came.
+    /// Reports functions that hold packets and are used twice: such a node cannot tell which chain its
+    /// packets came by.
     fn uses_of_keepers(&self, plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
         for function in (0..shapes.len()).filter(|function| shapes[*function].independent) {
             let places: Vec<_> = plan
@@ -337,14 +363,16 @@ impl Network {
         }
     }
 
-    /// Ports whose packets meet in one function's state share a worker.
+    /// The group of each port: ports whose packets meet in one function's state share a worker.
     fn group(&self, plan: &Plan<'_>, roots: &[BTreeSet<usize>]) -> Vec<usize> {
         self.grouped(plan.ports.len(), |function| {
             self.uses_of(function).flat_map(|number| &roots[self.uses[number].chain]).copied().collect()
         })
     }
 
-    /// Ports that come to one function's state have one group; `of` says which come to a function.
+    /// The group of each port: ports that reach one function's state have one group.
+    ///
+    /// `of` gives the ports that reach a function.
     fn grouped(&self, ports: usize, of: impl Fn(usize) -> BTreeSet<usize>) -> Vec<usize> {
         let mut groups: Vec<usize> = (0..ports).collect();
         for function in (0..self.stateful.len()).filter(|function| self.stateful[*function]) {
@@ -360,7 +388,7 @@ impl Network {
         groups
     }
 
-    /// Whether workers give each other packets, so that one may work that receives nothing itself.
+    /// Whether workers give each other packets, so that a worker without receive queues has work too.
     pub(crate) fn crosses(&self) -> bool {
         self.crosses.contains(&true)
     }
@@ -378,7 +406,9 @@ impl Wire {
 }
 
 impl Shape {
-    /// Makes a function once, asks it, and lets it go. All of that is authors' code: what panics is said of the function.
+    /// Makes a function once, reads its properties, and drops it.
+    ///
+    /// All of this runs the author's code, so a panic becomes an error about the function.
     fn of(blueprint: &Blueprint, worker: &Worker) -> Result<Self, BuildError> {
         let panicked = |action: &str, Caught { message, place }: Caught| {
             let place = place.map(|place| format!(" (at {place})")).unwrap_or_default();
@@ -387,7 +417,7 @@ impl Shape {
         let made = contain(|| blueprint.build(worker)).map_err(|caught| panicked("making it", caught))?;
         let mut node = made?;
         let shape = contain(|| Self::asked(node.as_mut()));
-        // By itself: a second panic while the first one unwinds would end the process.
+        // Contained on its own: a second panic while the first one unwinds would end the process.
         let dropped = contain(|| drop(node));
         let shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
         dropped.map_err(|caught| panicked("dropping it", caught))?;
@@ -395,15 +425,26 @@ impl Shape {
     }
 
     fn asked(node: &mut dyn Node) -> Self {
-        let bound = node.bound(ShuffleKey::SymmetricFlow);
+        let names = |node: &mut dyn Node, of: fn(&dyn NodeState, ShuffleKey) -> Vec<String>, by| {
+            node.state(|state| of(state, by)).unwrap_or_default()
+        };
+        let bound = names(node, |state, by| state.bound(by), ShuffleKey::SymmetricFlow);
+        let follows = ShuffleKey::ALL.map(|by| (by, names(node, |state, by| state.follows(by), by)));
+        let (partition, unknown) = Partition::of(&follows, &bound);
+        let shape = node.shape();
         Self {
-            sorts: node.crossing().map(|crossing| crossing.key()),
-            outputs: node.outputs(),
+            sorts: node.as_handoff().map(|handoff| handoff.key()),
             stateful: !node.export().is_empty() || !node.report().is_empty(),
-            by_flow: !node.follows(ShuffleKey::SymmetricFlow).is_empty() || !bound.is_empty(),
-            // What goes with both directions and not with one.
-            of_both: node.bound(ShuffleKey::Flow).iter().any(|name| !bound.contains(name)),
-            independent: node.keeps_packets() || node.is_schedulable() && node.schedule().is_none(),
+            // State of unknown key is taken to be by flow.
+            by_flow: unknown
+                || follows.iter().any(|(by, names)| *by == ShuffleKey::SymmetricFlow && !names.is_empty()),
+            partition,
+            // State that holds for both directions and not for one.
+            of_both: names(node, |state, by| state.bound(by), ShuffleKey::Flow)
+                .iter()
+                .any(|name| !bound.contains(name)),
+            independent: shape.keeps_packets || shape.schedulable,
+            outputs: shape.outputs,
         }
     }
 }
@@ -430,7 +471,7 @@ fn uses(plan: &Plan<'_>) -> Vec<Use> {
     uses
 }
 
-/// For each chain, the ports from which its packets may have come.
+/// For each chain, the ports from which its packets may come.
 fn roots(plan: &Plan<'_>) -> Vec<BTreeSet<usize>> {
     let mut roots: Vec<BTreeSet<usize>> = plan
         .chains
@@ -440,7 +481,8 @@ fn roots(plan: &Plan<'_>) -> Vec<BTreeSet<usize>> {
             Origin::Output { .. } => BTreeSet::new(),
         })
         .collect();
-    // A chain learns from those it branches off; as many rounds as there are chains reach the last.
+    // A chain takes the ports of the chains it branches off; as many rounds as there are chains reach the
+    // last one.
     for _ in 0..plan.chains.len() {
         for (number, chain) in plan.chains.iter().enumerate() {
             let Origin::Output { function, .. } = chain.origin else { continue };

@@ -1,17 +1,16 @@
-//! Ports opened for a run, and their queues shared out among workers.
+//! Opens the ports of a run, and shares out their queues among workers.
 
 use std::path::Path;
 
 use netbricks_buffer::Pool;
 use netbricks_core::Node;
 use netbricks_ports::{
-    Capabilities, Drivers, OpenContext, OpenError, Port, PortError, ReceiveNode, SharedTransmit,
-    TransmitLimits, TransmitNode,
+    Capabilities, OpenContext, Port, PortError, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode,
 };
 
 use super::{Division, Network, Place, WorkerPorts};
 use crate::config::{Plan, refusal};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 
 /// The ports of a run, in the order of the plan.
 pub(crate) struct OpenPorts {
@@ -19,11 +18,11 @@ pub(crate) struct OpenPorts {
 }
 
 impl OpenPorts {
-    /// Opens all ports of a plan, each with `queues` queues where it can have them. What fails is reported at its
-    /// place, and what was opened is closed again.
+    /// Opens all ports of a plan, each with `queues` queues if it can have that many.
+    ///
+    /// Every fault is reported at its place. If one port fails, all open ports are closed again.
     pub(crate) fn open(
         plan: &Plan<'_>,
-        drivers: &Drivers,
         pool: &Pool,
         queues: usize,
         directory: &Path,
@@ -38,9 +37,9 @@ impl OpenPorts {
         };
         let mut ports = Vec::with_capacity(plan.ports.len());
         for planned in &plan.ports {
-            // The plan was resolved against these drivers.
-            let Some(driver) = drivers.get(&planned.driver) else { continue };
-            match driver.open(&planned.name, planned.settings.clone(), &cx) {
+            // A plan of which a port is wrong is not run.
+            let Some(configured) = &planned.configured else { continue };
+            match configured.open(&cx) {
                 Ok(port) => {
                     let Capabilities { receive_queues, transmit_queues, .. } = port.capabilities();
                     if let Some(diagnostic) = planned.one_way(receive_queues > 0, transmit_queues > 0) {
@@ -48,12 +47,7 @@ impl OpenPorts {
                     }
                     ports.push(port);
                 }
-                Err(OpenError::Settings(error)) => {
-                    let place = error.span.clone().unwrap_or_else(|| planned.settings.span());
-                    let message = format!("port `{}`: {}", planned.name, error.message);
-                    diagnostics.push(Diagnostic::error(message).at(place, ""));
-                }
-                Err(OpenError::Port(error)) => diagnostics.push(refusal(&error, &planned.settings)),
+                Err(error) => diagnostics.push(refusal(&error, &planned.settings)),
             }
         }
         (!diagnostics.has_errors()).then_some(Self { ports })
@@ -68,12 +62,15 @@ impl OpenPorts {
             .all(|(_, port)| port.capabilities().drives_clock)
     }
 
-    /// Takes all queues that the network uses and shares them out among at most `workers` workers, as [`Network::deal`]
-    /// says. Workers that would receive nothing are left out, unless others give them packets, or the file
-    /// numbers them.
+    /// Takes all queues that the network uses and shares them out among at most `workers` workers, as
+    /// [`Network::deal`] does.
     ///
-    /// Where workers give each other packets, real time is the time of all of them unless all that any of them receives is
-    /// replayed, as it is on one worker that receives both: else what comes live would be worked on at a capture's time.
+    /// Workers that would receive nothing are left out, unless others give them packets, or the file places
+    /// queues on workers by number.
+    ///
+    /// If workers give each other packets, they all use real time, unless every port that any of them
+    /// receives from is a replay. The same holds for one worker that receives from both kinds. Otherwise live
+    /// packets would be processed at the time of a capture.
     pub(crate) fn share_out(
         &mut self,
         plan: &Plan<'_>,
@@ -85,7 +82,8 @@ impl OpenPorts {
         if !network.crosses() && plan.placed_workers() == 0 {
             shares.retain(|share| !share.is_empty());
         }
-        // Who receives nothing itself, or from others, lives in the time of those who do.
+        // A worker that only takes packets from others, or receives nothing, uses the time of those that
+        // receive.
         let (driven, crosses) = (self.is_replay(network), network.crosses());
         let mut taken: Vec<WorkerPorts> = Vec::with_capacity(shares.len());
         for share in &shares {
@@ -140,7 +138,7 @@ impl OpenPorts {
         self.ports.iter().map(|port| port.as_ref() as &dyn Port)
     }
 
-    /// Ends the ports' work: captures get their names. Answers what failed, during the run or now.
+    /// Closes the ports: captures get their final names. Returns the failures during the run or now.
     pub(crate) fn close(&mut self) -> Vec<String> {
         let mut failures = Vec::new();
         for port in &mut self.ports {
@@ -158,7 +156,9 @@ impl OpenPorts {
     }
 }
 
-/// A transmit node for each of `workers` workers: a queue each, or shared ones where there are fewer.
+/// A transmit node for each of `workers` workers.
+///
+/// Each has its own queue, or shares one if there are fewer queues.
 pub(crate) fn transmit_nodes(
     port: &mut dyn Port,
     workers: usize,
@@ -181,7 +181,7 @@ pub(crate) fn transmit_nodes(
     for worker in 0..workers {
         let queue = worker % queues;
         let Some(handle) = shared[queue].clone() else { continue };
-        // The last user of a queue gets the handle that answers for what all of them hold.
+        // The last user of a queue gets the handle that reports the packets that all of them hold.
         let is_last = worker + queues >= workers;
         let handle = if is_last { shared[queue].take().unwrap_or(handle) } else { handle };
         let counters = counters.get(queue).cloned().unwrap_or_default();
@@ -192,10 +192,12 @@ pub(crate) fn transmit_nodes(
 
 #[cfg(test)]
 mod tests {
+    use netbricks_ports::Drivers;
+
     use super::*;
     use crate::config;
 
-    /// By worker: whether what it receives drives its clock.
+    /// For each worker, whether its clock is driven by the packets that it receives.
     fn driven(through: &str, live: &str, workers: usize) -> Vec<bool> {
         let text = format!(
             "[port.live]\ndriver = \"generator\"\npackets = 10\n{live}\n[port.replayed]\ndriver = \"generator\"\n\
@@ -207,7 +209,7 @@ mod tests {
         let plan = config::read(&text, &crate::standard(), &drivers, here, &mut diagnostics);
         let pool = Pool::builder().frames(1_024).build().unwrap();
         let network = Network::of(&plan, &pool, &mut diagnostics);
-        let mut ports = OpenPorts::open(&plan, &drivers, &pool, 1, here, &mut diagnostics).unwrap();
+        let mut ports = OpenPorts::open(&plan, &pool, 1, here, &mut diagnostics).unwrap();
         let shares = ports.share_out(&plan, &network, workers).unwrap();
         shares.iter().map(|share| share.drives_clock).collect()
     }

@@ -1,16 +1,13 @@
-//! One function with state in several places of a worker's graph: a NAT sees both directions because both chains pass
-//! through the same node. Each place has its own edges and counters; what stands behind them is one.
+//! One function with state in several places of a worker's graph: each place has its own edges and counters.
+//!
+//! All places lead to one node. So a NAT sees both directions, because both chains pass through the same
+//! node.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use netbricks_buffer::Batch;
-use netbricks_core::consistency::Heritage;
-use netbricks_core::shuffle::{Part, PartStep};
-use netbricks_core::{
-    Blueprint, CallError, Context, Handler, ImportError, Node, Output, Poll, Role, Schedule, Section,
-    ShuffleKey, StateImage,
-};
+use netbricks_core::{Blueprint, BuildError, Context, Node, NodeState, Poll, Shape};
 use send_wrapper::SendWrapper;
 
 type Inner = Rc<RefCell<Option<Box<dyn Node>>>>;
@@ -20,136 +17,80 @@ type Inner = Rc<RefCell<Option<Box<dyn Node>>>>;
 pub(super) struct Shared(Inner);
 
 impl Shared {
-    /// A blueprint for one place. The first to be built makes the node; one that is built a second time, which is
-    /// after a panic in it, makes the node anew for all.
+    /// A blueprint for one place.
+    ///
+    /// The first blueprint to be built makes the node. When a blueprint is built a second time, which happens
+    /// after a panic in its place, it makes a new node for all places.
     pub(super) fn place(&self, function: &Blueprint) -> Blueprint {
         let function = function.clone();
-        let first = self.0.borrow().is_none() && Rc::strong_count(&self.0) == 1;
-        // A blueprint may cross threads, this one does not: the graph that keeps it is its worker's own.
+        // A blueprint may cross threads, but this one never does: the graph that keeps it belongs to its
+        // worker.
         let held = SendWrapper::new((self.0.clone(), Cell::new(false)));
         Blueprint::new(move |worker| {
             let (inner, built) = &*held;
             if built.replace(true) || inner.borrow().is_none() {
                 let fresh = function.build(worker)?;
-                let old = inner.borrow_mut().replace(fresh);
-                // Its events go on, whichever of its places the panic was in.
-                if let Some(before) = old.as_ref().and_then(|node| node.schedule())
-                    && let Some(schedule) = inner.borrow().as_ref().and_then(|node| node.schedule())
+                // The places share the node's state, but can share neither packets nor turns.
+                let shape = fresh.shape();
+                if shape.keeps_packets || shape.schedulable {
+                    return Err(BuildError::new("it holds packets, and so can stand in one place only"));
+                }
+                let mut old = inner.borrow_mut().replace(fresh);
+                // The node's events go on, whichever of its places panicked.
+                if let Some(before) = old.as_mut().and_then(|node| node.schedule())
+                    && let Some(schedule) = inner.borrow_mut().as_mut().and_then(|node| node.schedule())
                 {
                     schedule.resume(&before);
                 }
-                // Its drop is the author's code and may panic: nothing is borrowed then.
+                // The drop runs the author's code and may panic, so nothing may be borrowed meanwhile.
                 drop(old);
             }
-            Ok(Box::new(Door { inner: inner.clone(), first }))
+            Ok(Box::new(Door(inner.clone())))
         })
     }
 }
 
 /// A place in the graph through which the shared node is reached.
-struct Door {
-    inner: Inner,
-    /// Speaks for the node where it must be asked once: state, handlers, reports, events. What an event sends leaves
-    /// from here.
-    first: bool,
-}
-
-impl Door {
-    fn ask<T>(&self, question: impl FnOnce(&dyn Node) -> T) -> Option<T> {
-        self.inner.borrow().as_ref().map(|node| question(node.as_ref()))
-    }
-}
+struct Door(Inner);
 
 impl Node for Door {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
-        if let Some(node) = self.inner.borrow_mut().as_mut() {
+        if let Some(node) = self.0.borrow_mut().as_mut() {
             node.process(input, batch, cx);
         }
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        self.inner.borrow_mut().as_mut().map_or(Poll::Done, |node| node.poll(batch, cx))
+        self.0.borrow_mut().as_mut().map_or(Poll::Done, |node| node.poll(batch, cx))
     }
-    fn is_schedulable(&self) -> bool {
-        self.schedule().is_some()
+    /// The shape of the shared node, marked as one whose state all places share.
+    ///
+    /// The graph asks only the first place for that state, and packets that an event sends leave from there.
+    /// The node moves its state once all shuffles before its places have released the flows. Any of its
+    /// places represents it then.
+    fn shape(&self) -> Shape {
+        let shape = self.0.borrow().as_ref().map(|node| node.shape()).unwrap_or_default();
+        Shape { shares_state: Some(Rc::as_ptr(&self.0).addr()), ..shape }
     }
-    fn schedule(&self) -> Option<Schedule> {
-        self.ask(|node| node.schedule()).flatten().filter(|_| self.first)
-    }
-    fn has_an_end(&self) -> bool {
-        self.first && self.ask(|node| node.has_an_end()).unwrap_or(false)
-    }
-    fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
-        if let Some(node) = self.inner.borrow_mut().as_mut() {
-            node.drain(batch, cx);
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        if let Some(node) = self.0.borrow_mut().as_mut() {
+            node.with_state(ask);
         }
-    }
-    fn role(&self) -> Role {
-        Role::Function
-    }
-    fn inputs(&self) -> usize {
-        self.ask(|node| node.inputs()).unwrap_or(1)
-    }
-    fn outputs(&self) -> Vec<Output> {
-        self.ask(|node| node.outputs()).unwrap_or_default()
-    }
-    fn handlers(&self) -> Vec<Handler> {
-        if self.first { self.ask(|node| node.handlers()).unwrap_or_default() } else { Vec::new() }
-    }
-    fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        match self.inner.borrow_mut().as_mut() {
-            Some(node) => node.call(name, argument),
-            None => Err(CallError::Unknown { name: name.into(), known: String::new() }),
-        }
-    }
-    fn export(&self) -> Vec<StateImage> {
-        if self.first { self.ask(|node| node.export()).unwrap_or_default() } else { Vec::new() }
-    }
-    fn import(&mut self, name: &str, bytes: &[u8], now: u64) -> Result<(), ImportError> {
-        match self.inner.borrow_mut().as_mut() {
-            Some(node) => node.import(name, bytes, now),
-            None => Err(ImportError::Unknown { name: name.into() }),
-        }
-    }
-    fn heritage(&self) -> Vec<(String, Heritage)> {
-        if self.first { self.ask(|node| node.heritage()).unwrap_or_default() } else { Vec::new() }
-    }
-    fn inherit(&mut self, name: &str, heritage: &Heritage, now: u64) -> Option<Result<(), ImportError>> {
-        self.inner.borrow_mut().as_mut()?.inherit(name, heritage, now)
-    }
-    /// It moves once all shuffles before its places have let go of the flows; any of these speaks for it then.
-    fn shares_state(&self) -> Option<usize> {
-        Some(Rc::as_ptr(&self.inner).addr())
-    }
-    fn take_part(&mut self, part: &Part, step: &mut PartStep) -> Option<StateImage> {
-        match self.inner.borrow_mut().as_mut() {
-            Some(node) => node.take_part(part, step),
-            None => {
-                step.end();
-                None
-            }
-        }
-    }
-    fn bound(&self, by: ShuffleKey) -> Vec<String> {
-        self.ask(|node| node.bound(by)).unwrap_or_default()
-    }
-    fn follows(&self, by: ShuffleKey) -> Vec<String> {
-        self.ask(|node| node.follows(by)).unwrap_or_default()
-    }
-    fn report(&self) -> Vec<Section> {
-        if self.first { self.ask(|node| node.report()).unwrap_or_default() } else { Vec::new() }
     }
 }
 
 #[cfg(test)]
-mod moving;
+mod migration;
 #[cfg(test)]
 mod tests {
     use netbricks_buffer::Pool;
-    use netbricks_core::{Drop, Edge, Function, GraphBuilder, Input, Operator, Poll, Turn, Worker, compose};
+    use netbricks_core::{
+        DropReason, Edge, Function, GraphBuilder, GroupConfig, Groups, Input, Operator, Poll, Section,
+        ShuffleKey, Turn, Worker, compose,
+    };
 
     use super::*;
 
-    /// Ticks, and panics at every packet.
+    /// Sends a packet at every tick, and panics at every packet.
     fn ticking(input: Input, worker: &Worker) -> impl Function + use<> {
         worker.invoke_every("tick", 100, |event| {
             event.inject(Edge::OUT, 60, |frame| frame.fill(1));
@@ -158,7 +99,7 @@ mod tests {
         input.inspect(|_| panic!("no packets, please")).done()
     }
 
-    /// A packet a poll, when it is asked for the `at`th time.
+    /// Brings one packet, in its poll number `at`.
     struct Source {
         asked: u32,
         at: u32,
@@ -172,41 +113,64 @@ mod tests {
             }
             Poll::Idle
         }
-        fn is_schedulable(&self) -> bool {
-            true
-        }
-        fn role(&self) -> Role {
-            Role::Receive
-        }
-        fn inputs(&self) -> usize {
-            0
+        fn shape(&self) -> Shape {
+            Shape::receive()
         }
     }
 
-    /// Counts what leaves by each of its inputs.
+    /// Counts the packets that arrive at each of its inputs.
     struct Ends(Rc<Cell<[u32; 2]>>);
     impl Node for Ends {
         fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
             let mut counts = self.0.get();
             counts[input] += batch.len() as u32;
             self.0.set(counts);
-            cx.drop_batch(batch, Drop::Discarded);
+            cx.drop_batch(batch, DropReason::Discarded);
         }
-        fn inputs(&self) -> usize {
-            2
-        }
-        fn outputs(&self) -> Vec<Output> {
-            Vec::new()
+        fn shape(&self) -> Shape {
+            Shape { inputs: 2, outputs: Vec::new(), ..Shape::default() }
         }
     }
 
     #[test]
-    fn one_place_alone_speaks_for_the_events() {
+    fn places_hand_on_the_state_of_one_node_whole() {
         let worker = Worker::new(0, 1, Pool::builder().frames(16).build().unwrap());
-        let function = Blueprint::new(|worker| compose(worker, |input| ticking(input, worker)));
+        let function = Blueprint::new(|worker| {
+            compose(worker, |input| {
+                worker.at_the_end(|| ());
+                worker.counter("seen");
+                worker.handler("ask", "Answers.", |_| Ok("answer".into()));
+                worker.report(Section::default);
+                ticking(input, worker)
+            })
+        });
+        let mut alone = function.build(&worker).unwrap();
         let shared = Shared::default();
         let places = [(); 2].map(|()| shared.place(&function).build(&worker).unwrap());
-        assert_eq!(places.map(|place| place.schedule().is_some()), [true, false]);
+        let marks = places.each_ref().map(|place| place.shape().shares_state);
+        assert!(marks[0].is_some() && marks[0] == marks[1]);
+        for mut place in places {
+            let shape = Shape { shares_state: None, ..place.shape() };
+            assert_eq!(shape, alone.shape());
+            assert!(shape.has_end);
+            assert_eq!(place.handlers(), alone.handlers());
+            assert_eq!(place.call("ask", ""), Ok("answer".into()));
+            assert_eq!(place.export(), alone.export());
+            assert_eq!(place.report(), alone.report());
+            assert!(place.schedule().is_some() && alone.schedule().is_some());
+        }
+    }
+
+    #[test]
+    fn functions_that_keep_packets_or_want_turns_stand_in_one_place() {
+        let worker = Worker::new(0, 1, Pool::builder().frames(16).build().unwrap());
+        let groups = Groups::new(GroupConfig { groups: 2, queue: 8 }).unwrap();
+        let keeper = Blueprint::new(move |worker| Ok(groups.node(worker, ShuffleKey::Flow)));
+        let turns = Blueprint::new(|_| Ok(Box::new(Source { asked: 0, at: 0 })));
+        for function in [keeper, turns] {
+            let problem = Shared::default().place(&function).build(&worker).err().unwrap();
+            assert!(problem.to_string().contains("one place"), "{problem}");
+        }
     }
 
     #[test]

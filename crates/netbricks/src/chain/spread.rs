@@ -1,6 +1,8 @@
-//! Shuffles that the file does not name: where the queues of a port may bring the two directions of a flow to different
-//! workers, and state by flow stands behind it, one is put between; also where the packets of one port come to that state by a
-//! shuffle and those of another do not.
+//! Puts in shuffles that the file does not name, where a function keeps state by flow.
+//!
+//! A shuffle is needed where the queues of a port may bring the two directions of a flow to different
+//! workers. It is also needed where one port's packets come to that state by a shuffle and another port's
+//! packets do not.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +16,15 @@ use crate::diagnostic::Diagnostic;
 /// How a port's receive queues divide its flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Receive queues.
+    /// Number of receive queues.
     pub(crate) queues: usize,
-    /// Both directions of a flow come by the same one.
+    /// Whether both directions of a flow come by the same queue.
     pub(crate) symmetric: bool,
-    /// What is steered past the division.
+    /// Steering rules, which have precedence over the division.
     pub(crate) rules: Rules,
 }
 
-/// A port whose packets must go by way of a shuffle.
+/// A port whose packets need a shuffle.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Parted {
     /// The port's number in the plan.
@@ -30,24 +32,27 @@ pub(crate) struct Parted {
     pub(crate) number: usize,
     /// The port.
     pub(crate) port: String,
-    /// The shuffle's node, where one is put in.
+    /// The name of the shuffle's node, if one is put in.
     pub(crate) node: String,
-    /// Why.
+    /// The reason, for the report.
     pub(crate) why: String,
 }
 
-/// A function with state by flow that packets of one port come to as they are received, and those of another by a shuffle.
+/// A function with state by flow that one port's packets reach directly and another port's packets by a
+/// shuffle.
 struct Mixed {
     function: usize,
     received: usize,
     shuffled: usize,
-    /// The last shuffle on that way.
+    /// The last shuffle on the way from `shuffled`.
     by: usize,
 }
 
 impl Network {
-    /// Which queues each of `workers` workers receives from, as ports' numbers and queues'. Queues of one port go to workers
-    /// in turn, or where the file places them; ports whose packets meet in declared state have their queues side by side.
+    /// The receive queues of each worker, as pairs of port number and queue number.
+    ///
+    /// Queues of one port go to workers in turn, or to the workers that the file places them on. Ports whose
+    /// packets meet in declared state have their queues of the same number on the same worker.
     pub(crate) fn deal(&self, plan: &Plan<'_>, queues: &[usize], workers: usize) -> Vec<Vec<(usize, usize)>> {
         let mut firsts: Vec<usize> = Vec::new();
         let mut shares: Vec<Vec<(usize, usize)>> = vec![Vec::new(); workers.max(1)];
@@ -70,25 +75,26 @@ impl Network {
         shares
     }
 
-    /// The ports whose flows would come in part to one worker and in part to another, with state by flow behind them.
+    /// The ports whose flows would be split between workers, with state by flow behind them.
     pub(crate) fn parted(&self, plan: &Plan<'_>, ports: &[Division], workers: usize) -> Vec<Parted> {
         let queues: Vec<usize> = ports.iter().map(|port| port.queues).collect();
         self.parted_among(plan, ports, &self.deal(plan, &queues, workers))
     }
 
-    /// As [`parted`](Self::parted), of queues that are shared out already: ports' numbers and queues' by worker.
+    /// As [`parted`](Self::parted), for queues that are already shared out: pairs of port and queue number,
+    /// by worker.
     pub(crate) fn parted_among(
         &self,
         plan: &Plan<'_>,
         ports: &[Division],
         shares: &[Vec<(usize, usize)>],
     ) -> Vec<Parted> {
-        // By queue of a port: its worker.
+        // The worker of each queue of a port.
         let on = |port: usize| -> Vec<usize> {
             let worker_of = |queue| shares.iter().position(|share| share.contains(&(port, queue)));
             (0..ports[port].queues).filter_map(worker_of).collect()
         };
-        // Those that the file names have their owners on all workers.
+        // Shuffles that the file names have owners on all workers.
         let mixed = if shares.len() > 1 { self.mixed(ports.len()) } else { Vec::new() };
         let mut parted = Vec::new();
         for group in self.groups.iter().copied().collect::<BTreeSet<_>>() {
@@ -142,9 +148,14 @@ impl Network {
         parted
     }
 
-    /// What is wrong where the file's own shuffle gives one port's flows to their owners by another key than that of those
-    /// that can be put in, and another port's flows come to the same state as they are received; or where those of both are
-    /// shuffled, by keys that don't bring them together; or those of the only port by one that parts the directions.
+    /// Warnings about the file's own shuffles, where they do not bring both directions of a flow to one
+    /// worker.
+    ///
+    /// There are three cases:
+    /// - One port's flows are shuffled, by another key than `symmetric-flow`, and another port's flows reach
+    ///   the same state without a shuffle.
+    /// - Both ports' flows are shuffled, by keys that do not bring them together.
+    /// - One port brings both directions, and its shuffle's key separates them.
     pub(crate) fn unmet(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
         let mut unmet = self.half_shuffled(plan, workers);
         unmet.extend(self.at_odds(plan, workers));
@@ -152,7 +163,8 @@ impl Network {
         unmet
     }
 
-    /// One port that brings both directions to state of connections, by a shuffle that parts them.
+    /// Warnings about a port that alone brings packets to state of connections, by a shuffle that separates
+    /// the directions.
     fn parted_alone(&self, plan: &Plan<'_>, workers: usize) -> Vec<Diagnostic> {
         let ports = if workers > 1 { plan.ports.len() } else { 0 };
         let met: Vec<Vec<(usize, Option<usize>)>> = (0..ports).map(|port| self.flows_met(port)).collect();
@@ -252,8 +264,9 @@ impl Network {
             .collect()
     }
 
-    /// Each pair of a port whose packets come to state by flow as they are received, and one whose packets are shuffled first:
-    /// one for each such state and port.
+    /// Pairs of a port whose packets reach state by flow directly, and one whose packets are shuffled first.
+    ///
+    /// There is one pair for each such state and port.
     fn mixed(&self, ports: usize) -> Vec<Mixed> {
         let met: Vec<Vec<(usize, Option<usize>)>> = (0..ports).map(|port| self.flows_met(port)).collect();
         let mut mixed = Vec::new();
@@ -271,14 +284,20 @@ impl Network {
         mixed
     }
 
-    /// The function with state by flow that a port's packets come to before anything gives them to the worker that has it.
+    /// The first function with state by flow that a port's packets reach without a shuffle.
     fn first_with_flows(&self, port: usize) -> Option<usize> {
         self.flows_met(port).into_iter().find(|(_, by)| by.is_none()).map(|(function, _)| function)
     }
 
-    /// The functions with state by flow that a port's packets come to, nearest first, each with the last shuffle before it on
-    /// a way there.
+    /// The functions with state by flow that a port's packets reach, nearest first.
+    ///
+    /// Each comes with the last shuffle before it on that way.
     fn flows_met(&self, port: usize) -> Vec<(usize, Option<usize>)> {
+        self.met(port, |function| self.by_flow[function])
+    }
+
+    /// As [`flows_met`](Self::flows_met), for the functions that are `wanted`.
+    pub(super) fn met(&self, port: usize, wanted: impl Fn(usize) -> bool) -> Vec<(usize, Option<usize>)> {
         let mut met = Vec::new();
         let mut reached = vec![(Place::Receive(port), None)];
         let mut next = 0;
@@ -288,7 +307,7 @@ impl Network {
                 let function = self.uses[number].function;
                 if self.crosses[function] {
                     by = Some(function);
-                } else if self.by_flow[function] && !met.contains(&(function, by)) {
+                } else if wanted(function) && !met.contains(&(function, by)) {
                     met.push((function, by));
                 }
             }
@@ -303,8 +322,9 @@ impl Network {
 }
 
 impl Plan<'_> {
-    /// Puts a shuffle by symmetric flow first into the chains that receive from these ports. All of them have one owner table,
-    /// so that what comes by one port meets what comes by another.
+    /// Puts a shuffle by symmetric flow first into the chains that receive from these ports.
+    ///
+    /// All these shuffles use one owner table, so that a flow's packets from all ports reach one worker.
     pub(crate) fn put_in(&mut self, parted: &[Parted]) {
         for Parted { number, node, .. } in parted {
             let shuffle = Shuffle::new(ShuffleConfig::default());

@@ -1,12 +1,12 @@
-//! `bench`: measuring graphs that are built exactly as `run` builds them.
+//! `bench`: measures graphs that are built exactly as `run` builds them.
 
 use super::{Console, Failure};
 use crate::bench::BenchError;
 
-/// What `bench` is asked.
+/// The arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArguments {
-    /// What to measure; `--list` names what there is
+    /// The benchmarks to run; `--list` names all of them
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub(crate) names: Vec<String>,
     /// Print one JSON object a line; of `--list` one array
@@ -21,9 +21,9 @@ pub(crate) struct BenchArguments {
     /// Packets that each worker brings in a round, of what needs two cores, at least 500000
     #[arg(long, value_name = "N")]
     pub(crate) packets: Option<u64>,
-    /// Put packets of any length into frames of 2 KiB, as where a device (`af_xdp`) fills them
+    /// Put short packets into frames of 512 bytes, as where no device (`af_xdp`) fills frames
     #[arg(long)]
-    pub(crate) device_frames: bool,
+    pub(crate) short_frames: bool,
     /// List what can be measured
     #[arg(long)]
     pub(crate) list: bool,

@@ -1,4 +1,4 @@
-//! `check`: everything that can be checked without running.
+//! `check`: checks everything that can be checked without running.
 
 use netbricks_runtime::allowed_cores;
 
@@ -11,10 +11,10 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
     match file::check_spread(app, &file) {
         Ok(mut checked) => {
             let Checked { plan, diagnostics, .. } = &mut checked;
-            plan.look_around(&app.drivers, &allowed_cores(), diagnostics);
+            plan.look_around(&allowed_cores(), diagnostics);
             let plan = &checked.plan;
-            // Those that were put in stand last.
-            let named = plan.functions.len() - checked.shuffles.len();
+            // Shuffles that were put in stand last.
+            let named = plan.functions.len() - checked.shuffles.len() - checked.key_shuffles.len();
             if arguments.json {
                 return console.json(&serde_json::json!({
                     "file": file.name,
@@ -22,6 +22,9 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                     "ports": plan.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
                     "functions": plan.functions.iter().take(named).map(|function| &function.name).collect::<Vec<_>>(),
                     "shuffles": checked.shuffles,
+                    "frames": plan.runtime.frames,
+                    "large_frames": plan.large_frames(),
+                    "key_shuffles": checked.key_shuffles,
                     "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
                     "diagnostics": checked.diagnostics.json(&checked.source),
                 }));
@@ -34,7 +37,8 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                 counted(plan.chains.len(), "chain"),
                 counted(named, "function")
             ))?;
-            checked.told_shuffles().try_for_each(|line| console.print(&line))
+            checked.told_shuffles().try_for_each(|line| console.print(&line))?;
+            checked.told_frames().map_or(Ok(()), |line| console.print(&line))
         }
         Err(faults) if arguments.json => {
             let written = console.json(&serde_json::json!({

@@ -1,5 +1,7 @@
-//! A function that panics while a run goes on: the run ends in order, all is accounted for, and it has failed. The
-//! command is a child process: this test's own binary, asked for one test.
+//! Tests of a function that panics while a run goes on.
+//!
+//! The run ends in order, every packet is accounted for, and the run has failed. The command runs in a child
+//! process: this test's own binary, started for one test.
 
 use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
@@ -21,17 +23,17 @@ const FATAL: u64 = 1_234;
 const FILE: &str = "[port.lan]\ndriver = \"generator\"\npackets = 3_000\nseed = 1\n[port.wan]\ndriver = \"null\"\n\
                     [[chain]]\nfrom = \"lan\"\nthrough = [\"ttl\", \"fussy\"]\nto = \"wan\"\n";
 
-/// Panics at one packet, and says on which line: the place that is told can be held against it.
+/// Panics at one packet and names its line, so that the reported place can be compared with it.
 fn look_at(number: u64) {
     assert!(number != FATAL, "packet {number} is one too many, says line {}", line!());
 }
 
-/// Not a test of its own: what the child does.
+/// Not a test of its own: the child's part.
 #[test]
 fn child() {
     let Ok(argument) = std::env::var(ARGUMENT) else { return };
     let mut registry = crate::standard();
-    // Outlives the panic, so that it is one.
+    // The counter outlives the panic, so there is only one panic.
     let seen = Arc::new(AtomicU64::new(0));
     registry.add("fussy", "Panics at a packet.", move |_: &NoSettings, worker| {
         let seen = seen.clone();
@@ -45,7 +47,7 @@ fn child() {
     assert_eq!(code, ExitCode::from(FAILURE));
 }
 
-/// What a run says on standard output and standard error.
+/// The standard output and standard error of a run.
 fn run(argument: &str) -> (String, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "commands::containment_tests::child", "--nocapture", "--test-threads=1"])
@@ -62,7 +64,7 @@ fn run(argument: &str) -> (String, String) {
     (said, told)
 }
 
-/// What [`look_at`] said of packet 1,234, and how its place begins.
+/// The message of [`look_at`] about packet 1,234, and the beginning of its place.
 fn message_and_place(said: &str) -> (String, String) {
     let (_, rest) = said.split_once("says line ").unwrap_or_else(|| panic!("no message: {said}"));
     let line: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -91,7 +93,7 @@ fn a_panic_fails_the_run_and_costs_its_batch() {
     for list in ["unbalanced", "failures"] {
         assert_eq!(report[list].as_array().map(Vec::len), Some(0), "{list}: {report}");
     }
-    // As it happens, in one line and not as the language would print it.
+    // The panic is shown when it happens, in one line and not as Rust would print it.
     let expected = format!("warning: `fussy` of `stdin` panicked on worker 0 at {place}");
     assert!(told.contains(&expected) && told.contains(&message) && !told.contains("thread '"), "{told}");
 }

@@ -1,22 +1,24 @@
-//! A configuration file read and looked up, as `run`, `check` and `graph` all begin.
+//! Reads a configuration file and looks up its names: the first step of `run`, `check` and `graph`.
 
 use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
-use netbricks_core::{GraphBuilder, Worker};
+use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
 use super::run::automatic_workers;
 use super::{Application, Console, FAILURE, Failure, USAGE};
-use crate::chain::{Design, Division, Network, Parted};
+use crate::chain::{Design, Division, Network, Parted, Split};
 use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::frames;
+use crate::report::{counted, memory, thousands};
 
 /// A file's name and text.
 pub(super) struct File {
     pub(super) name: String,
     pub(super) text: String,
-    /// What relative names in it start from.
+    /// The directory that relative names in it start from.
     pub(super) directory: PathBuf,
 }
 
@@ -40,7 +42,7 @@ impl File {
         Ok(Self { name, text, directory })
     }
 
-    /// The graph's name: the file's without its ending.
+    /// The graph's name: the file's name without its ending.
     pub(super) fn stem(&self) -> String {
         Path::new(&self.name)
             .file_stem()
@@ -48,7 +50,7 @@ impl File {
     }
 }
 
-/// A file beside a missing one with a similar name.
+/// A file with a similar name in the directory of a missing one.
 fn similar(path: &Path) -> Option<String> {
     let wanted = path.file_name()?.to_str()?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -59,29 +61,33 @@ fn similar(path: &Path) -> Option<String> {
     Some(directory.map_or_else(|| near.to_owned(), |parent| parent.join(near).display().to_string()))
 }
 
-/// A file's plan and network, with everything that could be checked found good.
+/// A file's plan and network, after every check has passed.
 pub(super) struct Checked<'t> {
     pub(super) source: Source<'t>,
     pub(super) plan: Plan<'t>,
     pub(super) network: Network,
     pub(super) design: Design,
-    /// Shuffles that the file does not name, in the network too.
+    /// Shuffles that the file does not name; the network has them, too.
     pub(super) shuffles: Vec<Parted>,
+    /// Shuffles put in before functions with state by another key than a flow.
+    pub(super) key_shuffles: Vec<Split>,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
     /// The graph with placeholders for ports.
     pub(super) graph: GraphBuilder,
 }
 
-/// Packet buffers that checking needs: functions ask for their pool and take nothing from it.
+/// Packet buffers that checking needs: functions are made over a pool but take no packets from it.
 const CHECK_FRAMES: usize = 64;
 
-/// Checks all of a file that can be checked without opening a port. `Err` has all that is wrong.
+/// Checks all of a file that can be checked without opening a port. `Err` has all faults.
 pub(super) fn check<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
     check_with(app, file, |_| ())
 }
 
-/// As [`check`], with the shuffles that a run would put in, as far as that is known before ports are open.
+/// As [`check`], with the shuffles that a run would put in.
+///
+/// It knows these as far as they are known before ports are open.
 pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Checked<'t>, Faults<'t>> {
     let mut checked = check(app, file)?;
     let workers = wanted_workers(&checked.network, &checked.plan);
@@ -102,8 +108,12 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
         .for_each(|unmet| checked.diagnostics.push(unmet));
     let parted = checked.network.parted(&checked.plan, &divisions, workers);
     if checked.plan.runtime.shuffles {
-        return checked.with_shuffles(file, parted);
+        let checked = checked.with_shuffles(file, parted)?;
+        let split = checked.network.split(&checked.plan, &divisions, workers);
+        return checked.with_key_shuffles(file, split);
     }
+    let split = checked.network.split(&checked.plan, &divisions, workers);
+    split.iter().for_each(|split| checked.diagnostics.push(split.warning(&checked.plan)));
     for Parted { number, why, .. } in parted {
         let place = checked.plan.ports[number].place.clone();
         checked.diagnostics.push(Diagnostic::warning(why).at(place, "").help(WITHOUT_SHUFFLES));
@@ -111,23 +121,23 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
     Ok(checked)
 }
 
-/// What to do where shuffles are missed that the file leaves out.
+/// The remedy where shuffles are needed and the file leaves them out.
 pub(super) const WITHOUT_SHUFFLES: &str =
     "let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`";
 
-/// How many workers a plan asks for, whatever its ports turn out to have.
+/// The number of workers that a plan asks for, before it is known which queues its ports have.
 pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
     let automatic = || automatic_workers(network, plan).max(plan.placed_workers());
     plan.runtime.workers.unwrap_or_else(automatic)
 }
 
-/// How the queues of a plan's ports will divide flows, each with a queue for each worker where it can have them.
+/// How the ports' queues will divide flows, if each port has a queue for each worker where it can.
 fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
     let of = |port: &PlannedPort<'_>| {
-        let driver = drivers.get(&port.driver);
-        let queues = driver.map_or(1, |driver| driver.receive_queues(port.settings.clone(), workers));
-        let rules = driver.map(|driver| driver.rules(port.settings.clone())).unwrap_or_default();
-        let symmetric = match driver.map(|driver| driver.division) {
+        let configured = port.configured.as_ref();
+        let queues = configured.map_or(1, |configured| configured.receive_queues(workers));
+        let rules = configured.map(|configured| configured.rules().clone()).unwrap_or_default();
+        let symmetric = match drivers.get(&port.driver).map(|driver| driver.division) {
             None | Some(QueueDivision::One | QueueDivision::Symmetric) => true,
             Some(QueueDivision::Asymmetric) => queues == 1,
         };
@@ -136,7 +146,7 @@ fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division>
     plan.ports.iter().map(of).collect()
 }
 
-/// As [`check`], with what the command line says in place of the file's `[runtime]`.
+/// As [`check`], after `adjust` has applied the command line to the file's `[runtime]`.
 pub(super) fn check_with<'t>(
     app: &Application,
     file: &'t File,
@@ -148,6 +158,7 @@ pub(super) fn check_with<'t>(
     adjust(&mut plan.runtime);
     plan.check_placement(&mut diagnostics);
     plan.check_files(&file.directory, &mut diagnostics);
+    plan.check_devices(&app.drivers, &mut diagnostics);
     if diagnostics.has_errors() {
         return Err(Faults { source, diagnostics });
     }
@@ -177,7 +188,16 @@ impl<'t> Checked<'t> {
         let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
         let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool);
         match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
-            Ok(graph) => Ok(Self { source, plan, network, design, shuffles: Vec::new(), diagnostics, graph }),
+            Ok(graph) => Ok(Self {
+                source,
+                plan,
+                network,
+                design,
+                shuffles: Vec::new(),
+                key_shuffles: Vec::new(),
+                diagnostics,
+                graph,
+            }),
             Err(error) => {
                 diagnostics.push(Diagnostic::error(error.to_string()));
                 Err(Faults { source, diagnostics })
@@ -185,7 +205,7 @@ impl<'t> Checked<'t> {
         }
     }
 
-    /// With a shuffle behind each of these ports.
+    /// Adds a shuffle behind each of these ports.
     pub(super) fn with_shuffles(self, file: &File, parted: Vec<Parted>) -> Result<Self, Faults<'t>> {
         if parted.is_empty() {
             return Ok(self);
@@ -195,18 +215,56 @@ impl<'t> Checked<'t> {
         Ok(Self { shuffles: parted, ..Self::of(source, plan, file, diagnostics)? })
     }
 
-    /// A line for each shuffle that the file does not name: that it is there, and why.
+    /// Adds a shuffle before each of these functions, or a warning if the key of its state is not known.
+    pub(super) fn with_key_shuffles(self, file: &File, split: Vec<Split>) -> Result<Self, Faults<'t>> {
+        let Self { source, mut plan, shuffles, mut diagnostics, .. } = match split.is_empty() {
+            true => return Ok(self),
+            false => self,
+        };
+        let (put_in, unmet): (Vec<_>, Vec<_>) = split.into_iter().partition(|split| split.key.is_some());
+        unmet.iter().for_each(|split| diagnostics.push(split.warning(&plan)));
+        plan.put_before(&put_in);
+        Ok(Self { shuffles, key_shuffles: put_in, ..Self::of(source, plan, file, diagnostics)? })
+    }
+
+    /// A line for each shuffle that the file does not name: its node, and why it is needed.
     pub(super) fn told_shuffles(&self) -> impl Iterator<Item = String> + '_ {
-        self.shuffles.iter().map(|Parted { node, port, why, .. }| {
+        let by_flow = self.shuffles.iter().map(|Parted { node, port, why, .. }| {
             format!(
                 "  {node}  a shuffle by symmetric flow, put behind `{port}`: {why}; `shuffles = false` in `[runtime]` \
                  leaves it out\n"
+            )
+        });
+        let by_key = self.key_shuffles.iter().map(|Split { node, before, key, why, .. }| {
+            let key = key.map_or("", ShuffleKey::name);
+            format!(
+                "  {node}  a shuffle by {key}, put before `{before}`: {why}; `shuffles = false` in `[runtime]` leaves it \
+                 out\n"
+            )
+        });
+        by_flow.chain(by_key)
+    }
+}
+
+impl Checked<'_> {
+    /// The number of large frames that are reserved although the file does not ask for them, and their ports.
+    pub(super) fn told_frames(&self) -> Option<String> {
+        let ports = self.plan.large_ports();
+        let frames = self.plan.large_frames();
+        let list = ports.iter().map(|port| format!("`{port}`")).collect::<Vec<_>>().join(", ");
+        (!ports.is_empty()).then(|| {
+            format!(
+                "  {} of 68 KiB ({}) beside {}: {list} may bring segments that are not cut, or jumbo frames; \
+                 `large_frames` in `[runtime]` says how many\n",
+                counted(frames, "packet buffer"),
+                memory(frames::large_bytes(frames) as u64),
+                thousands(self.plan.runtime.frames as u64),
             )
         })
     }
 }
 
-/// A port's driver, and where its queues are placed: what stands beside its name in a drawing.
+/// A port's driver and the workers of its queues, for the label beside its name in a drawing.
 fn placed(port: &PlannedPort<'_>) -> String {
     let numbers: Vec<String> = port.workers.iter().map(|worker| worker.get_ref().to_string()).collect();
     match numbers.as_slice() {
@@ -216,19 +274,19 @@ fn placed(port: &PlannedPort<'_>) -> String {
     }
 }
 
-/// What is wrong with a file.
+/// The faults of a file.
 pub(super) struct Faults<'t> {
     pub(super) source: Source<'t>,
     pub(super) diagnostics: Diagnostics,
 }
 
 impl Faults<'_> {
-    /// Shows them.
+    /// Shows the faults.
     pub(super) fn told(self, console: Console) -> Failure {
         console.tell(&self.diagnostics.render(&self.source, console.color));
         self.code()
     }
-    /// Usage where the file is wrong, failure where the machine lacks what it asks for.
+    /// A usage error if the file is wrong; a failure if the machine lacks something that the file needs.
     pub(super) fn code(&self) -> Failure {
         Failure::Told(if self.diagnostics.is_machine() { FAILURE } else { USAGE })
     }

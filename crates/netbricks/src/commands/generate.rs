@@ -1,5 +1,6 @@
-//! `generate`: a generator's traffic into a capture file. Its flags are the generator's keys, and it runs as a file
-//! with two ports and one chain would.
+//! `generate`: writes a generator's traffic into a capture file.
+//!
+//! Its flags are the generator's keys. It runs as a file with two ports and one chain would.
 
 use clap::{Arg, ArgMatches, Command};
 use netbricks_core::Key;
@@ -14,17 +15,21 @@ use crate::diagnostic::Level;
 use crate::report::{percent, scaled, thousands};
 
 const GENERATOR: &str = "generator";
-/// The port that it is here.
+/// The name of the generator's port.
 const TRAFFIC: &str = "traffic";
-/// The port that the capture file is.
+/// The name of the capture file's port.
 const FILE: &str = "file";
-/// How names of captures end.
+/// Endings of capture files' names.
 const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.gz", ".pcapng.gz"];
 
-/// Keys that make no sense here, or that the command itself has a flag for.
-const LEFT_OUT: &[&str] = &["capture", "clock", "impair", "checksum", "mtu", "json", "quiet", "color"];
-/// Keys of queues, of which a capture file has none: who gives them is told what to do.
+/// Keys that make no sense here, or for which the command itself has a flag.
+const LEFT_OUT: &[&str] =
+    &["capture", "clock", "impair_direction", "checksum", "mtu", "json", "quiet", "color"];
+/// Keys of queues, which a capture file does not have; the error for them names the alternative.
 const OF_QUEUES: &[&str] = &["steer", "workers"];
+
+/// Flags of earlier versions; they are refused, and the error names the new flag.
+const RENAMED: &[&str] = &["hold"];
 
 /// The generator's keys, and those of the line behind it.
 fn keys(drivers: &Drivers) -> Vec<Key> {
@@ -45,7 +50,7 @@ pub(super) fn with_keys(mut command: Command, drivers: &Drivers) -> Command {
                 .help(format!("{} ({}){default}", key.summary.trim_end_matches('.'), key.kind)),
         );
     }
-    for key in OF_QUEUES {
+    for key in OF_QUEUES.iter().chain(RENAMED) {
         command = command.arg(Arg::new(*key).long(*key).allow_hyphen_values(true).hide(true));
     }
     command
@@ -82,9 +87,9 @@ pub(super) fn generate(
         ));
     }
     let mut text = format!("[port.{TRAFFIC}]\ndriver = \"{GENERATOR}\"\n");
-    for key in keys(&app.drivers) {
-        if let Some(value) = given(key.name) {
-            text.push_str(&format!("{} = {}\n", key.name, as_toml(value)));
+    for key in keys(&app.drivers).iter().map(|key| key.name).chain(RENAMED.iter().copied()) {
+        if let Some(value) = given(key) {
+            text.push_str(&format!("{key} = {}\n", as_toml(value)));
         }
     }
     text.push_str(&format!("\n[port.{FILE}]\ndriver = \"pcap\"\nwrite = {}\n", quoted(target)));
@@ -121,16 +126,16 @@ pub(super) fn generate(
     concluded(outcome(&summary), told)
 }
 
-/// The file that was made of the flags, which nobody has written: what is wrong with it is said in terms of the flags.
+/// A file made from the flags; faults in it are reported in terms of the flags.
 struct Written<'a> {
     text: &'a str,
-    /// The capture file in it, and as it stands on the command line.
+    /// The capture file's name in that text, and as it stands on the command line.
     target: &'a str,
     shown: &'a str,
 }
 
 impl Written<'_> {
-    /// Usage where the flags are wrong, failure where the machine lacks what they ask for.
+    /// A usage error if the flags are wrong; a failure if the machine lacks something that they need.
     fn in_flags(&self, faults: &Faults<'_>) -> Failure {
         let sorted = faults.diagnostics.sorted();
         let said = sorted.into_iter().filter(|fault| fault.level == Level::Error).map(|fault| {
@@ -150,7 +155,7 @@ impl Written<'_> {
         if faults.diagnostics.is_machine() { Failure::Failed(said) } else { Failure::Usage(said) }
     }
 
-    /// A message about the ports, or about a key of one, as one about the capture file or about a flag.
+    /// Turns a message about the two ports or their keys into one about the capture file or a flag.
     fn said(&self, message: &str, key: Option<&str>) -> String {
         let flag = key.map(|key| format!("`--{}`", key.replace('_', "-"))).unwrap_or_default();
         let ports = [
@@ -165,7 +170,7 @@ impl Written<'_> {
     }
 }
 
-/// A flag's value as it would stand in a file: numbers, lists and truth values as they are, all else as text.
+/// A flag's value as TOML: numbers, lists and truth values as they are, everything else as text.
 fn as_toml(value: &str) -> String {
     match DeValue::parse(value) {
         Ok(parsed) if !parsed.get_ref().is_datetime() => value.to_owned(),

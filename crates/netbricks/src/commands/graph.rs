@@ -1,4 +1,4 @@
-//! `graph`: the graph that a file's chains make, drawn.
+//! `graph`: draws the graph that a file's chains make.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -24,7 +24,11 @@ pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArgume
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let mut description = checked.graph.describe();
     for node in &mut description.nodes {
-        if checked.shuffles.iter().any(|shuffle| shuffle.node == node.name) {
+        // A function in several chains has a node in each: `seen.shuffle@lan-wan`.
+        let named = |shuffle: &str| node.name.split('@').next() == Some(shuffle);
+        if checked.shuffles.iter().any(|shuffle| shuffle.node == node.name)
+            || checked.key_shuffles.iter().any(|shuffle| named(&shuffle.node))
+        {
             node.kind = "shuffle, put in".into();
         }
     }
@@ -40,7 +44,7 @@ pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArgume
     }
 }
 
-/// The drawing as Graphviz makes it.
+/// The drawing, made by Graphviz.
 fn svg(dot: &str) -> Result<String, Failure> {
     let cannot =
         |problem: &dyn std::fmt::Display| Failure::Failed(format!("Graphviz's `dot` failed: {problem}"));
@@ -61,7 +65,8 @@ fn svg(dot: &str) -> Result<String, Failure> {
         Err(error) => return Err(cannot(&error)),
     };
     if let Some(mut input) = child.stdin.take() {
-        // It reads all of its input before it writes: no deadlock. An early end shows in its exit code.
+        // `dot` reads all of its input before it writes, so there is no deadlock. If it ends early, its exit
+        // code tells.
         let _ = input.write_all(dot.as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| cannot(&error))?;
@@ -71,7 +76,7 @@ fn svg(dot: &str) -> Result<String, Failure> {
     String::from_utf8(output.stdout).map_err(|error| cannot(&error))
 }
 
-/// A line for each way through the graph; what was drawn already is only named.
+/// A line for each way through the graph; a part that was already drawn is only named.
 fn text(graph: &Description) -> String {
     let next = |from: &str| graph.edges.iter().find(|edge| edge.from == from && edge.output == "out");
     let mut drawn: Vec<&str> = Vec::new();
@@ -105,7 +110,7 @@ fn text(graph: &Description) -> String {
         out.push_str(&line);
         out.push('\n');
     }
-    // Nearly every function could answer: one line for each place that answers go to.
+    // Nearly every function may answer, so there is one line for each place that answers go to.
     let mut targets: Vec<&str> = replies.iter().map(|edge| edge.to.as_str()).collect();
     targets.sort_unstable();
     targets.dedup();

@@ -1,9 +1,10 @@
-//! `functions` and `ports`: what there is, with keys, units and defaults.
+//! `functions`, `ports` and `reasons`: lists of functions, port drivers and drop reasons, and the details of one.
 
-use netbricks_core::Key;
+use netbricks_buffer::Pool;
+use netbricks_core::{Definition, DropReason, Handler, Key, NodeState, ShuffleKey, Worker};
 use netbricks_ports::COMMON_KEYS;
 
-use super::{Application, Console, Failure, ListArguments};
+use super::{Application, Console, Failure, ListArguments, ReasonArguments};
 use crate::diagnostic::width;
 use crate::report::{Align, Table};
 
@@ -12,6 +13,135 @@ struct Item<'a> {
     name: &'a str,
     summary: &'a str,
     keys: &'a [Key],
+    /// The function, where it is one.
+    definition: Option<&'a Definition>,
+}
+
+/// The parts of a node that other parts of a file or the control side name.
+#[derive(Debug, Default, serde::Serialize)]
+struct Parts {
+    ways_out: Vec<WayOut>,
+    handlers: Vec<Named>,
+    state: Vec<Named>,
+}
+
+#[derive(Debug, serde::Serialize)]
+struct WayOut {
+    number: u8,
+    name: String,
+    /// Packets that leave on it are dropped as `unconnected` where nothing is connected.
+    optional: bool,
+}
+
+#[derive(Debug, serde::Serialize)]
+struct Named {
+    name: String,
+    summary: String,
+}
+
+impl Parts {
+    /// The parts of a function's node. `Err` says why none could be made here.
+    fn of(definition: &Definition) -> Result<Self, String> {
+        let settings = definition.examples.first().copied().unwrap_or_default();
+        let blueprint = definition.blueprint(settings).map_err(|error| error.to_string())?;
+        let pool = Pool::builder().frames(64).build().map_err(|error| error.to_string())?;
+        let mut node = blueprint.build(&Worker::new(0, 1, pool)).map_err(|error| error.to_string())?;
+        let ways_out = node.shape().outputs.into_iter().map(|output| WayOut {
+            number: output.edge.0,
+            name: output.name,
+            optional: output.optional,
+        });
+        let mut parts = Self { ways_out: ways_out.collect(), ..Self::default() };
+        node.with_state(&mut |state| parts.add(state));
+        Ok(parts)
+    }
+
+    fn add(&mut self, state: &mut dyn NodeState) {
+        let moving = state.follows(ShuffleKey::SymmetricFlow);
+        let bound = state.bound(ShuffleKey::SymmetricFlow);
+        let shared: Vec<_> = state.shared_state().into_iter().map(|(name, _)| name).collect();
+        let belongs = |name: &String| {
+            if shared.contains(name) {
+                "shared by all workers"
+            } else if moving.contains(name) {
+                "by flow; moves to another worker with its flows"
+            } else if bound.contains(name) {
+                "by flow; cannot move, so no flow moves behind a shuffle"
+            } else {
+                "each worker has its own"
+            }
+        };
+        self.state.extend(state.export().into_iter().map(|(name, _)| {
+            let summary = belongs(&name).to_owned();
+            Named { name, summary }
+        }));
+        let handlers = state.handlers().into_iter();
+        self.handlers.extend(handlers.map(|Handler { name, summary }| Named { name, summary }));
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::from("\nWays out:\n\n");
+        let number = |way: &WayOut| if way.number == 0 { "the chain" } else { "chains `from` it" };
+        let ways = self.ways_out.iter().map(|way| {
+            let drops = if way.optional { "; dropped as `unconnected` where there is none" } else { "" };
+            (way.name.as_str(), format!("{}{drops}", number(way)))
+        });
+        out.push_str(&columns(ways));
+        for (title, items) in [("Handlers", &self.handlers), ("State", &self.state)] {
+            if !items.is_empty() {
+                out.push_str(&format!("\n{title}:\n\n"));
+                out.push_str(&columns(items.iter().map(|item| (item.name.as_str(), item.summary.clone()))));
+            }
+        }
+        out
+    }
+}
+
+/// Names with a text beside each.
+fn columns<'a>(rows: impl Iterator<Item = (&'a str, String)>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let indent = rows.iter().map(|(name, _)| width(name)).max().unwrap_or(0) + 2;
+    let mut out = String::new();
+    for (name, text) in rows {
+        for (i, line) in wrapped(&text, WIDTH - indent).into_iter().enumerate() {
+            let name = if i == 0 { name } else { "" };
+            out.push_str(&format!("{name:indent$}{line}\n"));
+        }
+    }
+    out
+}
+
+/// Lists the reasons for which packets are dropped or consumed, or shows one.
+pub(super) fn reasons(console: Console, arguments: &ReasonArguments) -> Result<(), Failure> {
+    let describe = |reason: &DropReason| {
+        serde_json::json!({
+            "name": reason.name(), "class": reason.class().name(), "sentence": reason.sentence(),
+        })
+    };
+    let Some(wanted) = &arguments.name else {
+        if arguments.json {
+            return console.json(&DropReason::ALL.iter().map(describe).collect::<Vec<_>>());
+        }
+        let columns = ["reason", "class", "packets that leave for it"];
+        let mut table = Table::new(columns.map(|column| (column, Align::Left)));
+        for reason in DropReason::ALL {
+            table.row([reason.name(), reason.class().name(), reason.sentence()]);
+        }
+        return console.print(&format!("{}\n", table.render()));
+    };
+    let Some(reason) = DropReason::ALL.iter().find(|reason| reason.name() == wanted) else {
+        let near = || netbricks_core::nearest(wanted, DropReason::ALL.iter().map(|reason| reason.name()));
+        let hint = match (DropReason::renamed(wanted), near()) {
+            (Some(now), _) => format!("it is called `{}` now", now.name()),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => "`netbricks reasons` lists them".to_owned(),
+        };
+        return Err(Failure::Usage(format!("there is no reason `{wanted}`; {hint}")));
+    };
+    if arguments.json {
+        return console.json(&describe(reason));
+    }
+    console.print(&format!("{} ({}): {}\n", reason.name(), reason.class().name(), reason.sentence()))
 }
 
 pub(super) fn functions(
@@ -22,7 +152,12 @@ pub(super) fn functions(
     let items: Vec<_> = app
         .registry
         .iter()
-        .map(|definition| Item { name: definition.name, summary: definition.summary, keys: definition.keys })
+        .map(|definition| Item {
+            name: definition.name,
+            summary: definition.summary,
+            keys: definition.keys,
+            definition: Some(definition),
+        })
         .collect();
     let example = |name: &str| format!("[function.{name}]\nuse = \"{name}\"\n");
     list(console, arguments, "function", &items, &[], &example)
@@ -32,7 +167,12 @@ pub(super) fn ports(app: &Application, console: Console, arguments: &ListArgumen
     let items: Vec<_> = app
         .drivers
         .iter()
-        .map(|driver| Item { name: driver.name, summary: driver.summary, keys: driver.keys })
+        .map(|driver| Item {
+            name: driver.name,
+            summary: driver.summary,
+            keys: driver.keys,
+            definition: None,
+        })
         .collect();
     let example = |name: &str| format!("[port.lan]\ndriver = \"{name}\"\n");
     {
@@ -78,8 +218,13 @@ fn list(
         };
         return Err(Failure::Usage(format!("there is no {kind} `{wanted}`; {hint}")));
     };
+    let parts = item.definition.map(Parts::of);
     if arguments.json {
-        return console.json(&describe(item));
+        let mut value = describe(item);
+        if let Some(Ok(parts)) = &parts {
+            value["parts"] = serde_json::json!(parts);
+        }
+        return console.json(&value);
     }
     let mut text = format!("{}: {}\n\n{}", item.name, item.summary, example(item.name));
     for key in item.keys.iter().filter(|key| key.default.is_none()) {
@@ -94,10 +239,15 @@ fn list(
         text.push_str("\nKeys of every port:\n\n");
         text.push_str(&keys_text(common));
     }
+    match parts {
+        Some(Ok(parts)) => text.push_str(&parts.text()),
+        Some(Err(problem)) => text.push_str(&format!("\nIts ways out are not known here: {problem}\n")),
+        None => {}
+    }
     console.print(&text)
 }
 
-/// Keys for programs: whether one must be given, and else the default as it would be written, where there is one.
+/// Keys for programs: whether a key is required, and its default as it would be written.
 fn keys_json(keys: &[Key]) -> serde_json::Value {
     let key = |key: &Key| {
         serde_json::json!({
@@ -111,7 +261,7 @@ fn keys_json(keys: &[Key]) -> serde_json::Value {
 /// Columns that text may take before it is wrapped.
 const WIDTH: usize = 100;
 
-/// Each key with the kind of its value, what it does and its default beside it.
+/// Each key with the type of its value, its summary and its default.
 fn keys_text(keys: &[Key]) -> String {
     let indent = keys.iter().map(|key| key.name.len()).max().unwrap_or(0) + 2;
     let mut out = String::new();
@@ -130,7 +280,7 @@ fn keys_text(keys: &[Key]) -> String {
     out
 }
 
-/// Text cut between words into lines of at most `columns` columns, where its words let it.
+/// Breaks a text between words into lines of at most `columns` columns, unless a word is longer.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The command line: what can be said, and who does it.
+//! The command line: its arguments, and the code that runs each command.
 
 mod bench;
 mod check;
@@ -10,11 +10,13 @@ mod graph;
 mod list;
 #[cfg(test)]
 mod panics_tests;
+#[cfg(test)]
+mod partition_tests;
 mod progress;
 mod run;
 #[cfg(test)]
 mod shuffles_tests;
-pub(crate) use run::{placement, places, pool_for, runtime_config, summarise};
+pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -28,9 +30,9 @@ pub(crate) use bench::BenchArguments;
 
 use crate::config::Idle;
 
-/// Exit code for a command line or a configuration that cannot be.
+/// Exit code for a command line or a configuration that is wrong.
 const USAGE: u8 = 2;
-/// Exit code for what was asked for properly and failed.
+/// Exit code for a correct request that failed.
 const FAILURE: u8 = 1;
 
 #[derive(Debug, clap::Parser)]
@@ -77,7 +79,7 @@ enum Command {
                             The generator's own keys (`netbricks ports generator`) are flags, but for `clock`, and \
                             `steer` and `workers`, which are about queues.")]
     Generate(GenerateArguments),
-    /// List functions, or the keys of one
+    /// List functions, or the keys, ways out, handlers and state of one
     #[command(after_help = "Examples:\n  netbricks functions\n  netbricks functions monitor\n  \
                             netbricks functions --json")]
     Functions(ListArguments),
@@ -86,6 +88,10 @@ enum Command {
         after_help = "Examples:\n  netbricks ports\n  netbricks ports af_packet\n  netbricks ports --json"
     )]
     Ports(ListArguments),
+    /// List the reasons for which packets are dropped or consumed
+    #[command(after_help = "Examples:\n  netbricks reasons\n  netbricks reasons ttl-expired\n  \
+                            netbricks reasons --json")]
+    Reasons(ReasonArguments),
     /// Draw the graph that a file's chains make
     #[command(
         after_help = "Examples:\n  netbricks graph edge.toml\n  netbricks graph edge.toml --format svg > edge.svg\n  \
@@ -144,7 +150,7 @@ struct RunLimits {
     /// Print nothing but the report, errors and warnings
     #[arg(long, short)]
     quiet: bool,
-    /// No line about ports and chains that nobody wrote.
+    /// Leaves out the line about ports and chains, because the operator did not write them.
     #[arg(skip)]
     unannounced: bool,
 }
@@ -172,6 +178,15 @@ struct ListArguments {
 }
 
 #[derive(Debug, clap::Args)]
+struct ReasonArguments {
+    /// Explain this one
+    name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct GraphArguments {
     #[command(flatten)]
     file: FileArguments,
@@ -188,7 +203,7 @@ enum Format {
     Json,
 }
 
-/// What commands work with.
+/// The functions and drivers that commands use.
 pub(crate) struct Application {
     pub(crate) registry: Registry,
     pub(crate) drivers: Drivers,
@@ -201,9 +216,9 @@ pub(crate) enum Failure {
     Usage(String),
     /// It failed.
     Failed(String),
-    /// Everything has been said.
+    /// Everything has been shown. The number is the exit code.
     Told(u8),
-    /// Whoever reads our output went away.
+    /// The reader of our output has closed it.
     Closed,
 }
 
@@ -216,8 +231,10 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What a command comes to that ended as `outcome` says and then wrote, or tried to write, what there is to read. Who does
-/// not read it to its end makes no failure a success; what could not be written is a failure.
+/// The result of a command: `outcome`, unless its text could not be written.
+///
+/// A reader that closes the output early does not change the outcome. Any other error of writing is a
+/// failure.
 fn concluded(outcome: Result<(), Failure>, written: Result<(), Failure>) -> Result<(), Failure> {
     match written {
         Ok(()) | Err(Failure::Closed) => outcome,
@@ -254,7 +271,7 @@ impl Console {
         Ok(out.flush()?)
     }
 
-    /// Writes a value to standard output, one line where it is an object.
+    /// Writes a value to standard output as JSON, in one line.
     pub(crate) fn json(self, value: &impl serde::Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
             Ok(text) => self.print(&format!("{text}\n")),
@@ -262,12 +279,12 @@ impl Console {
         }
     }
 
-    /// Writes to standard error. Nobody is left to be told where that fails.
+    /// Writes to standard error. An error of writing is ignored: there is nowhere left to report it.
     pub(crate) fn tell(self, text: &str) {
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
 
-    /// An error or a warning of one line on standard error.
+    /// Writes an error or a warning of one line to standard error.
     pub(crate) fn complain(self, level: crate::diagnostic::Level, text: &str) {
         let source = crate::diagnostic::Source::new("", "");
         let diagnostic =
@@ -281,7 +298,7 @@ fn command(app: &Application) -> clap::Command {
     CommandLine::command().mut_subcommand("generate", |command| generate::with_keys(command, &app.drivers))
 }
 
-/// Does what the arguments say.
+/// Runs the command that the arguments name.
 pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     let matches = match command(app).try_get_matches_from(arguments) {
         Ok(matches) => matches,
@@ -300,7 +317,7 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
         }
     };
     let console = Console::new(line.color);
-    // A function's panic is told where it belongs, with its place; not as it happens.
+    // A panic in a function is reported at its place in the output, not when it happens.
     netbricks_core::graph::observe_panics();
     let code = match dispatch(app, console, line.command, &matches) {
         Ok(()) | Err(Failure::Closed) => 0,
@@ -327,12 +344,13 @@ fn dispatch(
         Command::Run(arguments) => run::run(app, console, &arguments),
         Command::Check(arguments) => check::check(app, console, &arguments),
         Command::Generate(arguments) => {
-            // The command line was parsed as `generate`, so its matches are there.
+            // The command line was parsed as `generate`, so its matches exist.
             let flags = matches.subcommand_matches("generate");
             generate::generate(app, console, &arguments, flags)
         }
         Command::Functions(arguments) => list::functions(app, console, &arguments),
         Command::Ports(arguments) => list::ports(app, console, &arguments),
+        Command::Reasons(arguments) => list::reasons(console, &arguments),
         Command::Graph(arguments) => graph::graph(app, console, &arguments),
         Command::Bench(arguments) => bench::bench(console, &arguments),
         Command::Completions { shell } => {

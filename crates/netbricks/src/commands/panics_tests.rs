@@ -1,13 +1,13 @@
-//! Functions that panic before anything runs: an error that names them, and never the end of the process.
+//! Functions that panic before anything runs: an error names the function, and the process never ends.
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, NoSettings, Node, Output, Section, StateImage};
+use netbricks_core::{Context, NoSettings, Node, NodeState, Section, Shape, StateImage};
 use netbricks_ports::Drivers;
 
 use super::Application;
 use super::file::{self, File};
 
-/// Panics where it is told to.
+/// Panics in the call that it is given by name.
 struct Fussy(&'static str);
 
 impl Fussy {
@@ -18,10 +18,16 @@ impl Fussy {
 
 impl Node for Fussy {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn outputs(&self) -> Vec<Output> {
-        self.at("outputs");
-        vec![Output { edge: netbricks_core::Edge::OUT, name: "out".into(), optional: false }]
+    fn shape(&self) -> Shape {
+        self.at("shape");
+        Shape::default()
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Fussy {
     fn export(&self) -> Vec<StateImage> {
         self.at("export");
         self.at("anything");
@@ -48,12 +54,12 @@ impl Drop for Fussy {
 fn a_function_that_panics_before_the_run_is_named_and_does_not_end_the_process() {
     for (at, action) in [
         ("making", "making it"),
-        ("outputs", "asking what it is"),
+        ("shape", "asking what it is"),
         ("export", "asking what it is"),
         ("report", "asking what it is"),
         ("follows", "asking what it is"),
         ("drop", "dropping it"),
-        // The first panic is told; the one in its drop ends as well.
+        // The first panic is reported; the second one, in its drop, is contained as well.
         ("anything", "asking what it is"),
     ] {
         let mut registry = crate::standard();

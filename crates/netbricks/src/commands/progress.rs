@@ -1,4 +1,4 @@
-//! The one line that moves on a terminal while packets do.
+//! The line on a terminal that shows the current rates while a run goes on.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use netbricks_runtime::Progress;
 use super::Console;
 use crate::report::{percent, scaled};
 
-/// A line that is written over itself; nothing where standard error is no terminal.
+/// A line that is overwritten in place; it does nothing if standard error is no terminal.
 #[derive(Debug)]
 pub(super) struct LiveLine {
     shown: bool,
@@ -26,15 +26,16 @@ impl LiveLine {
     pub(super) fn update(&mut self, progress: Progress, elapsed: Duration) {
         if self.enabled && elapsed > self.at {
             let line = line(&self.last, &progress, elapsed - self.at, elapsed);
-            // Back to the line's start, over what was there, to its end.
-            let _ = write!(std::io::stderr().lock(), "\r{line}\u{1b}[K");
+            // Go back to the line's start, overwrite it, and clear its rest: in one write, so that no other
+            // output comes between.
+            let _ = std::io::stderr().lock().write_all(format!("\r{line}\u{1b}[K").as_bytes());
             self.shown = true;
         }
         self.last = progress;
         self.at = elapsed;
     }
 
-    /// Takes the line away, so that something else can be printed.
+    /// Removes the line, so that other text can be printed.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
             let _ = write!(std::io::stderr().lock(), "\r\u{1b}[K");

@@ -1,30 +1,30 @@
-//! `run`: a file's chains from the opening of their ports to the last line of the report.
+//! `run`: runs a file's chains, from opening the ports to the last line of the report.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use netbricks_buffer::{Pool, PoolError};
-use netbricks_core::{Drop, GraphError};
+use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
-    Clock, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement, Runtime, allowed_cores,
-    stop_on_signals, stopping_signals,
+    Clock, CommandError, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement,
+    ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
 };
 
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
-use crate::chain::{Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{Design, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
-    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, Summary, WorkerPlace, cores, counted,
-    memory,
+    self, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary,
+    WorkerPlace, cores, counted, memory,
 };
 
-/// How often somebody looks: the live line, links, warnings.
+/// How often a run updates the live line and looks for changed links and new warnings.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Unread events beyond which new ones are lost.
 const EVENTS: usize = 256;
@@ -46,27 +46,31 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         }
     });
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
+    let mut summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
         .map_err(|unrun| unrun.told(console))?;
+    if arguments.file.json {
+        // The text report prints hints beside the numbers that they explain.
+        summary.warnings.extend(summary.hints());
+    }
     let written = if arguments.file.json { console.json(&summary) } else { console.print(&summary.text()) };
     concluded(outcome(&summary), written)
 }
 
-/// What a run comes to for whoever started it.
+/// Turns a run's summary into the command's outcome.
 pub(super) fn outcome(summary: &Summary) -> Result<(), Failure> {
     if summary.succeeded() { Ok(()) } else { Err(Failure::Told(FAILURE)) }
 }
 
 /// Why there is no summary of a run.
 pub(super) enum Unrun<'t> {
-    /// What is wrong has a place in the file; it was not told yet.
+    /// The faults have places in the file, and have not been shown yet.
     Faults(Faults<'t>),
-    /// It has none.
+    /// The failure has no place in the file.
     Failed(Failure),
 }
 
 impl Unrun<'_> {
-    /// Shows what has a place at its place.
+    /// Shows the faults at their places.
     fn told(self, console: Console) -> Failure {
         match self {
             Self::Faults(faults) => faults.told(console),
@@ -106,22 +110,31 @@ pub(super) fn execute<'t>(
     }
     let wanted = file::wanted_workers(network, plan);
     let pool = pool_for(plan, &app.drivers, wanted).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut warnings: Vec<String> = pool.pages().warning().into_iter().collect();
+    // Already shown: these lines are for the report only.
+    let mut told = checked.diagnostics.lines(&checked.source);
 
     let interrupted = interruptible()?;
-    let opened = OpenPorts::open(plan, &app.drivers, &pool, wanted, &file.directory, &mut found);
+    let opened = OpenPorts::open(plan, &pool, wanted, &file.directory, &mut found);
     let Some(mut ports) = opened else {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     };
-    // What replays repeats exactly only while one worker does all of it.
+    // A replay repeats exactly only while one worker does all of the work.
     let is_replay = ports.is_replay(network);
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && is_replay;
     let workers = if alone { 1 } else { wanted };
     network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
+    // No shuffle is put in with `shuffles = false`, or where the key of a function's state is not known.
+    let split = network.split(plan, &ports.divisions(), workers);
+    let split = split.iter().filter(|split| split.key.is_none() || !plan.runtime.shuffles);
+    split.for_each(|split| found.push(split.warning(plan)));
     console.tell(&found.render(&checked.source, console.color));
+    told.extend(found.lines(&checked.source));
+    let mut warnings = Vec::new();
     let parted = network.parted(plan, &ports.divisions(), workers);
     let checked = if plan.runtime.shuffles {
-        checked.with_shuffles(file, parted)?
+        let checked = checked.with_shuffles(file, parted)?;
+        let split = checked.network.split(&checked.plan, &ports.divisions(), workers);
+        checked.with_key_shuffles(file, split)?
     } else {
         warnings.extend(
             parted.into_iter().map(|Parted { why, .. }| format!("{why}; {}", file::WITHOUT_SHUFFLES)),
@@ -129,6 +142,7 @@ pub(super) fn execute<'t>(
         checked
     };
     let put_in: Vec<String> = checked.told_shuffles().collect();
+    let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
     let Checked { plan, network, design, .. } = checked;
     let settings = &plan.runtime;
     let shares =
@@ -143,9 +157,13 @@ pub(super) fn execute<'t>(
         ));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
-    for warning in &warnings {
+    // Small pages cost speed but no packets, so `--quiet` leaves this warning out.
+    let pages = pool.pages().warning();
+    for warning in pages.iter().filter(|_| !limits.quiet).chain(&warnings) {
         console.complain(Level::Warning, warning);
     }
+    told.extend(pages);
+    told.append(&mut warnings);
 
     let placed = placement(settings)
         .assign(workers, &allowed)
@@ -163,12 +181,36 @@ pub(super) fn execute<'t>(
     let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut config = runtime_config(settings, seed, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
+    let runtime = start(config, shares, &design)?;
+    let base = Summary { warnings: told, workers, placement: places, shuffles, seed, ..Summary::default() };
+    let mut begun = Begun { plan: &plan, network: &network, pool: &pool, base };
+    let (report, events) = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
+    begun.base.warnings.extend(events);
+    let told = begun.base.warnings.len();
+    let mut summary = begun.ended(&report, &mut ports);
+    // Devices keep buffers to receive into as long as their ports are open.
+    drop(ports);
+    let (available, capacity) = (pool.available(), pool.capacity());
+    if available != capacity && summary.conserved && summary.held == 0 {
+        summary
+            .warnings
+            .push(format!("{} of {capacity} packet buffers have not come home", capacity - available));
+    }
+    for warning in &summary.warnings[told..] {
+        console.complain(Level::Warning, warning);
+    }
+    summary.add_hints();
+    Ok(summary)
+}
+
+/// Starts the workers, each with its share of the ports' queues.
+fn start(config: Config, shares: Vec<WorkerPorts>, design: &Design) -> Result<Runtime, Failure> {
     let shares: Vec<Mutex<Option<WorkerPorts>>> =
         shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
-    // One for all workers, so that their times compare.
+    // All workers share one clock, so that their times compare.
     let real = Clock::real();
-    let runtime = Runtime::start(config, |worker| {
-        // Each worker is asked for once.
+    Runtime::start(config, |worker| {
+        // The runtime asks for each worker once.
         let share =
             shares.get(worker).and_then(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
         let share = share.unwrap_or_default();
@@ -180,37 +222,19 @@ pub(super) fn execute<'t>(
         })
         .clock(clock)
     })
-    .map_err(|error| Failure::Failed(error.to_string()))?;
-    let report = attend(console, runtime, &ports, &heard, limits, json, &interrupted)?;
-    let told = warnings.len();
-    let mut summary = summarise(&report, &plan, &network, &mut ports, warnings, workers);
-    summary.placement = places;
-    summary.seed = seed;
-    summary.pool = PoolSummary::from(&pool);
-    // Devices keep buffers to receive into for as long as their ports are open.
-    drop(ports);
-    let (available, capacity) = (pool.available(), pool.capacity());
-    if available != capacity && summary.conserved && summary.held == 0 {
-        summary
-            .warnings
-            .push(format!("{} of {capacity} packet buffers have not come home", capacity - available));
-    }
-    for warning in &summary.warnings[told..] {
-        console.complain(Level::Warning, warning);
-    }
-    Ok(summary)
+    .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// The packets that a plan asks for, of which so many workers have some at hand.
+/// The pool that a plan asks for; each of the `workers` keeps some packets in its own stock.
 pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Result<Pool, PoolError> {
     let settings = &plan.runtime;
-    let aligned = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.aligned_frames);
-    let device = plan.ports.iter().any(|port| aligned(&port.driver));
+    let takes_frames = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.device_frames);
+    let device = plan.ports.iter().any(|port| takes_frames(&port.driver));
     let writer = if device { Writer::Device } else { Writer::Us };
-    frames::pool(settings.frames, settings.large_frames, writer, workers)
+    frames::pool(settings.frames, plan.large_frames(), writer, workers)
 }
 
-/// Where workers run.
+/// The cores that workers run on.
 pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
     match &settings.cores {
         Some(cores) => Placement::Cores(cores.get_ref().numbers()),
@@ -218,7 +242,7 @@ pub(crate) fn placement(settings: &RuntimeSettings) -> Placement {
     }
 }
 
-/// What `[runtime]` says to a runtime.
+/// The runtime's configuration, from the settings in `[runtime]`.
 pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool, workers: usize) -> Config {
     let mut config = Config::new(pool.clone()).workers(workers).placement(placement(settings));
     config.idle = match settings.idle {
@@ -231,15 +255,26 @@ pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool,
     config
 }
 
-/// From now on, Ctrl-C while ports are being opened does not leave half of them behind: the run then ends, in order,
-/// as soon as it has begun.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
-    let interrupted = Arc::new(AtomicBool::new(false));
+/// The requests that signals have made so far.
+struct Interrupts {
+    stop: Arc<AtomicBool>,
+    report: ReportRequests,
+}
+
+/// Listens to the process's signals from now on.
+///
+/// Ctrl-C while ports are being opened leaves none of them half open: the run ends, in order, as soon as it
+/// has begun. SIGUSR1 no longer ends the process.
+fn interruptible() -> Result<Interrupts, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
     for signal in stopping_signals() {
-        signal_hook::flag::register(signal, interrupted.clone())
-            .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| deaf(&error))?;
     }
-    Ok(interrupted)
+    Ok(Interrupts { stop, report: ReportRequests::listen().map_err(|error| deaf(&error))? })
+}
+
+fn deaf(error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("signals cannot be listened to: {error}"))
 }
 
 /// A worker for each group of ports that must share one, and a core left for everything else.
@@ -252,11 +287,11 @@ pub(super) fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
     groups.dedup();
     let listed = plan.runtime.cores.as_ref().map_or(usize::MAX, |cores| cores.get_ref().numbers().len());
     let most = allowed_cores().len().saturating_sub(1).min(listed).max(1);
-    // With a shuffle there is work for everybody, however few queues there are.
+    // With a shuffle there is work for every worker, even if there are few queues.
     if network.crosses() { most } else { groups.len().clamp(1, most) }
 }
 
-/// Which queues each worker receives from, and on which core it is.
+/// The queues that each worker receives from, and the core that it runs on.
 pub(crate) fn places(plan: &Plan<'_>, shares: &[WorkerPorts], cores: &[Option<usize>]) -> Vec<WorkerPlace> {
     let queue = |(port, queue): &(usize, usize)| format!("{}.{queue}", plan.ports[*port].name);
     shares
@@ -289,7 +324,11 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
-/// Looks after a run until it ends: the live line, links, events, signals.
+/// Attends to a run until it ends; returns the events that it showed, for the final report.
+///
+/// It updates the live line, looks for changed links and for events, stops the run on signals, and writes the
+/// reports that SIGUSR1 asks for.
+#[expect(clippy::too_many_arguments, reason = "all that a run has while it runs")]
 fn attend(
     console: Console,
     runtime: Runtime,
@@ -297,54 +336,100 @@ fn attend(
     heard: &mpsc::Receiver<Event>,
     limits: &RunLimits,
     json: bool,
-    interrupted: &AtomicBool,
-) -> Result<FinalReport, Failure> {
+    interrupts: &Interrupts,
+    begun: &Begun<'_>,
+) -> Result<(FinalReport, Vec<String>), Failure> {
     let (stopped, told) = mpsc::channel();
     let signals = stop_on_signals(runtime.stop_handle(), move |line| {
-        // Nobody listens any more when the run has ended by itself.
+        // The receiver is gone when the run has already ended by itself.
         let _ = stopped.send(line.to_owned());
     })
-    .map_err(|error| Failure::Failed(format!("signals cannot be listened to: {error}")))?;
-    if interrupted.load(Ordering::Relaxed) {
+    .map_err(|error| deaf(&error))?;
+    if interrupts.stop.load(Ordering::Relaxed) {
         runtime.stop_handle().stop();
     }
+    let stopping = |line: &str| {
+        if !limits.quiet && !json {
+            console.tell(&format!("{line}\n"));
+        }
+    };
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
+    let mut sizes: Vec<Oversized> = ports.iter().map(|_| Oversized::default()).collect();
+    let mut told_of: Vec<String> = Vec::new();
     loop {
         let ended = runtime.wait_timeout(INTERVAL);
-        let mut lines: Vec<String> = heard
-            .try_iter()
-            .filter(|event| !matches!(event, Event::WorkerEnded { .. }))
-            .map(|event| event.to_string())
-            .collect();
-        for (port, known) in ports.iter().zip(&mut links) {
+        let events = heard.try_iter().filter(|event| !matches!(event, Event::WorkerEnded { .. }));
+        // The report lists panics by their place.
+        let (panics, events): (Vec<_>, Vec<_>) =
+            events.partition(|event| matches!(event, Event::Panic { .. }));
+        let mut lines: Vec<String> = events.iter().map(Event::to_string).collect();
+        for ((port, known), sizes) in ports.iter().zip(&mut links).zip(&mut sizes) {
+            lines.extend(sizes.look(port));
             let link = port.link();
             if link != *known {
                 lines.push(link_event(port.name(), link).to_string());
                 *known = link;
             }
         }
+        told_of.extend(lines.iter().take(EVENTS.saturating_sub(told_of.len())).cloned());
+        lines.extend(panics.iter().map(Event::to_string));
         if !lines.is_empty() {
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
         }
-        if let Ok(line) = told.try_recv() {
-            live.clear();
-            if !limits.quiet && !json {
-                console.tell(&format!("{line}\n"));
-            }
-        }
         if ended {
             break;
+        }
+        if let Ok(line) = told.try_recv() {
+            live.clear();
+            stopping(&line);
+        }
+        if interrupts.report.take() {
+            live.clear();
+            tell_so_far(console, &runtime, ports, json, begun);
         }
         live.update(runtime.progress(), runtime.elapsed());
     }
     live.clear();
+    // After the listening thread has ended, all its lines are in the channel, even if the run ended quickly.
     drop(signals);
-    Ok(runtime.wait())
+    told.try_iter().for_each(|line| stopping(&line));
+    Ok((runtime.wait(), told_of))
 }
 
-/// What to say of a port whose link has changed.
+/// Whether a port's packets that are too big were reported: once for each direction.
+#[derive(Default)]
+struct Oversized {
+    arrivals: bool,
+    departures: bool,
+}
+
+impl Oversized {
+    /// The lines to print now, if any.
+    fn look(&mut self, port: &dyn Port) -> Vec<String> {
+        if self.arrivals && self.departures {
+            return Vec::new();
+        }
+        let (mut arrivals, mut departures) = (0, 0);
+        for counters in port.counters() {
+            arrivals += counters.too_big_to_receive.load(Ordering::Relaxed);
+            departures += counters.too_big_to_send.load(Ordering::Relaxed);
+        }
+        let mut lines = Vec::new();
+        if arrivals > 0 && !std::mem::replace(&mut self.arrivals, true) {
+            let why = report::too_big_to_receive();
+            lines.push(format!("{}: arrivals are dropped as too-big, {why}", port.name()));
+        }
+        if departures > 0 && !std::mem::replace(&mut self.departures, true) {
+            let why = report::too_big_to_send(port.mtu());
+            lines.push(format!("{}: packets are dropped as too-big, {why}", port.name()));
+        }
+        lines
+    }
+}
+
+/// The event for a port whose link has changed.
 fn link_event(port: &str, link: Link) -> Event {
     let problem = match link {
         Link::Up => return Event::PortUp { port: port.into() },
@@ -364,87 +449,134 @@ fn link_name(link: Link) -> &'static str {
     }
 }
 
-/// Puts together what workers and ports counted, and closes the ports.
-pub(crate) fn summarise(
-    report: &FinalReport,
-    plan: &Plan<'_>,
-    network: &Network,
-    ports: &mut OpenPorts,
-    warnings: Vec<String>,
-    workers: usize,
-) -> Summary {
-    let mut summary = Summary {
-        unbalanced: report.unbalanced.clone(),
-        panics: report.panics.clone(),
-        warnings,
-        workers,
-        seconds: report.seconds,
-        ..Summary::default()
+/// Writes the report so far, in the format of the final one.
+///
+/// With `--json` it is one more line on standard output. Else it goes to standard error, so that it does not
+/// get between the lines of the final report.
+fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: bool, begun: &Begun<'_>) {
+    let told = match begun.so_far(runtime, ports) {
+        Ok(summary) if json => console.json(&summary),
+        Ok(summary) => {
+            console.tell(&summary.text());
+            Ok(())
+        }
+        Err(error) => Err(Failure::Failed(error.to_string())),
     };
-    summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
-    for node in &report.nodes {
-        // A port's second receive queue on one worker is `lan.2`.
-        let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
-        let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
-        let port = plan
-            .ports
-            .iter()
-            .position(|port| receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node);
-        let use_ = network.uses.iter().find(|use_| use_.name == node.node);
-        let of = match (use_, port) {
-            (Some(use_), _) => plan.functions[use_.function].name.clone(),
-            (None, Some(port)) => {
-                summary.ports[port].add(&node.counters);
-                plan.ports[port].name.clone()
-            }
-            (None, None) => node.node.clone(),
-        };
-        summary.nodes.push(NodeSummary::new(
-            node.node.clone(),
-            of,
-            node.owner,
-            node.role,
-            node.kind.clone(),
-            node.counters.clone(),
-        ));
+    // If standard output was closed, the final report will find out.
+    if let Err(Failure::Failed(error)) = told {
+        console.complain(Level::Warning, &format!("there is no report so far: {error}"));
     }
-    for worker in &report.workers {
-        for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
-            if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
-                node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+}
+
+/// A run that has begun: what its reports start from.
+pub(crate) struct Begun<'a> {
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) network: &'a Network,
+    pub(crate) pool: &'a Pool,
+    /// The part of the summary that was known before the run began.
+    pub(crate) base: Summary,
+}
+
+impl Begun<'_> {
+    /// Makes the run's summary. Closes the ports.
+    pub(crate) fn ended(&self, report: &FinalReport, ports: &mut OpenPorts) -> Summary {
+        let mut summary = self.summarise(report, ports, report.seconds);
+        summary.conserved &= report.conserved;
+        summary.failures = ports.close();
+        for worker in &report.workers {
+            summary
+                .failures
+                .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+            if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
+                summary.failures.push(why.clone());
             }
         }
-    }
-    for number in &network.unanswered {
-        let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
-        let answers = node.and_then(|node| node.dropped.get(Drop::Unconnected.name())).copied();
-        if let Some(answers) = answers.filter(|answers| *answers > 0) {
-            summary.warnings.push(network.said_of_answers(plan, *number, answers));
-        }
-    }
-    // Workers differ in what they reach: the order is that of the chains.
-    let order = |node: &NodeSummary| {
-        let use_ = network.uses.iter().position(|use_| use_.name == node.name);
-        (node.role != "receive", node.role == "transmit", use_)
-    };
-    summary.nodes.sort_by_key(order);
-    summary.sections = report
-        .sections
-        .iter()
-        .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
-        .collect();
-    summary.set_totals(&report.totals);
-    summary.conserved &= report.conserved;
-    summary.failures = ports.close();
-    for worker in &report.workers {
         summary
-            .failures
-            .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
-        if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
-            summary.failures.push(why.clone());
-        }
     }
-    summary
+
+    /// Makes the summary so far.
+    ///
+    /// Each worker answers between two of its batches, so the numbers of different workers are of different
+    /// moments.
+    ///
+    /// # Errors
+    /// When a worker is stuck.
+    pub(crate) fn so_far(&self, runtime: &Runtime, ports: &OpenPorts) -> Result<Summary, CommandError> {
+        let seconds = runtime.elapsed().as_secs_f64();
+        let snapshot = runtime.snapshot()?;
+        let mut summary = self.summarise(&snapshot, ports, seconds);
+        summary.running = true;
+        summary.add_hints();
+        // Packets on their way between workers count as held, too.
+        let (handed, taken) = (snapshot.totals.handoff_out.packets, snapshot.totals.handoff_in.packets);
+        summary.held += handed.saturating_sub(taken);
+        Ok(summary)
+    }
+
+    /// Combines the counters of workers and ports.
+    fn summarise(&self, report: &Snapshot, ports: &OpenPorts, seconds: f64) -> Summary {
+        let Self { plan, network, pool, base } = self;
+        let mut summary = Summary {
+            unbalanced: report.unbalanced.clone(),
+            panics: report.panics.clone(),
+            pool: PoolSummary::from(*pool),
+            seconds,
+            ..base.clone()
+        };
+        summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
+        for node in &report.nodes {
+            // A port's second receive queue on one worker is `lan.2`.
+            let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
+            let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
+            let port = plan.ports.iter().position(|port| {
+                receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node
+            });
+            let use_ = network.uses.iter().find(|use_| use_.name == node.node);
+            let of = match (use_, port) {
+                (Some(use_), _) => plan.functions[use_.function].name.clone(),
+                (None, Some(port)) => {
+                    summary.ports[port].add(&node.counters);
+                    plan.ports[port].name.clone()
+                }
+                (None, None) => node.node.clone(),
+            };
+            summary.nodes.push(NodeSummary::new(
+                node.node.clone(),
+                of,
+                node.owner,
+                node.role,
+                node.kind.clone(),
+                node.counters.clone(),
+            ));
+        }
+        for worker in &report.workers {
+            for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
+                if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
+                    node.recorded.push(RecordedPacket::new(worker.worker, header.clone()));
+                }
+            }
+        }
+        for number in &network.unanswered {
+            let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
+            let answers = node.and_then(|node| node.dropped.get(DropReason::Unconnected.name())).copied();
+            if let Some(answers) = answers.filter(|answers| *answers > 0) {
+                summary.warnings.push(network.said_of_answers(plan, *number, answers));
+            }
+        }
+        // Workers reach different nodes, so sort all nodes in the order of the chains.
+        let order = |node: &NodeSummary| {
+            let use_ = network.uses.iter().position(|use_| use_.name == node.name);
+            (node.role != "receive", node.role == "transmit", use_)
+        };
+        summary.nodes.sort_by_key(order);
+        summary.sections = report
+            .sections
+            .iter()
+            .map(|section| NodeSection { node: section.node.clone(), section: section.section.clone() })
+            .collect();
+        summary.set_totals(&report.totals);
+        summary
+    }
 }
 
 fn port_summary(port: &dyn Port) -> PortSummary {
@@ -462,7 +594,10 @@ fn port_summary(port: &dyn Port) -> PortSummary {
         bad_checksum: sum(|counters| &counters.bad_checksum),
         linearised: sum(|counters| &counters.linearised),
         no_buffer: sum(|counters| &counters.no_buffer),
+        too_big_to_receive: sum(|counters| &counters.too_big_to_receive),
+        too_big_to_send: sum(|counters| &counters.too_big_to_send),
         cut: sum(|counters| &counters.cut),
+        overlong: sum(|counters| &counters.overlong),
         duplicated: sum(|counters| &counters.duplicated),
         reordered: sum(|counters| &counters.reordered),
         corrupted: sum(|counters| &counters.corrupted),
@@ -472,6 +607,7 @@ fn port_summary(port: &dyn Port) -> PortSummary {
             .map(|queue| queue.received.load(Ordering::Relaxed))
             .collect(),
         steered: !port.rules().is_empty(),
+        warnings: port.warnings(),
         ..PortSummary::default()
     }
 }
@@ -482,10 +618,11 @@ mod tests {
 
     use super::*;
 
-    /// What ports count beside their packets is in the report, of all queues, each under its own name; and the
-    /// documentation names all keys.
+    /// The report has each counter of a port, summed over its queues, under its own name.
+    ///
+    /// The documentation names all keys.
     #[test]
-    fn what_ports_count_is_reported_and_documented() {
+    fn port_counters_are_reported_and_documented() {
         let pool = Pool::builder().frames(64).build().expect("memory");
         let (port, _far) = Memory::new("lan", 2, 16, &pool);
         for (queue, counters) in (1..).zip(port.counters()) {
@@ -494,7 +631,10 @@ mod tests {
                 &counters.bad_checksum,
                 &counters.linearised,
                 &counters.no_buffer,
+                &counters.too_big_to_receive,
+                &counters.too_big_to_send,
                 &counters.cut,
+                &counters.overlong,
                 &counters.duplicated,
                 &counters.reordered,
                 &counters.corrupted,
@@ -509,7 +649,10 @@ mod tests {
             "bad_checksum",
             "linearised",
             "no_buffer",
+            "too_big_to_receive",
+            "too_big_to_send",
             "cut",
+            "overlong",
             "duplicated",
             "reordered",
             "corrupted",

@@ -1,5 +1,6 @@
-//! Shuffles that a file does not name: state by flow behind a port whose queues part the directions of a flow is as one
-//! worker alone would have it.
+//! Tests of shuffles that a file does not name.
+//!
+//! Where the queues of a port separate the directions of a flow, state by flow is the same as on one worker.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use netbricks_core::{
     Context, Function, Input, NoSettings, Operator, Poll, Section, TableKey, Worker, compose,
 };
 use netbricks_ports::{
-    Capabilities, Counters, Drivers, OpenContext, Port, PortError, QueueDivision, ReceiveQueue, TransmitQueue,
+    Capabilities, Counters, Drivers, OpenContext, Port, PortDriver, PortError, QueueDivision, ReceiveQueue,
+    TransmitQueue,
 };
 
 use super::file::{self, Checked, File};
@@ -22,10 +24,10 @@ use crate::chain::Division;
 use crate::report::Summary;
 
 const FLOWS: u16 = 60;
-/// Packets of a flow each way.
+/// Packets of a flow in each direction.
 const EACH_WAY: u16 = 20;
 
-/// Brings flows of which one direction comes by the first queue, and the other by the last.
+/// Brings flows of which one direction comes by the first queue and the other by the last queue.
 struct Parting(String, usize, Vec<Arc<Counters>>);
 
 impl Port for Parting {
@@ -48,14 +50,14 @@ impl Port for Parting {
         Ok(Box::new(Way::of(queue == 0, queue == self.1 - 1)))
     }
     fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        panic!("nobody sends here")
+        panic!("nothing is sent here")
     }
 }
 
 struct Way(std::vec::IntoIter<Vec<u8>>);
 
 impl Way {
-    /// One direction of all flows, or the other, or both.
+    /// Frames of one direction of all flows, of the other, or of both.
     fn of(there: bool, back: bool) -> Self {
         let mut frames = Vec::new();
         for _ in 0..EACH_WAY {
@@ -94,7 +96,7 @@ impl Port for OneWay {
         Ok(Box::new(Way::of(self.0 == "lan", self.0 == "wan")))
     }
     fn take_transmit(&mut self, _: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        panic!("nobody sends here")
+        panic!("nothing is sent here")
     }
 }
 
@@ -137,20 +139,37 @@ fn connections(input: Input, worker: &Worker) -> impl Function + use<> {
         .done()
 }
 
+struct PartingDriver;
+
+impl PortDriver for PartingDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "parting";
+    const SUMMARY: &'static str = "Parts the directions of flows.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    fn open(&self, name: &str, _: &NoSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        let queues = cx.queues.max(1);
+        Ok(Box::new(Parting(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
+    }
+}
+
+struct OneWayDriver;
+
+impl PortDriver for OneWayDriver {
+    type Settings = NoSettings;
+    const NAME: &'static str = "one-way";
+    const SUMMARY: &'static str = "Brings one direction of flows.";
+    fn open(&self, name: &str, _: &NoSettings, _: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(OneWay(name.into(), Arc::default())))
+    }
+}
+
 fn application() -> Application {
     let mut registry = crate::standard();
     registry.add("connections", "Counts the packets of connections.", |_: &NoSettings, worker| {
         compose(worker, |input| connections(input, worker))
     });
     let mut drivers = Drivers::standard();
-    drivers.add("parting", "Parts the directions of flows.", |name, _: NoSettings, cx: &OpenContext| {
-        let queues = cx.queues.max(1);
-        Ok(Box::new(Parting(name.into(), queues, (0..queues).map(|_| Arc::default()).collect())))
-    });
-    drivers.divide("parting", QueueDivision::Asymmetric);
-    drivers.add("one-way", "Brings one direction of flows.", |name, _: NoSettings, _: &OpenContext| {
-        Ok(Box::new(OneWay(name.into(), Arc::default())))
-    });
+    drivers.add(PartingDriver).add(OneWayDriver);
     Application { registry, drivers }
 }
 
@@ -193,7 +212,7 @@ fn both_directions_meet_at_one_workers_state_whatever_the_queues_do() {
             let summary = run(&chain("\"connections\"", &format!("workers = {workers}\nburst = {burst}")));
             assert_eq!(rows(&summary), alone, "{workers} workers, bursts of {burst}");
             let node = summary.nodes.iter().find(|node| node.name == "lan.shuffle").unwrap();
-            assert!(node.kind == "shuffle" && node.handed > 0, "{node:?}");
+            assert!(node.kind == "shuffle" && node.handoff_out > 0, "{node:?}");
             assert!(summary.warnings.iter().all(|warning| !warning.contains("directions")));
         }
     }
@@ -207,7 +226,7 @@ fn switched_off_it_is_missed_and_a_warning_says_so() {
     let expected = "the queues of port `lan` may bring the two directions of a flow to different workers, and \
                     `connections` keeps state by flow; let a `shuffle` come first in the chain";
     assert!(summary.warnings.iter().any(|warning| warning.contains(expected)), "{:?}", summary.warnings);
-    // `check` says so at the port.
+    // `check` warns at the port.
     let (app, file) = (application(), file(&chain("\"connections\"", "workers = 2\nshuffles = false")));
     let checked = checked(&app, &file);
     let shown = checked.diagnostics.render(&checked.source, false);
@@ -222,9 +241,9 @@ fn switched_off_it_is_missed_and_a_warning_says_so() {
 fn none_is_put_in_where_it_would_do_nothing() {
     for (through, runtime) in [
         ("\"connections\"", "workers = 1"),
-        // The file's own does it.
+        // The file's own shuffle suffices.
         ("\"shuffle\", \"connections\"", "workers = 2"),
-        // Totals are no flow's.
+        // These functions keep no state by flow.
         ("\"ttl\", \"macswap\"", "workers = 2"),
     ] {
         let summary = run(&chain(through, runtime));
@@ -262,7 +281,7 @@ fn it_is_in_the_drawing_with_its_reason() {
     }
 }
 
-/// Ports that bring a flow's two directions to one function's state.
+/// Two ports bring the directions of a flow to one function's state.
 #[test]
 fn ports_whose_flows_meet_are_judged_together() {
     let app = application();
@@ -287,8 +306,9 @@ fn ports_whose_flows_meet_are_judged_together() {
     assert_eq!(parted([(2, true), (1, true)], 2), both, "a queue that the other port has not");
 }
 
-/// Ports that steer: by the same rules, which keep directions together, they are as alike as without; by others they part what
-/// meets at one state.
+/// Ports that steer by equal rules, which keep directions together, need no more than ports without rules.
+///
+/// Other rules separate packets that meet at one state.
 #[test]
 fn rules_part_the_directions_of_flows_unless_they_are_symmetric_and_alike() {
     let app = application();
@@ -314,7 +334,7 @@ fn rules_part_the_directions_of_flows_unless_they_are_symmetric_and_alike() {
     assert_eq!(put_in([vlan, vlan]), 2, "a flow may come back by another VLAN");
 }
 
-/// Two ports that bring a direction each, of which only `lan`'s chain names a shuffle.
+/// Two ports that each bring one direction; only the chain of `lan` names a shuffle.
 fn one_shuffled(key: &str, workers: usize) -> String {
     format!(
         "[port.lan]\ndriver = \"one-way\"\n[port.wan]\ndriver = \"one-way\"\n[port.out]\ndriver = \"null\"\n\
@@ -368,7 +388,7 @@ fn a_shuffle_by_another_key_before_state_that_another_port_comes_to_is_warned_of
     assert!(self::checked(&app, &file).diagnostics.is_empty(), "one worker has all");
 }
 
-/// Each direction passes a shuffle, and both keys decide where they meet.
+/// Each direction passes a shuffle, and the two keys together decide whether they meet.
 #[test]
 fn two_shuffles_that_part_the_directions_of_a_flow_are_warned_of() {
     let app = application();
@@ -407,7 +427,9 @@ fn two_shuffles_that_part_the_directions_of_a_flow_are_warned_of() {
     assert_eq!(shown("source", "source", 1), "", "one worker has all");
 }
 
-/// What looks at both directions of a connection behind one port that brings both; what looks at one of them may be sorted by it.
+/// Behind one port that brings both directions, only functions of both directions need a symmetric key.
+///
+/// A function of one direction may be sorted by a key of that direction.
 #[test]
 fn one_port_whose_shuffle_parts_the_directions_of_connections_is_warned_of() {
     let app = application();

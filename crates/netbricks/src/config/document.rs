@@ -1,4 +1,4 @@
-//! The shape of a configuration file: which tables there are and what they name. Nothing is looked up yet.
+//! The shape of a configuration file: its tables and the names in them. Nothing is looked up yet.
 
 use std::ops::Range;
 
@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::unclosed;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A file that is TOML of the right shape.
@@ -28,9 +29,9 @@ pub struct Document<'t> {
 pub struct Entry<'t> {
     /// The NAME of `[port.NAME]`.
     pub name: Spanned<String>,
-    /// What its `driver` or `use` says.
+    /// The value of its `driver` or `use`.
     pub kind: Option<Spanned<String>>,
-    /// On which workers its queues are, queue by queue; of a port alone.
+    /// The workers of a port's queues, queue by queue; only ports have this key.
     pub workers: Option<Vec<Spanned<usize>>>,
     /// All other keys; the span is that of the table's header.
     pub settings: Spanned<DeTable<'t>>,
@@ -54,11 +55,11 @@ pub struct ChainEntry {
 const SECTIONS: &[&str] = &["port", "function", "chain", "runtime"];
 const CHAIN_KEYS: &[&str] = &["name", "from", "through", "to"];
 
-/// Reads a text. It never fails: what cannot be understood is reported, and the rest returned.
+/// Reads a text. It never fails: it reports every fault and returns the rest.
 pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // Whatever follows from half a table would only be noise.
+        // All further errors would only follow from the broken table.
         syntax(text, &errors, diagnostics);
         return Document::default();
     }
@@ -93,7 +94,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
             &Spanned::new(span, table),
             diagnostics,
             RuntimeSettings::keys(),
-            super::settings::read::<RuntimeSettings>,
+            |table| netbricks_core::read_settings::<RuntimeSettings>(table, None),
         )
         .unwrap_or_default(),
         Some((span, other)) => {
@@ -142,7 +143,9 @@ fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) 
     chains
 }
 
-/// The TOML parser's errors, the first of each line: the others on it follow from that one.
+/// Reports the TOML parser's errors, but only the first of each line.
+///
+/// Later errors on a line follow from the first. So do errors behind a bracket or quote that is not closed.
 fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics) {
     let mut places: Vec<_> =
         errors.iter().map(|error| (error.span().unwrap_or(0..0), error.message())).collect();
@@ -151,6 +154,11 @@ fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics)
         text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count()
     };
     places.dedup_by_key(|(span, _)| line(span));
+    for unclosed in unclosed::all(text) {
+        let opens = line(&unclosed.span);
+        places.retain(|(span, _)| line(span) < opens || unclosed.one_line && line(span) > opens);
+        diagnostics.push(unclosed.diagnostic(text));
+    }
     for (span, message) in places {
         let (message, label) = match message.split_once(", expected ") {
             Some((found, "nothing")) => (found, "take this out".to_owned()),

@@ -1,5 +1,6 @@
-//! Taking keys out of a table one by one: what has the wrong type, is missing or is left over is reported with its
-//! place, and reading goes on.
+//! Takes keys out of a table one by one.
+//!
+//! A key that has the wrong type, is missing or is left over is reported with its place, and reading goes on.
 
 use std::ops::Range;
 
@@ -10,14 +11,14 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A table that is being read.
 pub(super) struct Fields<'t, 'd> {
-    /// What it is, in messages: ``port `lan` ``.
+    /// The table's name in messages: ``port `lan` ``.
     what: String,
     header: Range<usize>,
     table: DeTable<'t>,
     diagnostics: &'d mut Diagnostics,
 }
 
-/// How a value's type is called.
+/// The name of a value's type, in messages.
 pub(super) fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "text",
@@ -62,7 +63,7 @@ impl<'t, 'd> Fields<'t, 'd> {
         }
     }
 
-    /// A text that must be given; `why` says what it is for.
+    /// A text that must be given; `why` explains its purpose.
     pub(super) fn required_text(&mut self, key: &str, why: &str) -> Option<Spanned<String>> {
         if !self.table.contains_key(key) {
             self.missing(key, why);
@@ -117,7 +118,7 @@ impl<'t, 'd> Fields<'t, 'd> {
         Some(numbers)
     }
 
-    /// Reports whatever was not taken.
+    /// Reports the keys that were not taken.
     pub(super) fn finish(self, known: &[&str]) {
         for (key, _) in &self.table {
             let found = key.get_ref().as_ref();
@@ -131,7 +132,7 @@ impl<'t, 'd> Fields<'t, 'd> {
         }
     }
 
-    /// What was not taken, as a table with its place.
+    /// The keys that were not taken, as a table with its place.
     pub(super) fn rest(self) -> Spanned<DeTable<'t>> {
         Spanned::new(self.header, self.table)
     }
@@ -172,8 +173,9 @@ pub(super) fn named_tables<'t>(
     entries
 }
 
-/// Whether a text can name a port, a function or a chain: it then needs no quotes anywhere, and `.` and `@` are free
-/// for what is made of names.
+/// Whether a text can name a port, a function or a chain.
+///
+/// Such a name needs no quotes anywhere. It has no `.` and no `@`, which join names.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 64

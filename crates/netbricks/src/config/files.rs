@@ -1,4 +1,4 @@
-//! Capture files that ports write: no two may write one, and none may write what another reads.
+//! Capture files that ports write: no two ports may write one file or write a file that another reads.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,17 +23,21 @@ impl Named<'_> {
 }
 
 impl Plan<'_> {
-    /// Reports files that are written twice, or read and written: whoever closes such a file last replaces what the other wrote.
+    /// Reports files that are written twice, or both read and written.
+    ///
+    /// When such a file is closed, it replaces the data of the other port.
     pub(crate) fn check_files(&self, directory: &Path, diagnostics: &mut Diagnostics) {
         let mut known: Vec<Named<'_>> = Vec::new();
         for port in &self.ports {
-            // `read` and `write` are the capture driver's; another driver's may mean anything.
+            // `read` and `write` are keys of the capture driver; another driver may use these names for
+            // anything.
             let keys: &[&'static str] =
                 if port.driver == "pcap" { &["read", "write", "capture"] } else { &["capture"] };
             for key in keys {
                 let Some(value) = port.settings.get_ref().get(*key) else { continue };
                 let Some(path) = value.get_ref().as_str() else { continue };
-                // What takes all that comes loses nothing to another; what can't be written is told where it is opened.
+                // A device or pipe that takes all data loses nothing. A file that cannot be written is
+                // reported when it is opened.
                 let Ok(Target::File(path)) = target(&directory.join(path)) else { continue };
                 let named = Named { port: &port.name, key, path, place: value.span() };
                 let other = known

@@ -1,20 +1,19 @@
-//! What a plan asks of the machine that it runs on: workers, cores, interfaces.
-
-use netbricks_ports::Drivers;
+//! A plan's demands on the machine that it runs on: workers, cores, interfaces.
 
 use super::plan::{Plan, refusal};
 use super::runtime::MOST_WORKERS;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level};
+use crate::frames;
 use crate::report::cores;
 
 impl Plan<'_> {
-    /// Workers that ports' placement asks for: one more than the largest number.
+    /// The number of workers that the ports' placement needs: the largest worker number plus one.
     pub fn placed_workers(&self) -> usize {
         let numbers = self.ports.iter().flat_map(|port| &port.workers);
         numbers.map(|worker| worker.get_ref() + 1).max().unwrap_or(0)
     }
 
-    /// Reports queues that are to be on a worker that there is not, and workers for which there is no core.
+    /// Reports queues that are placed on a worker that does not exist, and workers without a core.
     pub(crate) fn check_placement(&self, diagnostics: &mut Diagnostics) {
         let needed = self.runtime.workers.unwrap_or_else(|| self.placed_workers());
         if let Some(list) = &self.runtime.cores
@@ -44,7 +43,7 @@ impl Plan<'_> {
         }
     }
 
-    /// What is wrong where workers are to run on cores that are not among those `allowed`.
+    /// The errors where workers are to run on cores that are not `allowed`.
     pub(crate) fn forbidden_cores(&self, allowed: &[usize]) -> Vec<Diagnostic> {
         let forbidden = self.runtime.forbidden_cores(allowed).into_iter().map(|(place, found)| {
             let which = if let [_] = found.as_slice() { "is" } else { "are" };
@@ -56,12 +55,14 @@ impl Plan<'_> {
         forbidden.collect()
     }
 
-    /// Reports what ports and cores lack of this machine, as far as anybody may see. It is no fault of a file that is for another
-    /// one.
-    pub(crate) fn look_around(&self, drivers: &Drivers, allowed: &[usize], diagnostics: &mut Diagnostics) {
+    /// Reports the interfaces and cores that this machine lacks, as far as that can be seen without
+    /// permissions.
+    ///
+    /// They are warnings: the file may be right for another machine.
+    pub(crate) fn look_around(&self, allowed: &[usize], diagnostics: &mut Diagnostics) {
+        let largest = frames::largest_packet(self.large_frames());
         let lacking = self.ports.iter().flat_map(|port| {
-            let lacks =
-                drivers.get(&port.driver).map(|driver| driver.lacks(&port.name, port.settings.clone()));
+            let lacks = port.configured.as_ref().map(|configured| configured.lacks(largest));
             lacks.into_iter().flatten().map(|error| refusal(&error, &port.settings))
         });
         for found in lacking.chain(self.forbidden_cores(allowed)) {

@@ -1,8 +1,9 @@
-//! The configuration file: read, looked up and checked, every fault at its place and all of them at once.
+//! The configuration file: reads it, looks up its names, checks it, and reports all faults at their places.
 //!
 //! `document` knows the file's shape, `plan` looks names up in the registry and among the drivers, and `chain`
 //! connects what the plan names.
 
+mod devices;
 mod document;
 mod fields;
 mod files;
@@ -12,6 +13,7 @@ mod runtime;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unclosed;
 
 use std::path::Path;
 
@@ -28,8 +30,10 @@ pub(crate) use plan::resolve_ports;
 
 use crate::diagnostic::Diagnostics;
 
-/// Reads a configuration and looks up its names. The plan is whole where `diagnostics` has no error afterwards. Never
-/// panics, whatever the text: the fuzz target for configurations calls this.
+/// Reads a configuration and looks up its names.
+///
+/// The plan is complete if `diagnostics` has no error afterwards. This function never panics, whatever the
+/// text: the fuzz target for configurations calls it.
 pub fn read<'t>(
     text: &'t str,
     registry: &Registry,

@@ -1,14 +1,15 @@
-//! The file's names looked up: which driver, which function, which chain goes where. Everything that is wrong is
-//! reported at its place.
+//! Looks up the names in a file: drivers, functions, and the ends of each chain.
+//!
+//! Every fault is reported at its place.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use netbricks_core::{Blueprint, Doubt, Key, Registry};
+use netbricks_core::{Blueprint, ConfigWarning, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
-use netbricks_ports::{COMMON_KEYS, Directions, Driver, Drivers, OpenError, PortError};
+use netbricks_ports::{COMMON_KEYS, ConfiguredPort, Directions, Driver, Drivers, PortError};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -42,12 +43,16 @@ pub struct PlannedPort<'t> {
     pub driver: String,
     /// Where the driver is named.
     pub driver_place: Range<usize>,
-    /// The workers of its receive queues: queue `n` is on the `n`th of them, and after the last comes the first again.
-    /// Empty: on workers in turn.
+    /// The workers of its receive queues: queue `n` is on the `n`th worker of this list.
+    ///
+    /// Queues beyond the list's length start at its first worker again. If the list is empty, queues go to
+    /// workers in turn.
     pub workers: Vec<Spanned<usize>>,
-    /// Everything else of its table.
+    /// All other settings of its table.
     pub settings: Spanned<DeTable<'t>>,
-    /// Whether it can send, set up like this, as far as its driver knows without opening it.
+    /// The port as its driver read these settings; `None` where they are wrong.
+    pub configured: Option<ConfiguredPort>,
+    /// Whether the port can send with these settings, as far as its driver knows before opening it.
     pub can_transmit: bool,
     /// Where a chain receives from it.
     pub receives: Option<Range<usize>>,
@@ -82,7 +87,7 @@ impl std::fmt::Debug for PlannedFunction {
 pub enum Origin {
     /// A port, by its number in the plan.
     Port(usize),
-    /// Another way out of a function: of all its uses.
+    /// Another way out of a function, for all uses of that function.
     Output {
         /// The function, by its number in the plan.
         function: usize,
@@ -98,17 +103,19 @@ pub struct PlannedChain {
     pub name: String,
     /// Where its packets come from.
     pub origin: Origin,
-    /// Where that is written.
+    /// Where the file names that origin.
     pub from_place: Range<usize>,
     /// Its functions, by number in the plan, and where they are named.
     pub through: Vec<(usize, Range<usize>)>,
     /// The port that it sends to, by its number in the plan.
     pub to: usize,
-    /// Where that is written.
+    /// Where the file names that port.
     pub to_place: Range<usize>,
 }
 
-/// Looks up all names of a document; relative file names start from `directory`. What cannot be found is reported; the plan is whole only where nothing was.
+/// Looks up all names of a document. Relative file names start from `directory`.
+///
+/// Every name that is not found is reported. The plan is complete only if no error was reported.
 pub fn resolve<'t>(
     document: Document<'t>,
     registry: &Registry,
@@ -150,15 +157,17 @@ pub fn resolve<'t>(
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
     }
-    // What is broken in another way may not mean what it says.
+    // Where there is another error, a port's settings may not mean what they say.
     let whole = !diagnostics.has_errors();
-    let largest = frames::largest_packet(runtime.large_frames);
+    let planned = ports.iter().filter(|port| port.is_used());
+    let largest = frames::largest_packet(large_frames(&runtime, planned));
     for port in ports.iter_mut().filter(|port| whole && port.is_used()) {
-        let Some(driver) = drivers.get(&port.driver) else { continue };
-        let Directions { receives, transmits } = driver.directions(port.settings.clone());
+        let Some(configured) = &port.configured else { continue };
+        let Directions { receives, transmits } = configured.directions();
         port.can_transmit = transmits;
+        let fits = configured.fits(largest);
         port.one_way(receives, transmits).into_iter().for_each(|error| diagnostics.push(error));
-        if let Err(OpenError::Port(error)) = driver.fits(&port.name, port.settings.clone(), largest) {
+        if let Err(error) = fits {
             diagnostics.push(refusal(&error, &port.settings));
         }
     }
@@ -169,7 +178,7 @@ pub fn resolve<'t>(
     plan
 }
 
-/// As [`resolve`], for a file whose chains are written in Rust: it has ports and `[runtime]` and nothing else.
+/// As [`resolve`], for a program whose chains are written in Rust: its file has only ports and `[runtime]`.
 pub(crate) fn resolve_ports<'t>(
     document: Document<'t>,
     drivers: &Drivers,
@@ -195,7 +204,36 @@ pub(crate) fn resolve_ports<'t>(
     let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
     plan.check_placement(diagnostics);
     plan.check_files(directory, diagnostics);
+    plan.check_devices(drivers, diagnostics);
     plan
+}
+
+/// The large frames that a pool needs for its ports, as far as that is known before they are opened.
+fn large_frames<'p, 't: 'p>(
+    runtime: &RuntimeSettings,
+    mut ports: impl Iterator<Item = &'p PlannedPort<'t>>,
+) -> usize {
+    let brings = |port: &PlannedPort<'_>| port.brings_large_packets();
+    runtime.large_frames.unwrap_or_else(|| if ports.any(brings) { frames::RESERVED } else { 0 })
+}
+
+impl Plan<'_> {
+    /// The number of large frames in the pool.
+    ///
+    /// The file's number, or else the reserve if a port may bring packets that need them.
+    pub(crate) fn large_frames(&self) -> usize {
+        large_frames(&self.runtime, self.ports.iter())
+    }
+
+    /// The ports for which large frames are reserved although the file does not ask for any.
+    pub(crate) fn large_ports(&self) -> Vec<&str> {
+        let ports = self.ports.iter().filter(|port| port.brings_large_packets());
+        if self.runtime.large_frames.is_some() {
+            Vec::new()
+        } else {
+            ports.map(|port| port.name.as_str()).collect()
+        }
+    }
 }
 
 /// Checks a port's table as far as that is possible without opening it.
@@ -207,6 +245,7 @@ fn plan_port<'t>(
 ) -> PlannedPort<'t> {
     let name = entry.name.get_ref();
     let kind = entry.kind.as_ref();
+    let mut configured = None;
     if let Some(kind) = kind {
         match drivers.get(kind.get_ref()) {
             None => diagnostics.push(
@@ -217,27 +256,16 @@ fn plan_port<'t>(
                 ),
             ),
             Some(driver) => {
-                let keys = port_keys(driver);
-                let mut settings = entry.settings.clone();
-                loop {
-                    let refused = RefCell::new(None);
-                    configure(&format!("port `{name}`"), &settings, diagnostics, &keys, |table| match driver
-                        .check(name, table, directory)
-                    {
-                        Ok(()) => Ok(()),
-                        Err(OpenError::Settings(error)) => Err(error),
-                        Err(OpenError::Port(error)) => {
-                            *refused.borrow_mut() = Some(error);
-                            Ok(())
-                        }
-                    });
-                    let Some(error) = refused.into_inner() else { break };
+                let (what, keys) = (format!("port `{name}`"), port_keys(driver));
+                // Told also where other keys are wrong.
+                let refused = RefCell::new(Vec::new());
+                configured = configure(&what, &entry.settings, diagnostics, &keys, |table| {
+                    let port = driver.read(name, table)?;
+                    *refused.borrow_mut() = port.check(directory);
+                    Ok(port)
+                });
+                for error in refused.into_inner() {
                     diagnostics.push(refusal(&error, &entry.settings));
-                    // Whoever cannot steer says so before anything else is looked at.
-                    let steers = matches!(error, PortError::Steer { .. });
-                    if !steers || settings.get_mut().remove("steer").is_none() {
-                        break;
-                    }
                 }
             }
         }
@@ -249,6 +277,7 @@ fn plan_port<'t>(
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
         settings: entry.settings.clone(),
+        configured,
         can_transmit: true,
         receives: None,
         transmits: None,
@@ -256,12 +285,18 @@ fn plan_port<'t>(
 }
 
 impl PlannedPort<'_> {
+    /// Whether it may bring packets that only a large frame takes.
+    fn brings_large_packets(&self) -> bool {
+        let small = frames::small_packet();
+        self.configured.as_ref().is_some_and(|port| port.brings_large_packets(small))
+    }
+
     /// Whether a chain names it.
     fn is_used(&self) -> bool {
         self.receives.is_some() || self.transmits.is_some()
     }
 
-    /// What is wrong where a chain asks a port for a direction that it does not have.
+    /// The error where a chain needs a direction that the port does not have.
     pub fn one_way(&self, receives: bool, transmits: bool) -> Option<Diagnostic> {
         let (place, wanted, has) = match (&self.receives, &self.transmits) {
             (Some(place), _) if !receives => (place, "receives from", "sends"),
@@ -274,12 +309,12 @@ impl PlannedPort<'_> {
     }
 }
 
-/// What may be written for a port of this driver, beside `driver` itself.
+/// The keys of a port with this driver, beside `driver` itself.
 pub fn port_keys(driver: &Driver) -> Vec<Key> {
     driver.keys.iter().chain(COMMON_KEYS).copied().chain([PLACEMENT]).collect()
 }
 
-/// What may be written for every port about its place among the workers.
+/// The key that every port has for its place among the workers.
 pub const PLACEMENT: Key = Key {
     name: "workers",
     kind: "list of worker numbers, from 0",
@@ -320,7 +355,10 @@ pub fn refusal(error: &PortError, settings: &Spanned<DeTable<'_>>) -> Diagnostic
     Diagnostic { machine: !wrong_file, ..diagnostic }
 }
 
-/// The place of what cannot be steered by, and how to mend it: the queue's, where a rule names one that there is not.
+/// The place of a steering rule's fault, and how to mend it.
+///
+/// The place is that of the queue's number where a rule names a queue that does not exist, and else that of
+/// the list.
 fn rule_at(reason: &Unsteerable, settings: &Spanned<DeTable<'_>>) -> (Option<Range<usize>>, String) {
     let Some(list) = settings.get_ref().get("steer") else { return (None, String::new()) };
     let Unsteerable::NoQueue { rule, queues, .. } = reason else { return (Some(list.span()), String::new()) };
@@ -343,7 +381,7 @@ struct Resolver<'t, 'a> {
     ports: Vec<PlannedPort<'t>>,
     numbers: BTreeMap<String, Option<usize>>,
     functions: Vec<PlannedFunction>,
-    /// Everything that `through` and `from` name, whether it exists or not.
+    /// Every name in `through` and `from`, whether it exists or not.
     mentioned: Vec<String>,
     diagnostics: &'a mut Diagnostics,
 }
@@ -352,7 +390,7 @@ impl Resolver<'_, '_> {
     fn chains(&mut self, entries: &[ChainEntry]) -> Vec<PlannedChain> {
         let mut chains: Vec<PlannedChain> = Vec::with_capacity(entries.len());
         let mut names: BTreeMap<String, Range<usize>> = BTreeMap::new();
-        // Functions first: a chain may begin at a function that only a later one passes through.
+        // Functions first: a chain may begin at a function that only a later chain passes through.
         let through: Vec<Vec<(Option<usize>, Range<usize>)>> = entries
             .iter()
             .map(|entry| entry.through.iter().map(|name| (self.function(name), name.span())).collect())
@@ -412,7 +450,7 @@ impl Resolver<'_, '_> {
         chains
     }
 
-    /// Names that we made ourselves give way to each other and to those in the file.
+    /// Renames chains that the file gives no name, so that each chain has its own name.
     fn distinct_names(&self, chains: &mut [PlannedChain]) {
         for i in 1..chains.len() {
             let wanted = chains[i].name.clone();
@@ -484,7 +522,7 @@ impl Resolver<'_, '_> {
         let key = name.get_ref();
         self.mentioned.push(key.clone());
         if let Some(number) = self.numbers.get(key).copied() {
-            // A table that is wrong was reported once; a name that is nothing is wrong wherever it stands.
+            // A wrong table was reported once; an unknown name is reported at each place where it stands.
             if number.is_none()
                 && self.registry.get(key).is_none()
                 && !self.entries.iter().any(|entry| entry.name.get_ref() == key)
@@ -543,7 +581,7 @@ impl Resolver<'_, '_> {
     }
 }
 
-/// The registered function behind a function's table, and what makes its node.
+/// The registered function behind a function's table, and the blueprint of its node.
 fn plan_function(
     entry: &Entry<'_>,
     registry: &Registry,
@@ -568,7 +606,7 @@ fn plan_function(
         configure(&format!("function `{name}`"), &entry.settings, diagnostics, definition.keys, |table| {
             definition.configure(table, directory)
         })?;
-    for Doubt { key, item, problem } in blueprint.doubts() {
+    for ConfigWarning { key, item, problem } in blueprint.warnings() {
         let value = entry.settings.get_ref().get(*key);
         let item = value.zip(*item).and_then(|(value, item)| value.get_ref().get(item));
         let place = item.or(value).map_or(entry.settings.span(), Spanned::span);
@@ -586,12 +624,12 @@ fn unused(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) {
-    // A table that no chain names is checked all the same.
+    // A table that no chain names is checked, too.
     let idle: Vec<_> = functions.iter().filter(|entry| !mentioned.contains(entry.name.get_ref())).collect();
     for entry in &idle {
         plan_function(entry, registry, directory, diagnostics);
     }
-    // A broken chain does not count as using anything: its own error comes first.
+    // In a broken chain it is unknown which functions are used, so its own error comes first.
     if diagnostics.has_errors() {
         return;
     }
@@ -609,7 +647,7 @@ fn unused(
     }
 }
 
-/// Chains that lead back into themselves: out of a function by another way, and into it again.
+/// Reports chains that form a loop: out of a function by another way, and into it again.
 fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &mut Diagnostics) {
     let starts_at = |chain: &PlannedChain| match chain.origin {
         Origin::Output { function, .. } => Some(function),
@@ -645,7 +683,7 @@ fn loops(functions: &[PlannedFunction], chains: &[PlannedChain], diagnostics: &m
 }
 
 impl Plan<'_> {
-    /// Takes out the ports that no chain names: they were checked, and are not opened.
+    /// Removes the ports that no chain names: they were checked, but will not be opened.
     fn forget_unused_ports(&mut self) {
         let mut renumbered = Vec::with_capacity(self.ports.len());
         let mut kept = 0;
@@ -655,7 +693,7 @@ impl Plan<'_> {
         }
         self.ports.retain(PlannedPort::is_used);
         for chain in &mut self.chains {
-            // A chain's ports are used ones.
+            // A chain's ports are never unused.
             chain.to = renumbered[chain.to].unwrap_or_default();
             if let Origin::Port(port) = &mut chain.origin {
                 *port = renumbered[*port].unwrap_or_default();

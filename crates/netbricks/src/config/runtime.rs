@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Keys, Settings};
 use serde::de::{Error, SeqAccess, Visitor};
 use toml::Spanned;
 
-/// How an idle worker waits, from the quickest answer to the least burnt.
+/// How an idle worker waits: from the shortest delay to the least CPU time.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, clap::ValueEnum,
 )]
@@ -22,45 +22,40 @@ pub enum Idle {
     Quiet,
 }
 
-/// What `[runtime]` may say.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RuntimeSettings {
-    /// Threads that move packets; by default as ports and cores are.
-    pub workers: Option<usize>,
-    /// On which cores they run, worker by worker.
-    pub cores: Option<Spanned<Cores>>,
-    /// How an idle worker waits.
-    pub idle: Idle,
-    /// Packet buffers in the pool, and as many short ones where no device fills them.
-    pub frames: usize,
-    /// Buffers for packets that do not fit a frame.
-    pub large_frames: usize,
-    /// Packets that a source is asked for at a time.
-    pub burst: usize,
-    /// Where randomness starts; by default at 0 where all arrivals say what time it is, and
-    /// else where nobody can know.
-    pub seed: Option<u64>,
-    /// Whether a shuffle is put behind ports whose queues part the two directions of a flow.
-    pub shuffles: bool,
-}
-
-impl Default for RuntimeSettings {
-    fn default() -> Self {
-        Self {
-            workers: None,
-            cores: None,
-            idle: Idle::default(),
-            frames: 16_384,
-            large_frames: 0,
-            burst: 32,
-            seed: None,
-            shuffles: true,
-        }
+netbricks_core::settings! {
+    /// The settings in `[runtime]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct RuntimeSettings {
+        /// Threads that move packets, each on its own core.
+        pub workers: Option<usize> = unset "by ports and cores", "whole number, 1 to 64";
+        /// The cores that workers run on, worker by worker.
+        pub cores: Option<Spanned<Cores>> = unset "from the second allowed core up, the first one last",
+            "list of core numbers, or text such as \"1-4,6\"";
+        /// How an idle worker waits: never sleeps, polls then sleeps, sleeps at once.
+        pub idle: Idle = "balanced", "\"latency\", \"balanced\" or \"quiet\"";
+        /// Packet buffers, shared by all workers and ports.
+        ///
+        /// As many buffers of 512 bytes are added for packets of up to 192 bytes, unless a port is `af_xdp`.
+        pub frames: usize = 16_384, "whole number of 2 KiB packet buffers, 64 to 16777216";
+        /// Buffers of 68 KiB for jumbo frames and for segments that the kernel has not cut.
+        pub large_frames: Option<usize> = unset "512 where a port may bring packets for them (`af_packet`, `tap`), else 0",
+            "whole number of large packet buffers, 0 to 65536";
+        /// Packets that a worker asks a source for at a time.
+        ///
+        /// It is never more than the shortest queue of a `group-by` holds.
+        pub burst: usize = 32, "whole number of packets, 1 to 256";
+        /// The seed of all randomness, also of the keys of hash tables.
+        ///
+        /// With the same seed, one worker over captures and generators repeats a run exactly. On live ports
+        /// leave it out: a sender who knows the seed can choose flows that collide.
+        pub seed: Option<u64> = unset "0 where captures and generators say what time it is, else a new one for every run",
+            "whole number";
+        /// Puts a shuffle before state by flow where a port's queues may part the directions of a flow.
+        pub shuffles: bool = true, "true or false";
     }
 }
 
-/// Core numbers: `[1, 2]` or `"1-4,6"`. In text they have no places of their own.
+/// Core numbers: `[1, 2]` or `"1-4,6"`. Numbers in text have no places of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(Vec<Spanned<usize>>);
 
@@ -116,7 +111,7 @@ fn ranges(text: &str) -> Option<Vec<usize>> {
 }
 
 impl RuntimeSettings {
-    /// The cores that workers are to run on that are not among those `allowed`, by the places at which they are named.
+    /// The cores in the settings that are not `allowed`, by the places that name them.
     pub fn forbidden_cores(&self, allowed: &[usize]) -> Vec<(Range<usize>, Vec<usize>)> {
         let mut found: Vec<(Range<usize>, Vec<usize>)> = Vec::new();
         let Some(list) = &self.cores else { return found };
@@ -130,8 +125,11 @@ impl RuntimeSettings {
         found
     }
 
-    /// Where randomness starts in a run whose arrivals all say what time it is, or do not: whoever sends to a live port must
-    /// not know by what key tables are hashed (Crosby and Wallach, USENIX Security 2003).
+    /// The seed of a run; `is_replay` says that all its arrivals carry their time.
+    ///
+    /// Without a `seed` in the file, a replay starts from 0 and a live run from a random number. A sender to
+    /// a live port must not know the key that tables are hashed with (Crosby and Wallach, USENIX Security
+    /// 2003).
     ///
     /// # Errors
     /// Where the system has no randomness.
@@ -147,92 +145,41 @@ impl RuntimeSettings {
 
     /// Its keys.
     pub fn keys() -> &'static [Key] {
-        <Self as Settings>::KEYS
+        Self::KEYS
     }
 }
 
 impl Settings for RuntimeSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "workers",
-            kind: "whole number, 1 to 64",
-            default: Some("by ports and cores"),
-            summary: "Threads that move packets, each on its own core.",
-        },
-        Key {
-            name: "cores",
-            kind: "list of core numbers, or text such as \"1-4,6\"",
-            default: Some("from the second allowed core up, the first one last"),
-            summary: "On which cores they run, worker by worker.",
-        },
-        Key {
-            name: "idle",
-            kind: "\"latency\", \"balanced\" or \"quiet\"",
-            default: Some("\"balanced\""),
-            summary: "How an idle worker waits: never sleeps, polls then sleeps, sleeps at once.",
-        },
-        Key {
-            name: "frames",
-            kind: "whole number of 2 KiB packet buffers, 64 to 16777216",
-            default: Some("16_384"),
-            summary: "Packet buffers, shared by all workers and ports; as many of 512 bytes beside them for packets of up to 192, unless a port is `af_xdp`.",
-        },
-        Key {
-            name: "large_frames",
-            kind: "whole number of large packet buffers, 0 to 65536",
-            default: Some("0"),
-            summary: "Buffers for jumbo frames and for segments that the kernel has not cut.",
-        },
-        Key {
-            name: "burst",
-            kind: "whole number of packets, 1 to 256",
-            default: Some("32"),
-            summary: "Packets that a source is asked for at a time; no more than the shortest queue of a `group-by` holds.",
-        },
-        Key {
-            name: "seed",
-            kind: "whole number",
-            default: Some(
-                "0 where captures and generators say what time it is, else drawn anew for every run",
-            ),
-            summary: "Where everything random starts, the keys of hash tables too: one worker over captures and generators repeats \
-                      exactly with the same one. On live ports leave it out, or who knows it can choose flows that collide.",
-        },
-        Key {
-            name: "shuffles",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Puts a shuffle before state by flow where a port's queues may part the directions of a flow.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         let within = |key, value: usize, range: std::ops::RangeInclusive<usize>| {
             if range.contains(&value) {
                 return Ok(());
             }
             let problem = format!("must be {} to {}, found {value}", range.start(), range.end());
-            Err(Refused { key, problem })
+            Err(InvalidSetting { key, problem })
         };
         if let Some(workers) = self.workers {
             within("workers", workers, 1..=MOST_WORKERS)?;
         }
         if let Some(cores) = self.cores.as_ref().map(|cores| cores.get_ref().numbers()) {
             if cores.is_empty() {
-                return Err(Refused { key: "cores", problem: "names no core".into() });
+                return Err(InvalidSetting { key: "cores", problem: "names no core".into() });
             }
             if let Some(core) = cores.iter().find(|core| **core >= MOST_CORES) {
                 let problem = format!("names core {core}, and Linux has at most {MOST_CORES}");
-                return Err(Refused { key: "cores", problem });
+                return Err(InvalidSetting { key: "cores", problem });
             }
             let mut seen = cores;
             seen.sort_unstable();
             if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
-                return Err(Refused { key: "cores", problem: format!("names core {} twice", pair[0]) });
+                return Err(InvalidSetting {
+                    key: "cores",
+                    problem: format!("names core {} twice", pair[0]),
+                });
             }
         }
         within("frames", self.frames, 64..=1 << 24)?;
-        within("large_frames", self.large_frames, 0..=1 << 16)?;
+        within("large_frames", self.large_frames.unwrap_or(0), 0..=1 << 16)?;
         within("burst", self.burst, 1..=256)
     }
 }

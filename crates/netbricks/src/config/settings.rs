@@ -1,19 +1,23 @@
-//! Settings read into what the code needs, with every wrong key of a table reported and not only the first.
+//! Reads settings into the types that the code needs; reports every wrong key of a table, not only the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use netbricks_core::{Key, Settings, SettingsError};
+use netbricks_core::{Key, KeyFault, SettingsError};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Faults of one table that are looked for, one at a time: a list has as many as it has items.
+/// Most faults that are looked for in one table, one at a time.
+///
+/// A list has as many faults as it has items.
 const ATTEMPTS: usize = 100;
 
-/// Applies `apply` to a table. What does not do is reported and taken out (of a list, the item alone), and the rest is tried
-/// again, until nothing is left but what may follow from what was reported.
+/// Applies `apply` to a table, and reports all its faults.
+///
+/// After each fault, it takes the wrong key out of the table (of a list, the wrong item only) and tries
+/// again. It stops when the remaining errors may only follow from those that were reported.
 pub(crate) fn configure<'t, T>(
     what: &str,
     settings: &Spanned<DeTable<'t>>,
@@ -37,12 +41,14 @@ pub(crate) fn configure<'t, T>(
     None
 }
 
-/// A table on its way to one that can be applied.
+/// A table whose wrong keys are taken out until it can be applied.
 struct Trial<'t> {
     table: Spanned<DeTable<'t>>,
-    /// Keys of which something was said: what else is said of the whole of them, or depends on them, may follow from that.
+    /// Keys that a reported error is about.
+    ///
+    /// Further errors about the same key, or about keys that depend on it, may follow from the first.
     wrong: BTreeSet<String>,
-    /// Values that stand in for keys that must be given, by their number.
+    /// Placeholder values for keys that must be given, by number of the placeholder.
     stand_ins: BTreeMap<String, usize>,
 }
 
@@ -51,16 +57,20 @@ impl<'t> Trial<'t> {
         Self { table: settings.clone(), wrong: BTreeSet::new(), stand_ins: BTreeMap::new() }
     }
 
-    /// What is to be said of an error, if anything; and whether the table is another one now, so that it can be tried again.
+    /// Takes the cause of an error out of the table.
+    ///
+    /// Returns a diagnostic if the error is to be reported, and whether the table has changed, so that it can
+    /// be tried again.
     fn mend(&mut self, what: &str, error: &SettingsError, keys: &[Key]) -> (Option<Diagnostic>, bool) {
         let header = self.table.span();
-        let culprit = culprit(error, self.table.get_ref());
+        let culprit = culprit(error, &self.table);
         let Some(culprit) = culprit else {
-            if let Some(key) = missing(&error.message) {
+            if let Some(KeyFault::Missing { key }) = error.key {
                 let found = self.wrong.insert(key.to_owned()).then(|| lacking(what, key, header, keys));
                 return (found, self.put_stand_in(key));
             }
-            // What is said of the whole may be nobody's fault but ours, unless it is about keys that nothing was said of.
+            // We may have caused an error of the whole table ourselves, unless it is about keys without an
+            // error so far.
             let named: Vec<&str> = names(&error.message).collect();
             let independent = keys.iter().any(|key| is_about(&error.message, key.name))
                 && !named.iter().any(|name| self.wrong.contains(*name));
@@ -73,10 +83,12 @@ impl<'t> Trial<'t> {
         }
         let told = !self.follows(error, &culprit);
         let found = told.then(|| explain(what, error, Some(&culprit), header, keys));
-        if culprit.path.len() == 1 && error.message.starts_with("unknown field") {
-            // It would be said to be missing, and without it others may not do.
-            let meant = netbricks_core::nearest(&key, keys.iter().map(|known| known.name));
-            self.wrong.extend(meant.map(ToOwned::to_owned));
+        // Else the key with the right name would be reported as missing, and other keys might be refused
+        // because of that.
+        if let Some(KeyFault::Renamed { new: meant } | KeyFault::Unknown { suggestion: Some(meant) }) =
+            error.key
+        {
+            self.wrong.insert(meant.to_owned());
         }
         self.take_out(&culprit);
         self.wrong.insert(key);
@@ -95,7 +107,7 @@ impl<'t> Trial<'t> {
         }
         match self.table.get_ref().get(key).and_then(|value| item_at(&culprit.span, value)) {
             None => true,
-            // Rules of a list have numbers, which are others once one was taken out.
+            // Errors name an item of a list by its number, and the numbers change when an item is taken out.
             Some(item) => {
                 item.get_ref().is_table() && item.span() == culprit.span && missing(&error.message).is_none()
             }
@@ -118,20 +130,22 @@ impl<'t> Trial<'t> {
         }
     }
 
-    /// Puts the next stand-in where a key must be given, if there is one: so that other keys can be looked at.
+    /// Puts the next placeholder where a key must be given, so that other keys can be checked.
+    ///
+    /// Returns false if no placeholder is left.
     fn put_stand_in(&mut self, key: &str) -> bool {
         let number = self.stand_ins.get(key).map_or(0, |number| number + 1);
         let value = match number {
             0 => DeValue::String("x".into()),
             1 => DeValue::Array(std::iter::empty().collect()),
-            // There is no other way to make a number of this type.
+            // Only the parser can make a number of this type.
             2 => match DeValue::parse("1") {
                 Ok(one) => one.into_inner(),
                 Err(_) => return false,
             },
             _ => return false,
         };
-        // Each has a place of its own, in the header, by which an error in it is known.
+        // Each placeholder has its own place, in the header, so that an error in it is recognised.
         let others = self.stand_ins.keys().filter(|other| *other != key).count();
         let start = match self.table.get_ref().get(key) {
             Some(before) => before.span().start,
@@ -154,32 +168,17 @@ fn is_about(message: &str, key: &str) -> bool {
         .is_some_and(|rest| rest.starts_with("` "))
 }
 
-/// What a message has between backquotes.
+/// The parts of a message that stand between backquotes.
 fn names(message: &str) -> impl Iterator<Item = &str> {
     message.split('`').skip(1).step_by(2)
 }
 
-/// The item of a list in which a place is; `None` where that is the list itself, or it is none.
+/// The item of a list that contains a place.
+///
+/// `None` if the place is the list itself, or the value is no list.
 fn item_at<'v, 't>(span: &Range<usize>, value: &'v Spanned<DeValue<'t>>) -> Option<&'v Spanned<DeValue<'t>>> {
     let items = value.get_ref().as_array()?;
     items.iter().find(|item| holds(&item.span(), span) || leads_into(span, item, &mut Vec::new()))
-}
-
-/// Reads settings that belong to the command itself.
-pub(crate) fn read<S: Settings>(table: Spanned<DeTable<'_>>) -> Result<S, SettingsError> {
-    let spans: Vec<(String, Range<usize>)> =
-        table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
-    let settings = S::deserialize(toml::de::Deserializer::from(table)).map_err(|error| SettingsError {
-        message: error.message().to_owned(),
-        span: error.span(),
-        suggestion: None,
-    })?;
-    settings.check().map_err(|refused| SettingsError {
-        span: spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone()),
-        message: refused.to_string(),
-        suggestion: None,
-    })?;
-    Ok(settings)
 }
 
 fn missing(message: &str) -> Option<&str> {
@@ -201,11 +200,11 @@ fn lacking(what: &str, key: &str, header: Range<usize>, keys: &[Key]) -> Diagnos
 
 /// Where in a table an error is.
 struct Culprit {
-    /// The keys that lead there, the table's own first: the last has a wrong name or value, or lacks something.
+    /// The keys that lead to the error, the table's own first; the last one is wrong or incomplete.
     path: Vec<String>,
     /// The error's place.
     span: Range<usize>,
-    /// What is written there, where it is text.
+    /// The text that is written there, if the value is text.
     text: Option<String>,
 }
 
@@ -217,14 +216,16 @@ impl Culprit {
 }
 
 /// The key in whose name or value an error is.
-fn culprit(error: &SettingsError, table: &DeTable<'_>) -> Option<Culprit> {
-    let by_place = error.span.as_ref().and_then(|span| {
+fn culprit(error: &SettingsError, table: &Spanned<DeTable<'_>>) -> Option<Culprit> {
+    // An error of the whole table has the place of its header.
+    let (header, table) = (table.span(), table.get_ref());
+    let by_place = error.span.as_ref().filter(|span| **span != header).and_then(|span| {
         let mut path = Vec::new();
         let text = table.values().find_map(|value| text_at(span, value)).map(str::to_owned);
         leads_to(span, table, &mut path).then(|| Culprit { path, span: span.clone(), text })
     });
     by_place.or_else(|| {
-        // A refused value names its key in front.
+        // The message about a refused value begins with its key.
         let name = error.message.split('`').nth(1)?;
         let value = table.get(name)?;
         let text = value.get_ref().as_str().map(str::to_owned);
@@ -236,7 +237,9 @@ fn holds(outer: &Range<usize>, span: &Range<usize>) -> bool {
     !outer.is_empty() && outer.start <= span.start && span.end <= outer.end
 }
 
-/// Finds the keys that lead to a place. A table with a header of its own does not enclose what it holds.
+/// Finds the keys that lead to a place.
+///
+/// A table with its own header does not enclose its values.
 fn leads_to(span: &Range<usize>, table: &DeTable<'_>, path: &mut Vec<String>) -> bool {
     for (key, value) in table {
         path.push(key.get_ref().to_string());
@@ -268,15 +271,17 @@ fn text_at<'v>(span: &Range<usize>, value: &'v Spanned<DeValue<'_>>) -> Option<&
     }
 }
 
-/// What a parser of addresses expects, by its message: "invalid IPv4 address syntax" of the standard library, or that of
-/// [`MacAddress`](netbricks_core::packet::MacAddress). Neither says what it found.
+/// The kind of address that a parser expects, taken from its error message.
+///
+/// The message is "invalid IPv4 address syntax" of the standard library, or that of
+/// [`MacAddress`](netbricks_core::packet::MacAddress). Neither names the text that it found.
 fn address(message: &str) -> Option<String> {
     let ip = message.strip_prefix("invalid IP").and_then(|rest| rest.strip_suffix(" syntax"));
     ip.map(|rest| format!("an IP{rest}"))
         .or_else(|| message.strip_prefix("a MAC address is ").map(|shape| format!("a MAC address: {shape}")))
 }
 
-/// An error of `serde` or of the settings' own check, in words for whoever wrote the file.
+/// Explains an error of `serde`, or of the settings' own check, in the operator's words.
 fn explain(
     what: &str,
     error: &SettingsError,
@@ -289,22 +294,31 @@ fn explain(
         return Diagnostic::error(format!("{what}: {message}")).at(header, "");
     };
     let (key, span) = (path.first().map_or("", String::as_str), span.clone());
+    match error.key {
+        Some(KeyFault::Renamed { new }) => {
+            return Diagnostic::error(format!("key `{key}` of {what} is called `{new}` now"))
+                .at(span, format!("write `{new}`"));
+        }
+        Some(KeyFault::Unknown { .. }) => {
+            let known = keys.iter().map(|known| known.name);
+            return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(span, key, known);
+        }
+        Some(KeyFault::Missing { .. }) | None => {}
+    }
     let kind = keys.iter().find(|known| known.name == key).map(|known| format!("expected: {}", known.kind));
     if let Some(lacks) = missing(message) {
         return Diagnostic::error(format!("`{}` of {what} lacks the key `{lacks}`", path.join(".")))
             .at(span, format!("add `{lacks} = …`"));
     }
-    if message.starts_with("unknown field") {
-        // In a table inside the key's value serde lists what there is.
-        if let Some((found, outer)) = path.split_last().filter(|(_, outer)| !outer.is_empty()) {
-            let names = message.split('`').skip(1).step_by(2).skip(1);
-            return Diagnostic::error(format!("unknown key `{found}` in `{}` of {what}", outer.join(".")))
-                .meant(span, found, names.collect::<Vec<_>>());
-        }
-        return Diagnostic::error(format!("unknown key `{key}` for {what}")).meant(
+    // In a table inside the key's value, serde's message lists the known names.
+    if message.starts_with("unknown field")
+        && let Some((found, outer)) = path.split_last().filter(|(_, outer)| !outer.is_empty())
+    {
+        let names = message.split('`').skip(1).step_by(2).skip(1);
+        return Diagnostic::error(format!("unknown key `{found}` in `{}` of {what}", outer.join("."))).meant(
             span,
-            key,
-            keys.iter().map(|known| known.name),
+            found,
+            names.collect::<Vec<_>>(),
         );
     }
     if let Some(rest) = message.strip_prefix("unknown variant `")
@@ -327,7 +341,7 @@ fn explain(
             let found = match (found, number) {
                 ("map", _) => "a table",
                 ("sequence", _) => "a list",
-                // One beyond 64 bits; the parser adds what it has it in.
+                // A number of more than 64 bits; the parser adds the type that it tried.
                 (_, Some((number, _))) => &format!("`{number}`"),
                 (found, _) => found,
             };
@@ -337,12 +351,12 @@ fn explain(
         }
     }
     if message == "wanted string or table" {
-        // As the parser puts it of one of several names.
+        // This is the parser's message for one of several names.
         return Diagnostic::error(format!("`{key}` of {what} has the wrong type"))
             .at(span, kind.unwrap_or_else(|| "expected text in quotes".into()));
     }
     if message.starts_with("data did not match any variant") {
-        // Of several shapes that a value may have it has none.
+        // The value has none of the shapes that this key allows.
         return Diagnostic::error(format!("`{key}` of {what} has a value that does not fit"))
             .at(span, kind.unwrap_or_default());
     }
@@ -351,12 +365,8 @@ fn explain(
         return Diagnostic::error(format!("`{key}` of {what}: expected {expected}, found `{text}`"))
             .at(span, "");
     }
-    let diagnostic = Diagnostic::error(format!("`{key}` of {what}: {message}"));
-    match &error.suggestion {
-        Some(name) => diagnostic.at(span, format!("did you mean `{name}`?")),
-        // The message says what was expected.
-        None => diagnostic.at(span, ""),
-    }
+    // The message itself says which value was expected.
+    Diagnostic::error(format!("`{key}` of {what}: {message}")).at(span, "")
 }
 
 #[cfg(test)]

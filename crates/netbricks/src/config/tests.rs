@@ -1,4 +1,4 @@
-//! Configurations of every shape: none panics, and what is good stays good.
+//! Configurations of every shape: none causes a panic, and valid ones stay valid.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ capacity = 1_024
 
 [function.hops]
 use = "ttl"
-other = "pass"
+non_ip = "pass"
 
 [[chain]]
 name = "up"
@@ -51,7 +51,7 @@ burst = 32
 seed = 7
 "#;
 
-/// Everything that `check` does; answers whether the text is good.
+/// Runs all checks of `check`; returns whether the text is valid.
 fn check(text: &str) -> bool {
     let (registry, drivers) = (crate::standard(), Drivers::standard());
     let mut diagnostics = Diagnostics::default();
@@ -81,7 +81,7 @@ fn build(plan: &Plan<'_>, diagnostics: &mut Diagnostics) {
     let drivers: Vec<String> = plan.ports.iter().map(|port| port.driver.clone()).collect();
     let design = network.design("f", plan);
     let graph = design.stand_in(&drivers, &Worker::new(0, 0, pool.clone())).unwrap();
-    // Whatever passes our checks passes the graph's.
+    // A plan that passes our checks passes the graph's.
     graph.build(pool).unwrap();
 }
 
@@ -109,7 +109,7 @@ fn nodes_are_named_so_that_uses_can_be_told_apart() {
     assert_eq!(names, ["hops", "flows@up", "wire", "wire#2", "flows@hops-reply-wan"]);
 }
 
-/// Words that stand in configurations, and some that should not.
+/// Words that stand in configurations, and some that should not stand there.
 const WORDS: &[&str] = &[
     "[port.lan]",
     "[port.wan]",

@@ -1,4 +1,5 @@
-//! A run whose chains are written in Rust: ports and workers from configuration, opened and shared out; then pipelines.
+//! A run whose chains are written in Rust: opens the configured ports, shares out their queues, and runs
+//! pipelines.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -13,14 +14,15 @@ use netbricks_runtime::{Clock, Factory, PlacementError, Runtime, StartError, all
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::stop::{Signals, StopHandle, attend};
 use super::{Draft, Queue, Sent, halves};
 use crate::chain::{Design, Network, OpenPorts, Place, Wire, WorkerPorts, transmit_nodes};
-use crate::commands::{placement, places, pool_for, runtime_config, summarise};
+use crate::commands::{Begun, placement, places, pool_for, runtime_config};
 use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
-use crate::report::{PoolSummary, Summary};
+use crate::report::Summary;
 
-/// Why there is no context, or no run.
+/// The reason why there is no context, or no run.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
     /// The file cannot be read.
@@ -28,10 +30,11 @@ pub enum ContextError {
     File {
         /// Its name.
         file: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is wrong; every fault with its place, as `netbricks check` shows them.
+    /// The configuration is wrong; the text lists all faults with their places, as `netbricks check` shows
+    /// them.
     #[error("{0}")]
     Configuration(String),
     /// There is no memory for packets.
@@ -52,6 +55,9 @@ pub enum ContextError {
     /// A worker could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The process cannot listen to its signals.
+    #[error("signals cannot be listened to: {0}")]
+    Signals(std::io::Error),
 }
 
 /// Open ports, their queues, and the workers that the queues are bound to (the paper's Listing 2).
@@ -81,13 +87,16 @@ pub struct NetBricksContext {
     workers: usize,
     queues: Vec<Queue>,
     draft: Rc<RefCell<Draft>>,
+    stop: StopHandle,
+    /// Whether the run listens to the process's signals.
+    listens: bool,
 }
 
 impl NetBricksContext {
     /// Reads a configuration with ports and `[runtime]`, as a chain file has them, and opens the ports.
     ///
     /// # Errors
-    /// [`ContextError`]: what is wrong with the file, or with what it asks for.
+    /// [`ContextError`]: a fault in the file, or of the ports and cores that it asks for.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ContextError> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -96,7 +105,7 @@ impl NetBricksContext {
         Self::make(&file, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
-    /// As [`from_file`](Self::from_file), of a text; relative names in it start from the current directory.
+    /// As [`from_file`](Self::from_file), from a text. Relative names in it start from the current directory.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
@@ -116,7 +125,7 @@ impl NetBricksContext {
         }
         let workers = plan.runtime.workers.unwrap_or(1).max(plan.placed_workers());
         let pool = pool_for(&plan, &drivers, workers)?;
-        let ports = OpenPorts::open(&plan, &drivers, &pool, workers, directory, &mut diagnostics);
+        let ports = OpenPorts::open(&plan, &pool, workers, directory, &mut diagnostics);
         let Some(ports) = ports else { return Err(refused(&diagnostics)) };
         let draft = Rc::<RefCell<Draft>>::default();
         let mut queues: Vec<Queue> = Vec::new();
@@ -138,7 +147,8 @@ impl NetBricksContext {
                 });
             }
         }
-        Ok(Self { plan: plan.without_places(), ports, pool, workers, queues, draft })
+        let (plan, stop) = (plan.without_places(), StopHandle::default());
+        Ok(Self { plan, ports, pool, workers, queues, draft, stop, listens: true })
     }
 
     /// How many workers will run.
@@ -156,8 +166,28 @@ impl NetBricksContext {
         self.queues.iter().filter(|queue| queue.name == port).cloned().collect()
     }
 
-    /// Runs all pipelines of this context until every source has ended, and drains. It asks for `ends` so that the compiler
-    /// reminds who writes a pipeline of its end; which are handed over makes no difference to what runs.
+    /// A handle that stops the run from any thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Leaves the process's signals to the program, which has its own handlers.
+    ///
+    /// The program can stop the run by a [`stop_handle`](Self::stop_handle).
+    #[must_use]
+    pub fn without_signals(mut self) -> Self {
+        self.listens = false;
+        self
+    }
+
+    /// Runs all pipelines of this context until every source has ended or the run is stopped, and drains.
+    ///
+    /// `ends` makes the compiler remind an author of a pipeline without an end. All pipelines run, whether
+    /// their ends are in `ends` or not.
+    ///
+    /// While it runs, Ctrl-C (SIGINT), SIGTERM and SIGHUP stop it. A second SIGINT or SIGTERM, over 300 ms
+    /// later, ends the process. SIGUSR1 prints the report so far to standard error. After the run, signals do
+    /// what they did before. [`without_signals`](Self::without_signals) leaves them alone.
     ///
     /// # Errors
     /// [`ContextError`] when a pipeline leads nowhere, a queue cannot be taken or a worker cannot start.
@@ -165,7 +195,7 @@ impl NetBricksContext {
         self.start(ends, None)
     }
 
-    /// As [`run`](Self::run), for so long at most.
+    /// As [`run`](Self::run), for at most `duration`.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -197,7 +227,7 @@ impl NetBricksContext {
         let real = Clock::real();
         let runtime = Runtime::start(config, |worker| {
             let share = shares.get_mut(worker).and_then(|share| {
-                // Each worker is asked for once.
+                // The runtime asks for each worker once.
                 share.get_mut().unwrap_or_else(PoisonError::into_inner).take()
             });
             let share = share.unwrap_or_default();
@@ -208,15 +238,20 @@ impl NetBricksContext {
             })
             .clock(clock)
         })?;
-        let report = runtime.wait();
-        let mut summary = summarise(&report, &self.plan, &network, &mut self.ports, warnings, self.workers);
-        summary.placement = places;
-        summary.seed = seed;
-        summary.pool = PoolSummary::from(&self.pool);
+        self.stop.begin(runtime.stop_handle());
+        let signals = self.listens.then(|| Signals::listen(&runtime)).transpose();
+        let signals = signals.map_err(ContextError::Signals)?;
+        let base = Summary { warnings, workers: self.workers, placement: places, seed, ..Summary::default() };
+        let begun = Begun { plan: &self.plan, network: &network, pool: &self.pool, base };
+        let report = attend(runtime, signals, &self.ports, &begun);
+        let mut summary = begun.ended(&report, &mut self.ports);
+        summary.add_hints();
         Ok(summary)
     }
 
-    /// The pipelines as a design: ports first, then queues, both by their numbers; and as a network of ports alone.
+    /// The pipelines as a design and as a network; the network has only ports, without their queues.
+    ///
+    /// The design's ports are the plan's ports, by number, followed by the queues, by number.
     fn design(&mut self) -> Result<(Design, Network), GraphError> {
         let draft = std::mem::take(&mut *self.draft.borrow_mut());
         let names = self.queues.iter().map(|queue| format!("{}.{}", queue.name, queue.number));
@@ -252,7 +287,7 @@ impl NetBricksContext {
         Ok((design, network))
     }
 
-    /// What is to be said of functions that would know half of their flows.
+    /// Warnings about functions that would see only half of their flows.
     fn halved(&self, network: &Network, design: &Design, shares: &[WorkerPorts]) -> Vec<String> {
         let begins = |queue: &&Queue| design.wires.iter().any(|wire| wire.from == queue.place);
         let begun: Vec<_> =
@@ -261,7 +296,7 @@ impl NetBricksContext {
         halves::warnings(&self.plan, network, design, &self.ports.divisions(), &begun, &shares)
     }
 
-    /// Takes the queues that pipelines begin at, each for its worker, and a way out of every port that one ends at.
+    /// Takes the queues that pipelines begin at, and the transmit nodes of each port that a pipeline ends at.
     fn share_out(&mut self, design: &Design) -> Result<Vec<WorkerPorts>, ContextError> {
         let begins = |queue: &Queue| design.wires.iter().any(|wire| wire.from == queue.place);
         let used: Vec<Queue> = self.queues.iter().filter(|queue| begins(queue)).cloned().collect();
@@ -301,7 +336,7 @@ impl std::fmt::Debug for NetBricksContext {
 }
 
 impl Plan<'_> {
-    /// The plan of ports that are open: what their tables said has been done.
+    /// The plan of open ports, without their tables: the settings in them have been applied.
     fn without_places(self) -> Plan<'static> {
         let ports = self
             .ports
@@ -313,6 +348,7 @@ impl Plan<'_> {
                 driver_place: port.driver_place,
                 workers: port.workers,
                 settings: Spanned::new(0..0, DeTable::new()),
+                configured: None,
                 can_transmit: port.can_transmit,
                 receives: port.receives,
                 transmits: port.transmits,

@@ -1,16 +1,20 @@
-//! Pipelines in which a function with state by flow would know half of its flows: the directions of a flow come to it on
-//! different workers, or to different functions. A chain file gets a shuffle there; here it is said.
+//! Finds pipelines in which a function with state by flow would see only half of its flows.
+//!
+//! The directions of a flow come to it on different workers, or to different functions. A chain file gets a
+//! shuffle there; a pipeline gets a warning.
 
 use std::collections::BTreeSet;
 
-use crate::chain::{Design, Division, Network, Parted, Place};
+use crate::chain::{Design, Division, Network, Parted, Place, Split};
 use crate::config::Plan;
 
-/// Queues that pipelines begin at: the port of each, and where its packets come in.
+/// Queues that pipelines begin at: each queue's port, and the place where its packets come in.
 pub(super) type Begun = [(usize, Place)];
 
-/// What is to be said of them. `network` has the ports in place of their queues; `shares` are ports' numbers and queues' by
-/// worker.
+/// The warnings about such functions.
+///
+/// In `network`, ports stand in place of their queues. `shares` has, by worker, the numbers of port and
+/// queue.
 pub(super) fn warnings(
     plan: &Plan<'_>,
     network: &Network,
@@ -43,12 +47,13 @@ pub(super) fn warnings(
     warnings.extend(parted.into_iter().filter(|Parted { number, .. }| !apart.contains(number)).map(
         |Parted { why, .. }| format!("{why}; `merge` what comes to it, and let a `shuffle` come before it"),
     ));
+    warnings.extend(network.split_among(plan, shares).iter().map(Split::line));
     warnings.extend(network.unmet(plan, shares.len()).into_iter().map(|unmet| unmet.message));
     warnings.dedup();
     warnings
 }
 
-/// The functions with state by flow that packets may come to from here.
+/// The functions with state by flow that packets from this place may reach.
 fn by_flow(from: Place, network: &Network, design: &Design) -> BTreeSet<usize> {
     let (mut reached, mut next) = (BTreeSet::from([from]), vec![from]);
     while let Some(place) = next.pop() {
@@ -62,7 +67,9 @@ fn by_flow(from: Place, network: &Network, design: &Design) -> BTreeSet<usize> {
     reached.into_iter().filter_map(function).collect()
 }
 
-/// Two functions of one given name that each see one of two ways: a pipeline that is written once, and made for every queue.
+/// Two functions with the same given name that each see only one of two ways.
+///
+/// They come from a pipeline that is written once and made for every queue.
 fn told_apart<'d>(ways: &[BTreeSet<usize>], design: &'d Design) -> Option<(&'d str, &'d str)> {
     let name = |function: &usize| design.uses[*function].0.as_str();
     let given = |name: &'d str| name.rsplit_once('#').map_or(name, |(given, _)| given);

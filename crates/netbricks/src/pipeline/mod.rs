@@ -1,8 +1,11 @@
-//! The operator's interface in Rust (NetBricks, section 4.2): a context from configuration, its queues, and pipelines that
-//! lead from queues to queues. What a pipeline says becomes the same graph that a chain file's chains become.
+//! The operator's interface in Rust (NetBricks, section 4.2): a context, its queues, and pipelines from queue
+//! to queue.
+//!
+//! A pipeline becomes the same graph as the chains of a file.
 
 mod context;
 mod halves;
+mod stop;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,14 +17,15 @@ use netbricks_core::{
 };
 
 pub use context::{ContextError, NetBricksContext};
+pub use stop::StopHandle;
 
 use crate::chain::{Place, Wire};
 
-/// What pipelines of one context come to: nodes and edges, before any worker makes its own.
+/// The nodes and edges of one context's pipelines, before any worker builds its own copy.
 #[derive(Default)]
 struct Draft {
     blueprints: Vec<Blueprint>,
-    /// Node names, each of the blueprint of its number.
+    /// Node names; each has the index of its blueprint.
     names: Vec<String>,
     wires: Vec<Wire>,
 }
@@ -51,7 +55,7 @@ pub struct Queue {
     name: String,
     number: usize,
     worker: usize,
-    /// As a place where packets come in.
+    /// The place where its packets come in.
     place: Place,
     draft: Rc<RefCell<Draft>>,
 }
@@ -69,7 +73,7 @@ impl Queue {
     pub fn worker(&self) -> usize {
         self.worker
     }
-    /// The beginning of a pipeline: what this queue receives.
+    /// The beginning of a pipeline: the packets that this queue receives.
     pub fn receive(&self) -> Pipeline {
         Pipeline { draft: self.draft.clone(), from: self.place, edge: Edge::OUT }
     }
@@ -81,13 +85,15 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-/// Packets on their way through the graph: where the next function is put. A pipeline that ends nowhere is an error of
-/// [`NetBricksContext::run`].
+/// Packets on their way through the graph: the point where the next function is added.
 ///
-/// No shuffle is put in that is not written here. Where the queues of a port may bring the two directions of a flow to different
-/// workers, or by pipelines of their own to different functions, and these keep state by flow, each knows half of it: then
-/// [`Summary::warnings`](crate::Summary::warnings) says so, and how to mend it. That is to [`merge`](Self::merge) what the queues
-/// receive, and to let a [`shuffle`](Self::shuffle) come before the function:
+/// A pipeline without an end is an error of [`NetBricksContext::run`].
+///
+/// Only shuffles that the program adds are in the graph. The queues of a port may bring the two directions of
+/// a flow to different workers, or to different functions if each queue has its own pipeline. If these
+/// functions keep state by flow, each sees only half of the flow. Then
+/// [`Summary::warnings`](crate::Summary::warnings) names the functions and the remedy: [`merge`](Self::merge)
+/// the queues' packets, and put a [`shuffle`](Self::shuffle) before the function:
 ///
 /// ```
 /// # use netbricks::prelude::*;
@@ -116,8 +122,10 @@ pub struct Pipeline {
 pub struct Sent(());
 
 impl Pipeline {
-    /// Goes on through a node that every worker makes for itself: what [`compose`](fn@compose) makes of a function, or one
-    /// written by hand. Where the name is taken a number is added. Before the run it is made once more, to see what state it
+    /// Goes on through a node that every worker makes for itself.
+    ///
+    /// The node is one that [`compose`](fn@compose) makes of a function, or one written by hand. If the name
+    /// is taken, a number is added. Before the run, the node is made once more, to see which state it
     /// declares.
     pub fn node(
         self,
@@ -127,7 +135,7 @@ impl Pipeline {
         self.through(name, Blueprint::new(make))
     }
 
-    /// Goes on through a function that asks its worker for nothing.
+    /// Goes on through a function that needs nothing from its worker.
     pub fn function<F: Function>(
         self,
         name: &str,
@@ -136,13 +144,13 @@ impl Pipeline {
         self.node(name, move |worker| compose(worker, &function))
     }
 
-    /// Goes on at the worker that owns each packet's flow, by a predefined key.
+    /// Goes on at the worker that owns each packet's flow; a predefined key decides.
     pub fn shuffle(self, config: ShuffleConfig) -> Self {
         let shuffle = Shuffle::new(config);
         self.through("shuffle", Blueprint::new(move |worker| shuffle.node(worker)))
     }
 
-    /// As [`shuffle`](Self::shuffle), by what `key` says of the headers that `function` parses.
+    /// As [`shuffle`](Self::shuffle), by the key that `key` returns for the headers that `function` parses.
     pub fn shuffle_by<F, K, Q>(
         self,
         config: ShuffleConfig,
@@ -169,8 +177,10 @@ impl Pipeline {
         Ok(node.branches(config.groups))
     }
 
-    /// A pipeline for each group, by what a function of one's own says: `make` gets what groups, and the worker, whose
-    /// state it may declare and whose [`Groups::node_by`] it ends in.
+    /// A pipeline for each group, chosen by the program's own function.
+    ///
+    /// `make` gets the groups and the worker. It may declare state of that worker, and it ends in
+    /// [`Groups::node_by`].
     ///
     /// # Errors
     /// As [`Groups::new`].
@@ -184,10 +194,11 @@ impl Pipeline {
         Ok(node.branches(config.groups))
     }
 
-    /// Pipelines go on as one, whatever headers their functions knew: between nodes there are only packets.
+    /// Merges pipelines into one, whatever headers their functions knew: between nodes there are only
+    /// packets.
     ///
     /// # Errors
-    /// When there is none.
+    /// When `pipelines` is empty.
     pub fn merge(pipelines: impl IntoIterator<Item = Self>) -> Result<Self, BuildError> {
         let mut pipelines = pipelines.into_iter();
         let first = pipelines.next().ok_or_else(|| {
@@ -200,7 +211,7 @@ impl Pipeline {
         Ok(merged)
     }
 
-    /// Another way out of the node before this, beside the one that the pipeline goes on by.
+    /// Another way out of the node before this point, beside the one that the pipeline goes on by.
     pub fn on_edge(&self, edge: Edge) -> Self {
         Self { draft: self.draft.clone(), from: self.from, edge }
     }

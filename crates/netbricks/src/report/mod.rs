@@ -1,4 +1,4 @@
-//! What a run came to: by port, node and reason, as one JSON object or as the table that people read.
+//! The report of a run: counts by port, node and reason, as one JSON object or as text tables.
 
 mod number;
 mod recorded;
@@ -12,28 +12,36 @@ use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
 use netbricks_runtime::PanicReport;
 use serde::Serialize;
 
+use crate::chain::Parted;
+
 pub(crate) use number::{cores, counted, memory, percent, scaled, thousands};
 pub use recorded::RecordedPacket;
 pub(crate) use table::{Align, Table};
+pub(crate) use text::{too_big_to_receive, too_big_to_send};
 
-/// A run, from its opening to its drain.
+/// A run, from its start to the end of its drain.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// Packets from outside.
+    /// Whether the run goes on: then this is its report so far, which SIGUSR1 asked for.
+    ///
+    /// Workers answered one after the other. Packets that went between two of them meanwhile may be counted
+    /// twice or not at all.
+    pub running: bool,
+    /// Packets that came from outside.
     pub received: u64,
-    /// Packets made here: answers, copies.
+    /// Packets made here, such as answers and copies.
     pub created: u64,
-    /// Packets given to the outside.
+    /// Packets sent to the outside.
     pub sent: u64,
-    /// Packets whose work was done here: an answered ARP request.
+    /// Packets whose work was finished here, such as an ARP request that was answered.
     pub consumed: u64,
-    /// Packets still held when the run had drained.
+    /// Packets still held after the run had drained.
     pub held: u64,
     /// Packets lost or refused, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Whether received + created = sent + dropped + consumed + held, overall and at every node.
     pub conserved: bool,
-    /// Nodes at which that does not hold.
+    /// Nodes at which that equation does not hold.
     pub unbalanced: Vec<String>,
     /// The ports, in the order of the file.
     pub ports: Vec<PortSummary>,
@@ -41,23 +49,43 @@ pub struct Summary {
     pub nodes: Vec<NodeSummary>,
     /// The packet buffers.
     pub pool: PoolSummary,
-    /// What functions add to the report.
+    /// The sections that functions add to the report.
     pub sections: Vec<NodeSection>,
-    /// Panics that were contained, by node and place.
+    /// Contained panics, by node and place.
     pub panics: Vec<PanicReport>,
-    /// What an operator should know.
+    /// Warnings and events of the run for the operator, and at its end [hints](Self::hints).
     pub warnings: Vec<String>,
-    /// Why the run failed, if it did: a truncated capture, a port that could not be written.
+    /// Reasons why the run failed, such as a truncated capture or a port that could not be written.
     pub failures: Vec<String>,
-    /// The seed of the workers: of hashes, and of what functions draw. Ports start from it too where somebody gave it, and else
-    /// from 0.
+    /// The seed of the workers: of hashes, and of functions' random numbers.
+    ///
+    /// Ports start from it too if it was given by the operator, and else from 0.
     pub seed: u64,
     /// How many workers ran.
     pub workers: usize,
     /// Where each worker ran and what it received from.
     pub placement: Vec<WorkerPlace>,
-    /// From the first turn to the end of the drain.
+    /// Shuffles that were put in although the file does not name them.
+    pub shuffles: Vec<ShuffleSummary>,
+    /// Seconds from the first turn to the end of the drain.
     pub seconds: f64,
+}
+
+/// A shuffle that was put in behind a port, so that both directions of a flow come to one worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShuffleSummary {
+    /// The port.
+    pub port: String,
+    /// The shuffle's node.
+    pub node: String,
+    /// Why it is needed.
+    pub why: String,
+}
+
+impl From<&Parted> for ShuffleSummary {
+    fn from(parted: &Parted) -> Self {
+        Self { port: parted.port.clone(), node: parted.node.clone(), why: parted.why.clone() }
+    }
 }
 
 /// A run's packet buffers.
@@ -65,8 +93,14 @@ pub struct Summary {
 pub struct PoolSummary {
     /// Buffers of all sizes.
     pub frames: usize,
-    /// Times that a buffer was asked for and none that is large enough was free: for arrivals, which are dropped or asked for
-    /// again, for answers, and for frames that a device is given.
+    /// Their memory, in bytes.
+    pub bytes: u64,
+    /// Whether this memory lies on huge pages.
+    pub huge_pages: bool,
+    /// Times that a buffer was needed and no free one was large enough.
+    ///
+    /// Buffers are needed for arrivals (which are then dropped, or tried again), for answers, and for frames
+    /// that a device receives into.
     pub exhausted: u64,
     /// Packets that were copied: by functions, or into a larger buffer when they grew.
     pub copied: u64,
@@ -75,7 +109,13 @@ pub struct PoolSummary {
 impl From<&Pool> for PoolSummary {
     fn from(pool: &Pool) -> Self {
         let PoolCounters { exhausted, copied } = pool.counters();
-        Self { frames: pool.capacity(), exhausted, copied }
+        Self {
+            frames: pool.capacity(),
+            bytes: pool.memory() as u64,
+            huge_pages: pool.pages().warning().is_none(),
+            exhausted,
+            copied,
+        }
     }
 }
 
@@ -103,54 +143,63 @@ impl std::fmt::Display for WorkerPlace {
     }
 }
 
-/// A port's part in it.
+/// A port's part in a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortSummary {
     /// Its name.
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// `up`, `down` or `gone` at the end.
+    /// The link at the end: `up`, `down` or `gone`.
     pub link: String,
-    /// How often its device was deleted and another of its name took its place.
+    /// Times that its device was deleted and another one of the same name took its place.
     pub returned: u64,
-    /// Largest packet it takes, in bytes without the Ethernet header.
+    /// The largest packet that it sends, in bytes without the Ethernet header.
     pub mtu: usize,
-    /// Packets it brought in.
+    /// Packets that it received.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the received packets.
     pub received_bytes: u64,
-    /// Packets it took.
+    /// Packets that it sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the sent packets.
     pub sent_bytes: u64,
     /// Packets dropped at its queues, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Packets that it was there to discard, by reason.
+    /// Packets that it discarded on purpose, by reason.
     pub consumed: BTreeMap<&'static str, u64>,
-    /// Packets that the kernel or the device dropped before they came here: not part of any other number.
+    /// Packets that the kernel or the device dropped before they reached the port; no other number includes
+    /// them.
     pub missed: u64,
-    /// Arrivals with a wrong checksum, where the port looks.
+    /// Arrivals with a wrong checksum, if the port verifies checksums.
     pub bad_checksum: u64,
-    /// Arrivals that came in pieces.
+    /// Arrivals that came in several pieces.
     pub linearised: u64,
     /// Arrivals for which no buffer was free.
     pub no_buffer: u64,
+    /// Arrivals that were dropped because they were too big for the packet buffers or for the port's ring.
+    pub too_big_to_receive: u64,
+    /// Packets that were dropped because they were larger than the MTU.
+    pub too_big_to_send: u64,
     /// Arrivals of which a capture held only the beginning.
     pub cut: u64,
-    /// Packets that the port's line doubled, where it was told to be a bad one.
+    /// Arrivals of which a capture holds more bytes than its record says were on the wire.
+    pub overlong: u64,
+    /// Packets that the port duplicated, where it is configured to impair its traffic.
     pub duplicated: u64,
-    /// Packets that it let others overtake.
+    /// Packets that it delayed so that others overtook them.
     pub reordered: u64,
     /// Packets in which it changed a bit.
     pub corrupted: u64,
     /// Packets that arrived at each of its receive queues, lost ones included.
     pub queues: Vec<u64>,
-    /// Rules said at which.
+    /// Whether steering rules chose the receive queue.
     pub steered: bool,
+    /// Warnings about it for the operator; they are in [`Summary::warnings`] too.
+    pub warnings: Vec<String>,
 }
 
-/// A node's part in it.
+/// A node's part in a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NodeSummary {
     /// Its name in the graph.
@@ -159,9 +208,9 @@ pub struct NodeSummary {
     pub of: String,
     /// `"receive"`, `"function"`, `"transmit"`.
     pub role: &'static str,
-    /// What kind it is: `"function"`, `"pcap receive"`.
+    /// The kind of node: `"function"`, `"pcap receive"`.
     pub kind: String,
-    /// To whom it is accounted; 0 is the operator.
+    /// The owner that it is accounted to; 0 is the operator.
     pub owner: u16,
     /// Packets that arrived from other nodes.
     #[serde(rename = "in")]
@@ -176,9 +225,9 @@ pub struct NodeSummary {
     /// Packets made here.
     pub created: u64,
     /// Packets given to other workers.
-    pub handed: u64,
+    pub handoff_out: u64,
     /// Packets taken over from other workers.
-    pub taken: u64,
+    pub handoff_in: u64,
     /// Packets held at the end.
     pub held: u64,
     /// Packets dropped, by reason.
@@ -199,7 +248,7 @@ pub struct NodeSummary {
     counters: NodeCounters,
 }
 
-/// Bytes of the frames, without FCS, that a node counted: under the names of the packets in [`NodeSummary`].
+/// Bytes of the frames, without FCS, that a node counted; the fields are named as in [`NodeSummary`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeBytes {
     /// Arrived from other nodes.
@@ -215,9 +264,9 @@ pub struct NodeBytes {
     /// Made here.
     pub created: u64,
     /// Given to other workers.
-    pub handed: u64,
+    pub handoff_out: u64,
     /// Taken over from other workers.
-    pub taken: u64,
+    pub handoff_in: u64,
     /// Dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Consumed, by reason.
@@ -233,8 +282,8 @@ impl From<&NodeCounters> for NodeBytes {
             received: counters.received.bytes,
             sent: counters.sent.bytes,
             created: counters.created.bytes,
-            handed: counters.handed.bytes,
-            taken: counters.taken.bytes,
+            handoff_out: counters.handoff_out.bytes,
+            handoff_in: counters.handoff_in.bytes,
             dropped,
             consumed,
         }
@@ -246,12 +295,12 @@ impl From<&NodeCounters> for NodeBytes {
 pub struct NodeSection {
     /// The node.
     pub node: String,
-    /// The table, of all workers.
+    /// The table, combined from all workers.
     #[serde(flatten)]
     pub section: Section,
 }
 
-/// What was dropped and what was consumed, by reason: packets or bytes of each.
+/// Dropped and consumed packets (or bytes), by reason.
 fn by_reason(
     drops: &Drops,
     number: impl Fn(Count) -> u64,
@@ -293,8 +342,8 @@ impl NodeSummary {
             received: counters.received.packets,
             sent: counters.sent.packets,
             created: counters.created.packets,
-            handed: counters.handed.packets,
-            taken: counters.taken.packets,
+            handoff_out: counters.handoff_out.packets,
+            handoff_in: counters.handoff_in.packets,
             held: counters.held,
             dropped,
             consumed,
@@ -308,7 +357,7 @@ impl NodeSummary {
         }
     }
 
-    /// Several uses of one function as one row.
+    /// Combines several uses of one function into one row.
     fn merged(&self, others: &[&Self]) -> Self {
         let mut counters = self.counters.clone();
         for other in others {
@@ -324,7 +373,7 @@ impl NodeSummary {
 }
 
 impl PortSummary {
-    /// Adds what the port's nodes counted.
+    /// Adds the counters of one of the port's nodes.
     pub fn add(&mut self, counters: &NodeCounters) {
         self.received += counters.received.packets;
         self.received_bytes += counters.received.bytes;
@@ -341,7 +390,7 @@ impl PortSummary {
 }
 
 impl Summary {
-    /// Takes over the sums, and whether they hold.
+    /// Sets the totals, and whether they are conserved.
     pub fn set_totals(&mut self, totals: &Totals) {
         self.received = totals.received.packets;
         self.created = totals.created.packets;
@@ -352,13 +401,20 @@ impl Summary {
         self.conserved = totals.is_conserved() && self.unbalanced.is_empty();
     }
 
-    /// All that was dropped, whatever the reason.
+    /// Adds [hints](Self::hints) to the warnings, where programs look for them.
+    pub(crate) fn add_hints(&mut self) {
+        let hints = self.hints();
+        self.warnings.extend(hints);
+    }
+
+    /// All dropped packets, whatever the reason.
     pub fn dropped_in_all(&self) -> u64 {
         self.dropped.values().sum()
     }
 
-    /// Whether the run did what it should: every packet is accounted for, every port worked to the end, and no function
-    /// panicked.
+    /// Whether the run did its work.
+    ///
+    /// Every packet is accounted for, every port worked to the end, and no function panicked.
     pub fn succeeded(&self) -> bool {
         self.conserved && self.failures.is_empty() && self.panics.is_empty()
     }

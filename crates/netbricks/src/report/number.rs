@@ -30,7 +30,7 @@ pub(crate) fn scaled(value: f64, unit: &str) -> String {
     format!("{value:.digits$} {prefix}{unit}")
 }
 
-/// A size of memory: `512 MB` for 2²⁹ bytes, as memory is sold.
+/// A size of memory in powers of two: `512 MB` for 2²⁹ bytes.
 pub(crate) fn memory(bytes: u64) -> String {
     match bytes {
         bytes if bytes < 1 << 20 => format!("{} KB", bytes.div_ceil(1 << 10)),
@@ -39,7 +39,7 @@ pub(crate) fn memory(bytes: u64) -> String {
     }
 }
 
-/// A share in per cent: `0.02 %`, and never `0.00 %` where there was something.
+/// A share in per cent, such as `0.02 %`; it is never `0.00 %` for a part above 0.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
         return "0 %".into();
@@ -57,7 +57,9 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{}", thousands(number as u64), if number == 1 { "" } else { "s" })
 }
 
-/// The time of the day (UTC) of ns since 1970, to the microsecond; that of a clock that begins at 0, since then.
+/// The UTC time of the day of a time in ns since 1970, to the microsecond.
+///
+/// For a clock that begins at 0, it is the time since then.
 pub(super) fn time_of_day(time: u64) -> String {
     let microseconds = time / 1_000;
     let seconds = microseconds / 1_000_000;
@@ -65,7 +67,7 @@ pub(super) fn time_of_day(time: u64) -> String {
     format!("{hours:02}:{minutes:02}:{:02}.{:06}", seconds % 60, microseconds % 1_000_000)
 }
 
-/// `core 3`, `cores 1–2`, `cores 1, 3`: numbers in any order, of which none stands twice.
+/// `core 3`, `cores 1–2`, `cores 1, 3`: the numbers may be in any order, without repetitions.
 pub(crate) fn cores(numbers: &[usize]) -> String {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn times_are_those_of_a_day() {
         assert_eq!(time_of_day(1_037_099_260_999), "00:17:17.099260");
-        // 2026-02-03 04:05:06 UTC, as `date` has it.
+        // 2026-02-03 04:05:06 UTC, as `date` shows it.
         assert_eq!(time_of_day(1_770_091_506_000_000_000), "04:05:06.000000");
     }
 

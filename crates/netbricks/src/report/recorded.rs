@@ -1,9 +1,10 @@
-//! The last packets that were dropped, as the graphs' recorders kept their beginnings: "why was it dropped?" is answered
-//! without having armed anything.
+//! The last dropped packets, whose headers the graphs' recorders kept.
+//!
+//! They answer "why was it dropped?" without any preparation.
 
 use std::collections::BTreeMap;
 
-use netbricks_core::{Class, Drop};
+use netbricks_core::{Class, DropReason};
 use netbricks_packet::print::{OneLine, dissect};
 use netbricks_runtime::DroppedHeader;
 use serde::Serialize;
@@ -12,15 +13,16 @@ use super::number::time_of_day;
 use super::table::Align::Left;
 use super::{NodeSummary, Table, thousands};
 
-/// Lines of one node and reason in the text: as good as any others.
+/// Most lines for one node and reason in the text: more would tell no more.
 const EACH: usize = 3;
-/// Lines in all.
+/// Most lines in all.
 const MOST: usize = 10;
-/// Bytes that hardly any header has more of.
+/// Bytes that hardly any header exceeds.
 const LONGEST: usize = 64;
 
-/// The beginning of a packet that was dropped or consumed. Of each node and reason at most one a millisecond is kept, and of
-/// each worker the last 64.
+/// The beginning of a packet that was dropped or consumed.
+///
+/// Of each node and reason, at most one a millisecond is kept; of each worker, the last 64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RecordedPacket {
     /// The worker that had it.
@@ -33,25 +35,25 @@ pub struct RecordedPacket {
 }
 
 impl RecordedPacket {
-    /// What a worker's recorder kept.
+    /// Makes the entry for a packet that a worker's recorder kept.
     pub(crate) fn new(worker: usize, header: DroppedHeader) -> Self {
         let line = line(&header.bytes, header.frame_len);
         Self { worker, header, line }
     }
 
     fn is_dropped(&self) -> bool {
-        let reason = Drop::ALL.iter().find(|reason| reason.name() == self.header.reason);
+        let reason = DropReason::ALL.iter().find(|reason| reason.name() == self.header.reason);
         reason.is_none_or(|reason| reason.class() != Class::Consumed)
     }
 }
 
-/// A frame of `len` bytes in one line, of which only the beginning was kept.
+/// A frame of `len` bytes in one line, although only its beginning was kept.
 fn line(kept: &[u8], len: usize) -> String {
-    // Length fields count the whole frame: without it they would seem wrong.
+    // Length fields count the whole frame: without padding they would seem wrong.
     let mut frame = kept.to_vec();
     frame.resize(len.max(kept.len()), 0);
     let dissection = dissect(&frame);
-    // What was made up for them says nothing of headers.
+    // The padding tells nothing about headers.
     let unknown = |at: usize| at > kept.len();
     let malformed = dissection.malformed().is_some_and(|(at, _)| unknown(at + LONGEST));
     let cut = kept.len() < len && (unknown(dissection.payload_offset()) || malformed);
@@ -59,11 +61,13 @@ fn line(kept: &[u8], len: usize) -> String {
     format!("{}{note}", OneLine::from(dissection))
 }
 
-/// The last drops of all nodes as people read them, newest first: few of each kind, so that a flood of one hides no other.
+/// The last drops of all nodes as text, newest first.
+///
+/// It has few lines of each kind, so that many drops of one kind hide no other.
 pub(super) fn text(nodes: &[NodeSummary]) -> Option<String> {
     let mut dropped: Vec<&RecordedPacket> =
         nodes.iter().flat_map(|node| &node.recorded).filter(|packet| packet.is_dropped()).collect();
-    // Stable: what one worker recorded at one time stays newest first.
+    // The sort is stable: packets that one worker recorded at the same time stay newest first.
     dropped.sort_by_key(|packet| std::cmp::Reverse(packet.header.time));
     let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, usize)> = Vec::with_capacity(dropped.len());
@@ -95,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn dropped(node: &str, reason: Drop, time: u64, frame: &[u8]) -> RecordedPacket {
+    fn dropped(node: &str, reason: DropReason, time: u64, frame: &[u8]) -> RecordedPacket {
         let header = DroppedHeader {
             node: node.into(),
             reason: reason.name(),
@@ -120,12 +124,12 @@ mod tests {
         };
         let ms = 1_000_000;
         let mut flood: Vec<_> =
-            (1..=60).rev().map(|i| dropped("ttl", Drop::TtlExpired, i * ms, &frame(1))).collect();
-        flood.push(dropped("ttl", Drop::Malformed, 2_000, &frame(1)[..20]));
-        // What was answered was not lost.
+            (1..=60).rev().map(|i| dropped("ttl", DropReason::TtlExpired, i * ms, &frame(1))).collect();
+        flood.push(dropped("ttl", DropReason::Malformed, 2_000, &frame(1)[..20]));
+        // A packet that was answered was not lost.
         let others = vec![
-            dropped("echo", Drop::Answered, 99 * ms, &frame(9)),
-            dropped("echo", Drop::Denied, 86_399_999_999_000, &frame(9)),
+            dropped("echo", DropReason::Answered, 99 * ms, &frame(9)),
+            dropped("echo", DropReason::Denied, 86_399_999_999_000, &frame(9)),
         ];
         let text = text(&[node("ttl", flood), node("echo", others)]).unwrap();
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::{visible, width};
 
-/// Where a column's text stands.
+/// The alignment of a column's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -23,7 +23,7 @@ impl Table {
         Self { headings, rows: Vec::new() }
     }
 
-    /// Adds a row; missing cells are empty, cells beyond the columns are left out.
+    /// Adds a row. Missing cells are empty; extra cells are left out.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<_> =
             cells.into_iter().take(self.headings.len()).map(|cell| visible(&cell.into())).collect();
@@ -31,7 +31,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The table, each line ending in a line feed and no line in spaces.
+    /// The table as text: each line ends in a line feed, without spaces before it.
     pub(crate) fn render(&self) -> String {
         let widths: Vec<usize> = self
             .headings

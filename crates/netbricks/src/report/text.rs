@@ -1,10 +1,12 @@
-//! The final report as text: ports, functions, what functions add, and the conservation law last.
+//! The final report as text: ports, functions, functions' sections, and the conservation law at the end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use netbricks_core::DropReason;
+
 use super::table::Align::{Left, Right};
-use super::{NodeSummary, Summary, Table, recorded, scaled, thousands};
+use super::{NodeSummary, Summary, Table, counted, recorded, scaled, thousands};
 use crate::diagnostic::visible;
 
 /// `"34,081 ttl-expired, 2 malformed"`, most frequent first.
@@ -30,13 +32,24 @@ fn bytes(number: u64) -> String {
     scaled(number as f64, "B")
 }
 
+/// The reason why arrivals are too big for a port, and the remedy.
+pub(crate) fn too_big_to_receive() -> String {
+    "larger than the largest packet buffer or a block of the port's ring: `large_frames` in [runtime] take up to 64 KiB"
+        .into()
+}
+
+/// The reason why packets are too big to leave by a port.
+pub(crate) fn too_big_to_send(mtu: usize) -> String {
+    format!("larger than the port's MTU of {} bytes", thousands(mtu as u64))
+}
+
 impl Summary {
-    /// The report as people read it.
+    /// The report as text for people.
     pub fn text(&self) -> String {
         let mut parts = vec![self.ports_text()];
         parts.extend(self.functions_text());
         parts.extend(self.sections.iter().map(|section| {
-            // The first column names the row, the others mostly hold numbers.
+            // The first column names the row; the others mostly hold numbers.
             let columns = section.section.columns.iter().enumerate();
             let mut table = Table::new(columns.map(|(i, name)| {
                 let numeric = section.section.rows.iter().all(|row| {
@@ -70,7 +83,7 @@ impl Summary {
 
     fn ports_text(&self) -> String {
         let consumed = self.ports.iter().any(|port| !port.consumed.is_empty());
-        // A lone zero belongs under the numbers, a list of reasons to the left.
+        // A lone zero is aligned as a number, a list of reasons to the left.
         let reasons_at = if self.ports.iter().all(|port| port.dropped.is_empty()) { Right } else { Left };
         let mut columns = vec![("port", Left), ("received", Right), ("bytes", Right)];
         columns.extend([("sent", Right), ("bytes", Right), ("dropped", reasons_at)]);
@@ -92,7 +105,7 @@ impl Summary {
         table.render()
     }
 
-    /// Functions by name: the uses of one function are one row for each owner.
+    /// The functions' table: the uses of one function are one row for each owner.
     fn functions_text(&self) -> Option<String> {
         let mut rows: Vec<NodeSummary> = Vec::new();
         for node in self.nodes.iter().filter(|node| node.role == "function") {
@@ -137,28 +150,75 @@ impl Summary {
         Some(table.render())
     }
 
-    /// What stands outside the tables: losses before us, panics, warnings, failures.
-    fn notes_text(&self) -> Option<String> {
-        let mut out = String::new();
+    /// Hints from the counters about the configuration or the machine.
+    ///
+    /// Packets without a buffer, packets of a wrong size, losses before they came here, links that are down.
+    pub fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
         if self.pool.exhausted > 0 {
-            let _ = writeln!(
-                out,
+            hints.push(format!(
                 "a packet buffer was asked for {} times when none that is large enough was free, of {} in all: `frames` \
                  and `large_frames` in [runtime] give more",
                 thousands(self.pool.exhausted),
                 thousands(self.pool.frames as u64)
-            );
+            ));
         }
         for port in &self.ports {
-            // A String takes every write.
-            if let Some(packets) = port.dropped.get("too-big") {
-                let _ = writeln!(
-                    out,
-                    "{}: {} packets were larger than the largest packet buffer, or than its MTU: of those that came, \
-                     `large_frames` in [runtime] take up to 64 KiB",
-                    port.name,
+            let too_big = |packets: u64, what: &str, why: String| {
+                (packets > 0)
+                    .then(|| format!("{} dropped as too-big, {why}", counted(packets as usize, what)))
+            };
+            let mut hint = |text: String| hints.push(format!("{}: {text}", port.name));
+            too_big(port.too_big_to_receive, "arrival", too_big_to_receive()).into_iter().for_each(&mut hint);
+            too_big(port.too_big_to_send, "packet", too_big_to_send(port.mtu))
+                .into_iter()
+                .for_each(&mut hint);
+            if port.missed > 0 {
+                hint(format!(
+                    "the kernel missed {} packets before they came here (its ring was full); they are in no other number",
+                    thousands(port.missed)
+                ));
+            }
+            if port.bad_checksum > 0 {
+                hint(format!("{} arrivals had a wrong checksum", thousands(port.bad_checksum)));
+            }
+            if port.cut > 0 {
+                hint(format!(
+                    "of {} arrivals the capture held only the beginning (its snap length)",
+                    thousands(port.cut)
+                ));
+            }
+            if port.overlong > 0 {
+                hint(format!(
+                    "of {} arrivals the capture holds more than it says was on the wire; they count with what it holds",
+                    thousands(port.overlong)
+                ));
+            }
+            if let Some(packets) = port.dropped.get("not-ethernet") {
+                hint(format!(
+                    "{} records are of link types that cannot be made Ethernet (CAN, 802.11, netlink, …)",
                     thousands(*packets)
-                );
+                ));
+            }
+            if !matches!(port.link.as_str(), "up" | "") {
+                hint(format!("its link is {}", port.link));
+            }
+        }
+        hints
+    }
+
+    /// The text outside the tables: hints, warnings of ports, steering, panics, failures.
+    ///
+    /// Other warnings were shown when they arose.
+    fn notes_text(&self) -> Option<String> {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        for hint in self.hints() {
+            let _ = writeln!(out, "{hint}");
+        }
+        for port in &self.ports {
+            for warning in &port.warnings {
+                let _ = writeln!(out, "{}: {}", port.name, visible(warning));
             }
             if port.steered {
                 let queues = port.queues.iter().enumerate();
@@ -166,30 +226,6 @@ impl Summary {
                     .map(|(queue, packets)| format!("{} at queue {queue}", thousands(*packets)))
                     .collect();
                 let _ = writeln!(out, "{}: steered: {}", port.name, queues.join(", "));
-            }
-            if port.missed > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: the kernel missed {} packets before they came here (its ring was full); they are in no other number",
-                    port.name,
-                    thousands(port.missed)
-                );
-            }
-            if port.bad_checksum > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: {} arrivals had a wrong checksum",
-                    port.name,
-                    thousands(port.bad_checksum)
-                );
-            }
-            if port.cut > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: of {} arrivals the capture held only the beginning (its snap length)",
-                    port.name,
-                    thousands(port.cut)
-                );
             }
             let line = [
                 ("duplicated", port.duplicated),
@@ -200,15 +236,12 @@ impl Summary {
                 let line: BTreeMap<_, _> = line.into_iter().filter(|(_, packets)| *packets > 0).collect();
                 let _ = writeln!(out, "{}: its line: {}", port.name, reasons(&line));
             }
-            if !matches!(port.link.as_str(), "up" | "") {
-                let _ = writeln!(out, "{}: its link is {}", port.name, port.link);
-            }
         }
         for panic in &self.panics {
             let place = panic.place.as_deref().unwrap_or("an unknown place");
             let times =
                 if panic.count == 1 { String::new() } else { format!(", {} times", thousands(panic.count)) };
-            let state = if panic.rebuilt { ", its state was made anew" } else { "" };
+            let state = if panic.rebuilt { ", its state was rebuilt" } else { "" };
             let _ = writeln!(
                 out,
                 "panic: `{}` at {}: {} ({} packets lost{times}{state})",
@@ -239,8 +272,18 @@ impl Summary {
             thousands(dropped),
             thousands(self.held)
         );
+        if self.running {
+            let (came, went) =
+                (self.received + self.created, self.sent + dropped + self.consumed + self.held);
+            return format!("{}   so far\n", law.replacen('=', "≈", usize::from(came != went)));
+        }
         if self.conserved {
-            return format!("{law}   every packet accounted for\n");
+            // They tell of how this run is set up, and not of the network.
+            let sizes = match self.dropped.get(DropReason::TooBig.name()) {
+                Some(packets) => format!("; {} dropped for their size", thousands(*packets)),
+                None => String::new(),
+            };
+            return format!("{law}   every packet accounted for{sizes}\n");
         }
         let (came, went) = (self.received + self.created, self.sent + dropped + self.consumed + self.held);
         let wrong = law.replacen('=', "≠", usize::from(came != went));
@@ -254,7 +297,7 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_core::{Drop, NodeCounters, Role};
+    use netbricks_core::{NodeCounters, Role};
 
     use super::super::PoolSummary;
     use super::super::PortSummary;
@@ -268,7 +311,7 @@ mod tests {
         ttl.batches = 2_784_510;
         ttl.sampled_packets = 1_000;
         ttl.sampled_cycles = 7_900;
-        ttl.drops.add(Drop::TtlExpired, 34_081, 0);
+        ttl.drops.add(DropReason::TtlExpired, 34_081, 0);
         let port = |name: &str, received, sent| PortSummary {
             name: name.into(),
             link: "up".into(),
@@ -301,7 +344,7 @@ mod tests {
              \n\
              170,500,152 received + 0 created = 170,466,071 sent + 34,081 dropped + 0 held   every packet accounted for\n"
         );
-        // Whose it is, is said where there are several.
+        // The owner is shown if there are several.
         let mut other = NodeCounters::default();
         other.arrived.add(7, 420);
         summary.nodes = vec![node(0, ttl), node(3, other.clone()), node(3, other)];
@@ -319,7 +362,7 @@ mod tests {
     #[test]
     fn packets_without_a_buffer_are_noted() {
         let note = |exhausted| {
-            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1 };
+            let pool = PoolSummary { frames: 32_768, exhausted, copied: 1, ..PoolSummary::default() };
             Summary { pool, ..Summary::default() }.notes_text()
         };
         assert_eq!(note(0), None);
@@ -332,7 +375,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rare_at_a_port_is_noted_where_it_happened() {
+    fn packets_that_were_too_big_are_noted_and_the_last_line_says_so() {
+        let port = PortSummary {
+            name: "lan".into(),
+            mtu: 1_500,
+            too_big_to_receive: 1_200,
+            too_big_to_send: 1,
+            warnings: vec!["eth0 has no huge frames".into()],
+            ..PortSummary::default()
+        };
+        let summary = Summary {
+            ports: vec![port],
+            dropped: [("too-big", 1_201)].into(),
+            conserved: true,
+            ..Summary::default()
+        };
+        assert_eq!(
+            summary.notes_text().as_deref(),
+            Some(
+                "lan: 1,200 arrivals dropped as too-big, larger than the largest packet buffer or a block of the port's ring: `large_frames` in [runtime] take up to 64 KiB\n\
+                 lan: 1 packet dropped as too-big, larger than the port's MTU of 1,500 bytes\n\
+                 lan: eth0 has no huge frames\n"
+            )
+        );
+        assert_eq!(summary.hints().len(), 2);
+        assert!(
+            summary.text().ends_with("every packet accounted for; 1,201 dropped for their size\n"),
+            "{}",
+            summary.text()
+        );
+    }
+
+    #[test]
+    fn rare_port_counters_are_noted_where_they_are_not_zero() {
         let note = |port: PortSummary| {
             let ports = vec![PortSummary { name: "lan".into(), ..port }];
             Summary { ports, ..Summary::default() }.notes_text().unwrap_or_default()
@@ -343,9 +418,65 @@ mod tests {
             "lan: of 1,200 arrivals the capture held only the beginning (its snap length)\nlan: its line: 7 corrupted\n"
         );
         assert_eq!(
+            note(PortSummary {
+                overlong: 3,
+                dropped: [("not-ethernet", 4_000)].into(),
+                ..PortSummary::default()
+            }),
+            "lan: of 3 arrivals the capture holds more than it says was on the wire; they count with what it holds\n\
+             lan: 4,000 records are of link types that cannot be made Ethernet (CAN, 802.11, netlink, …)\n"
+        );
+        assert_eq!(
             note(PortSummary { duplicated: 1, reordered: 2_000, corrupted: 30, ..PortSummary::default() }),
             "lan: its line: 2,000 reordered, 30 corrupted, 1 duplicated\n"
         );
+    }
+
+    /// Programs find the text outside the tables in `warnings`, each line once.
+    #[test]
+    fn hints_are_among_the_warnings() {
+        let port = PortSummary {
+            name: "lan".into(),
+            link: "down".into(),
+            missed: 1,
+            bad_checksum: 2,
+            cut: 3,
+            too_big_to_receive: 4,
+            ..PortSummary::default()
+        };
+        let pool = PoolSummary { exhausted: 5, ..PoolSummary::default() };
+        let mut summary =
+            Summary { ports: vec![port], pool, warnings: vec!["told before".into()], ..Summary::default() };
+        let notes = summary.notes_text().expect("there are some");
+        assert_eq!(notes.lines().count(), 6, "{notes}");
+        summary.add_hints();
+        let warnings: Vec<_> = summary.warnings.iter().map(String::as_str).collect();
+        assert_eq!(warnings[0], "told before");
+        assert_eq!(warnings[1..], notes.lines().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_last_line_says_that_packets_were_oversized() {
+        let summary = Summary {
+            received: 1_701,
+            sent: 894,
+            dropped: [("too-big", 807)].into(),
+            conserved: true,
+            ..Summary::default()
+        };
+        assert_eq!(
+            summary.law(),
+            "1,701 received + 0 created = 894 sent + 807 dropped + 0 held   every packet accounted for; 807 dropped for \
+             their size\n"
+        );
+    }
+
+    #[test]
+    fn a_report_so_far_claims_no_balance() {
+        let summary = Summary { running: true, received: 10, sent: 7, held: 2, ..Summary::default() };
+        assert_eq!(summary.law(), "10 received + 0 created ≈ 7 sent + 0 dropped + 2 held   so far\n");
+        let even = Summary { sent: 8, ..summary };
+        assert_eq!(even.law(), "10 received + 0 created = 8 sent + 0 dropped + 2 held   so far\n");
     }
 
     #[test]

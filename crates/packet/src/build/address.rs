@@ -6,7 +6,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use super::BuildError;
 use crate::mac::MacAddress;
 
-/// What can stand for an address of type `A`: the address, its octets, or text.
+/// Converts into an address of type `A`: the address itself, its octets, or text.
 pub trait IntoAddress<A> {
     /// The address.
     ///
@@ -36,7 +36,7 @@ impl fmt::Display for AddressKind {
     }
 }
 
-/// Up to 48 bytes of text, kept in place: an error that names what it could not read, without memory.
+/// Up to 48 bytes of text, kept in place, so that an error can name the unreadable text without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
     bytes: [u8; 48],

@@ -2,7 +2,7 @@
 
 use core::net::Ipv6Addr;
 
-use super::{Builder, IntoAddress, Kind, Payload};
+use super::{Builder, IntoAddress, Payload};
 use crate::icmpv4::Icmpv4;
 use crate::icmpv6::Icmpv6;
 use crate::mac::MacAddress;
@@ -16,7 +16,7 @@ impl<'p, H> Builder<'p, H> {
         H: Header,
     {
         let [a, b, c, d] = rest;
-        self.push(Kind::Icmpv4, <Icmpv4 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
+        self.push(<Icmpv4 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
     }
 
     /// An echo request; its data is the payload.
@@ -80,7 +80,7 @@ impl<'p, H> Builder<'p, H> {
         H: Header,
     {
         let [a, b, c, d] = rest;
-        self.push(Kind::Icmpv6, <Icmpv6 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
+        self.push(<Icmpv6 as Follows<H>>::NUMBERS[0], &[message_type, code, 0, 0, a, b, c, d])
     }
 
     /// An echo request; its data is the payload.
@@ -142,8 +142,9 @@ impl<'p, H> Builder<'p, H> {
         self.icmpv6(4, code, pointer.to_be_bytes()).payload(quoted)
     }
 
-    /// Asks who has `target`, and tells the sender's own MAC address (RFC 4861, section 4.3). The hop limit must stay
-    /// 255, which the caller sets: [`hop_limit`](Builder::hop_limit).
+    /// Asks for the owner of `target`, and states the sender's own MAC address (RFC 4861, section 4.3).
+    ///
+    /// The hop limit must be 255. The caller sets it: [`hop_limit`](Builder::hop_limit).
     pub fn neighbor_solicitation(
         self,
         target: impl IntoAddress<Ipv6Addr>,
@@ -156,8 +157,9 @@ impl<'p, H> Builder<'p, H> {
         self.neighbor(135, [0; 4], target, 1, source)
     }
 
-    /// Tells that `target` is at `address` (RFC 4861, section 4.4), solicited and overriding. The hop limit must stay
-    /// 255, which the caller sets: [`hop_limit`](Builder::hop_limit).
+    /// States that `target` is at `address` (RFC 4861, section 4.4), solicited and overriding.
+    ///
+    /// The hop limit must be 255. The caller sets it: [`hop_limit`](Builder::hop_limit).
     pub fn neighbor_advertisement(
         self,
         target: impl IntoAddress<Ipv6Addr>,

@@ -1,13 +1,14 @@
-//! Building what lies under the network layer: Ethernet, VLAN tags, MPLS labels, PPPoE, and ARP.
+//! Building the headers below the network layer: Ethernet, VLAN tags, MPLS labels, PPPoE, and ARP.
 
 use core::net::Ipv4Addr;
 
-use super::{Builder, IntoAddress, Kind};
+use super::{Builder, IntoAddress};
 use crate::arp::Arp;
 use crate::ethernet::{Ethernet, ethertype};
 use crate::mac::MacAddress;
 use crate::mpls::Mpls;
 use crate::pppoe::{Ppp, Pppoe};
+use crate::protocol_table::Protocol;
 use crate::stack::Follows;
 use crate::vlan::Vlan;
 
@@ -16,16 +17,12 @@ pub const SOURCE: MacAddress = MacAddress::new([2, 0, 0, 0, 0, 1]);
 /// The locally administered address to which frames go unless they say otherwise.
 pub const DESTINATION: MacAddress = MacAddress::new([2, 0, 0, 0, 0, 2]);
 
-/// What a frame announces that ends with its payload: IEEE's first number for local experiments.
+/// The EtherType of a frame that ends with its payload: IEEE's first number for local experiments.
 const EXPERIMENTAL: u16 = 0x88b5;
 
 /// An Ethernet frame from 02:00:00:00:00:01 to 02:00:00:00:00:02.
 pub fn ethernet() -> Builder<'static, Ethernet> {
-    Builder::<Ethernet>::empty().push(
-        Kind::Ethernet,
-        0,
-        &Ethernet::new(DESTINATION, SOURCE, EXPERIMENTAL).octets(),
-    )
+    Builder::<Ethernet>::empty().push(0, &Ethernet::new(DESTINATION, SOURCE, EXPERIMENTAL).octets())
 }
 
 impl<'p, H> Builder<'p, H> {
@@ -36,7 +33,7 @@ impl<'p, H> Builder<'p, H> {
         H: crate::stack::Header,
     {
         let header = Ethernet::new(DESTINATION, SOURCE, EXPERIMENTAL).octets();
-        self.push(Kind::Ethernet, <Ethernet as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Ethernet as Follows<H>>::NUMBERS[0], &header)
     }
 
     /// An 802.1Q tag; identifiers over 12 bits lose their upper bits.
@@ -45,7 +42,7 @@ impl<'p, H> Builder<'p, H> {
         Vlan: Follows<H>,
         H: crate::stack::Header,
     {
-        self.push(Kind::Vlan, ethertype::VLAN, &Vlan::new(vid, EXPERIMENTAL).octets())
+        self.push(ethertype::VLAN, &Vlan::new(vid, EXPERIMENTAL).octets())
     }
 
     /// An 802.1ad service tag and an 802.1Q customer tag inside it (QinQ).
@@ -54,11 +51,7 @@ impl<'p, H> Builder<'p, H> {
         Vlan: Follows<H>,
         H: crate::stack::Header,
     {
-        let outer = self.push::<Vlan>(
-            Kind::Vlan,
-            ethertype::SERVICE_VLAN,
-            &Vlan::new(service, EXPERIMENTAL).octets(),
-        );
+        let outer = self.push::<Vlan>(ethertype::SERVICE_VLAN, &Vlan::new(service, EXPERIMENTAL).octets());
         outer.vlan(customer)
     }
 
@@ -68,7 +61,7 @@ impl<'p, H> Builder<'p, H> {
         Mpls: Follows<H>,
         H: crate::stack::Header,
     {
-        self.push(Kind::Mpls, <Mpls as Follows<H>>::NUMBERS[0], &Mpls::new(label, 64).octets())
+        self.push(<Mpls as Follows<H>>::NUMBERS[0], &Mpls::new(label, 64).octets())
     }
 
     /// A PPPoE session packet and PPP's protocol field.
@@ -78,7 +71,7 @@ impl<'p, H> Builder<'p, H> {
         H: crate::stack::Header,
     {
         let number = <Pppoe as Follows<H>>::NUMBERS[0];
-        self.push::<Pppoe>(Kind::Pppoe, number, &Pppoe::new(session_id, 0).octets()).ppp()
+        self.push::<Pppoe>(number, &Pppoe::new(session_id, 0).octets()).ppp()
     }
 
     /// PPP's protocol field, in PPPoE or in PPTP's GRE.
@@ -87,10 +80,10 @@ impl<'p, H> Builder<'p, H> {
         Ppp: Follows<H>,
         H: crate::stack::Header,
     {
-        self.push(Kind::Ppp, <Ppp as Follows<H>>::NUMBERS[0], &Ppp::new(0xc021).octets())
+        self.push(<Ppp as Follows<H>>::NUMBERS[0], &Ppp::new(0xc021).octets())
     }
 
-    /// Asks everybody who has `target`; the frame goes to the broadcast address.
+    /// Asks all hosts for the owner of `target`; the frame goes to the broadcast address.
     pub fn arp_request(
         self,
         sender: impl IntoAddress<Ipv4Addr>,
@@ -103,7 +96,7 @@ impl<'p, H> Builder<'p, H> {
         self.arp(1, sender, target)
     }
 
-    /// Tells the frame's receiver, who has `target`, that the frame's sender has `sender`.
+    /// Tells the frame's receiver, the owner of `target`, that the frame's sender owns `sender`.
     pub fn arp_reply(
         self,
         sender: impl IntoAddress<Ipv4Addr>,
@@ -127,7 +120,7 @@ impl<'p, H> Builder<'p, H> {
         H: crate::stack::Header,
     {
         let (sender, target) = (self.read(sender.into_address()), self.read(target.into_address()));
-        let frame = self.layers[..self.count].iter().rev().find(|layer| layer.kind == Kind::Ethernet);
+        let frame = self.layers[..self.count].iter().rev().find(|layer| layer.protocol == Protocol::Ethernet);
         let at = frame.map_or(0, |layer| layer.at);
         if operation == 1 {
             self.headers[at..at + 6].fill(0xff);
@@ -140,7 +133,7 @@ impl<'p, H> Builder<'p, H> {
             header[18..24].copy_from_slice(&self.headers[at..at + 6]);
         }
         header[24..].copy_from_slice(&target.octets());
-        self.push(Kind::Arp, <Arp as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Arp as Follows<H>>::NUMBERS[0], &header)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whole valid packets, layer by layer: `ethernet().vlan(7).ipv4("10.0.0.1", "10.0.0.2").udp(1000, 53).payload(b"hi")`.
 //!
 //! Tests and the traffic generator use it. A layer is there as a method only where the header may follow the one
-//! before, and every length, next-header number and checksum is written last, so none can be wrong.
+//! before. Every length, next-header number and checksum is written last, so none can be wrong.
 //!
 //! ```
 //! use netbricks_packet::build::ethernet;
@@ -36,6 +36,8 @@ use core::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::protocol_table::{Listed, Options, Protocol};
+
 pub use address::{AddressKind, IntoAddress, Text};
 pub use link::{DESTINATION, SOURCE, ethernet};
 pub use network::{ipv4, ipv6};
@@ -45,8 +47,9 @@ const ROOM: usize = 512;
 /// Headers that a packet may have.
 const LAYERS: usize = 24;
 
-/// A packet in the making, whose innermost header so far is `H`. It holds its headers itself, so that
-/// [`write`](Builder::write) needs no memory; the payload is borrowed.
+/// A packet under construction. Its innermost header so far is `H`.
+///
+/// It holds its headers itself, so that [`write`](Builder::write) needs no memory. The payload is borrowed.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build` or `write`"]
 pub struct Builder<'p, H> {
@@ -64,41 +67,15 @@ pub struct Builder<'p, H> {
 #[derive(Clone, Copy, Debug)]
 pub enum Payload {}
 
-/// Where a header lies among the headers' bytes, and what is still to be filled in.
+/// The place of a header among the headers' bytes, and the fields that are not filled in yet.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
-    kind: Kind,
+    protocol: Protocol,
     at: usize,
     /// Bytes of options so far, padding not counted (IPv4, TCP).
     options: usize,
-    /// Where the number of what follows lies, counted from the header's first byte (IPv6).
-    next_at: usize,
-    /// UDP's checksum stays 0, which says "none" over IPv4 (RFC 768).
+    /// UDP's checksum stays 0, which means "no checksum" over IPv4 (RFC 768).
     unchecked: bool,
-    /// Where the last segment of a segment routing header lies, which is what a pseudo-header counts as the
-    /// destination (RFC 8200, section 8.1); counted from the header's first byte.
-    final_segment: Option<usize>,
-}
-
-/// What a header is, as far as filling it in goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Ethernet,
-    Vlan,
-    Mpls,
-    Pppoe,
-    Ppp,
-    Arp,
-    Ipv4,
-    Ipv6,
-    Tcp,
-    Udp,
-    Icmpv4,
-    Icmpv6,
-    Gre,
-    Vxlan,
-    Geneve,
-    Gtpu,
 }
 
 /// Why a packet could not be built.
@@ -106,9 +83,9 @@ enum Kind {
 pub enum BuildError {
     /// A literal is not an address of the kind that the method takes.
     Address {
-        /// The literal, cut to what fits.
+        /// The literal, shortened if it is too long.
         text: Text,
-        /// What it should have been.
+        /// The kind of address expected.
         kind: AddressKind,
     },
     /// A length field cannot state so much.
@@ -127,7 +104,7 @@ pub enum BuildError {
         /// Headers that fit.
         layers: usize,
     },
-    /// Options beyond what the header's length field can state.
+    /// More options than the header's length field can state.
     TooManyOptions {
         /// The header's name.
         header: &'static str,
@@ -176,14 +153,7 @@ impl core::error::Error for BuildError {}
 impl<'p, H> Builder<'p, H> {
     /// Nothing yet.
     fn empty() -> Self {
-        let nothing = Placed {
-            kind: Kind::Ethernet,
-            at: 0,
-            options: 0,
-            next_at: 0,
-            unchecked: false,
-            final_segment: None,
-        };
+        let nothing = Placed { protocol: Protocol::Ethernet, at: 0, options: 0, unchecked: false };
         Self {
             headers: [0; ROOM],
             size: 0,
@@ -202,8 +172,9 @@ impl<'p, H> Builder<'p, H> {
         Builder { headers, size, layers, count, payload, pad_to, error, innermost: PhantomData }
     }
 
-    /// Pads the frame with zeros to `bytes`, as Ethernet asks for 60 without its checksum. Padding is no payload: no
-    /// length counts it.
+    /// Pads the frame with zeros to `bytes`. Ethernet requires 60, without its checksum.
+    ///
+    /// Padding is not payload: no length counts it.
     pub fn pad_to(mut self, bytes: usize) -> Self {
         self.pad_to = bytes;
         self
@@ -214,7 +185,7 @@ impl<'p, H> Builder<'p, H> {
         (self.size + self.payload.len()).max(self.pad_to)
     }
 
-    /// The packet in memory of its own.
+    /// Makes the packet in new memory.
     ///
     /// # Errors
     /// [`BuildError`] tells which address, length or option could not be written.
@@ -224,7 +195,7 @@ impl<'p, H> Builder<'p, H> {
         Ok(frame)
     }
 
-    /// Writes the packet to the front of `out` and says how many bytes it took. Allocates nothing.
+    /// Writes the packet to the front of `out` and answers how many bytes it took. Allocates nothing.
     ///
     /// # Errors
     /// As [`build`](Builder::build), and [`BuildError::TooShort`] where `out` is.
@@ -242,16 +213,16 @@ impl<'p, H> Builder<'p, H> {
         let (payload, padding) = rest.split_at_mut(packet - self.size);
         payload.copy_from_slice(self.payload);
         padding.fill(0);
-        finish::finish(&mut frame[..packet], &self.layers[..self.count])?;
+        finish::finish(&mut frame[..packet], self.size, &self.layers[..self.count])?;
         Ok(size)
     }
 
-    /// The first error stays: what comes after may follow from it.
+    /// The first error stays: later errors may follow from it.
     fn fail(&mut self, error: BuildError) {
         self.error.get_or_insert(error);
     }
 
-    /// Appends bytes to the headers; what does not fit is an error and not appended.
+    /// Appends bytes to the headers. Bytes that do not fit are an error and not appended.
     fn append(&mut self, bytes: &[u8]) {
         match self.headers.get_mut(self.size..self.size + bytes.len()) {
             Some(place) => {
@@ -262,16 +233,19 @@ impl<'p, H> Builder<'p, H> {
         }
     }
 
-    /// Appends a header of this kind that the one before announces by `number`, if there is one before. After an error
-    /// nothing is appended, so every noted header is whole.
-    fn push<N>(mut self, kind: Kind, number: u16, header: &[u8]) -> Builder<'p, N> {
+    /// Appends a header. The header before it, if there is one, announces it by `number`.
+    ///
+    /// After an error, no header is appended, so every noted header is complete.
+    fn push<N: Listed>(mut self, number: u16, header: &[u8]) -> Builder<'p, N> {
         if self.count == LAYERS || self.size + header.len() > ROOM {
             self.fail(BuildError::TooManyHeaders { room: ROOM, layers: LAYERS });
         }
         if self.error.is_none() {
-            finish::announce(&mut self.headers, self.layers[..self.count].last(), number);
+            if let Some(outer) = self.layers[..self.count].last() {
+                outer.protocol.announce(&mut self.headers[outer.at..self.size], number);
+            }
             self.layers[self.count] =
-                Placed { kind, at: self.size, options: 0, next_at: 0, unchecked: false, final_segment: None };
+                Placed { protocol: N::PROTOCOL, at: self.size, options: 0, unchecked: false };
             self.count += 1;
             self.append(header);
         }
@@ -287,7 +261,7 @@ impl<'p, H> Builder<'p, H> {
         })
     }
 
-    /// What is noted of the innermost header.
+    /// The notes on the innermost header.
     fn placed(&mut self) -> &mut Placed {
         &mut self.layers[self.count.saturating_sub(1)]
     }
@@ -297,8 +271,9 @@ impl<'p, H> Builder<'p, H> {
         self.layers[self.count.saturating_sub(1)].at
     }
 
-    /// Changes the fixed part of the innermost header, which the caller knows to be a `T`. Does nothing after an
-    /// error that left the header out.
+    /// Changes the fixed part of the innermost header, which the caller knows to be a `T`.
+    ///
+    /// Does nothing after an error that left the header out.
     fn with<T>(mut self, change: impl FnOnce(&mut T)) -> Self
     where
         T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned,
@@ -312,13 +287,15 @@ impl<'p, H> Builder<'p, H> {
         self
     }
 
-    /// Appends an option to the innermost header, whose fixed part takes `fixed` bytes and which can hold `most`
-    /// bytes of options, and pads them with zeros (end of options) to a multiple of four. Gives the header's length.
-    fn append_option(&mut self, header: &'static str, fixed: usize, most: usize, option: &[u8]) -> usize {
-        let (at, before) = (self.at(), self.placed().options);
+    /// Appends an option to the innermost header, which is IPv4 or TCP.
+    ///
+    /// Zeros (end of options) pad its options to a multiple of four. Gives the header's length.
+    fn append_option(&mut self, option: &[u8]) -> usize {
+        let Placed { protocol, at, options: before, .. } = *self.placed();
+        let Some(Options { fixed, most, .. }) = protocol.options() else { return 0 };
         let bytes = before + option.len();
         if bytes > most {
-            self.fail(BuildError::TooManyOptions { header, bytes, most });
+            self.fail(BuildError::TooManyOptions { header: protocol.name(), bytes, most });
             return fixed + before.next_multiple_of(4);
         }
         if self.error.is_none() {

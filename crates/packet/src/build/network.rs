@@ -2,14 +2,14 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Builder, IntoAddress, Kind};
+use super::{Builder, IntoAddress};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::protocol;
 use crate::srv6::SegmentRouting;
 use crate::stack::{Follows, Header};
 
-/// What a packet announces that ends with its payload: a number for experiments (RFC 3692).
+/// The protocol of a packet that ends with its payload: a number for experiments (RFC 3692).
 const EXPERIMENTAL: u8 = 253;
 
 /// An IPv4 packet without a link layer, as raw IP interfaces carry it.
@@ -66,7 +66,7 @@ impl<'p, H> Builder<'p, H> {
         (header[0], header[8], header[9]) = (0x45, 64, EXPERIMENTAL);
         header[12..16].copy_from_slice(&source.octets());
         header[16..].copy_from_slice(&destination.octets());
-        self.push(Kind::Ipv4, number, &header)
+        self.push(number, &header)
     }
 
     fn push_ipv6(
@@ -80,9 +80,7 @@ impl<'p, H> Builder<'p, H> {
         (header[0], header[6], header[7]) = (0x60, EXPERIMENTAL, 64);
         header[8..24].copy_from_slice(&source.octets());
         header[24..].copy_from_slice(&destination.octets());
-        let mut packet = self.push(Kind::Ipv6, number, &header);
-        packet.placed().next_at = 6;
-        packet
+        self.push(number, &header)
     }
 }
 
@@ -99,7 +97,7 @@ impl Builder<'_, Ipv4> {
     pub fn ecn(self, ecn: u8) -> Self {
         self.with::<Ipv4>(|header| header.put_ecn(ecn))
     }
-    /// What fragments of one packet share.
+    /// The number that all fragments of one packet share.
     pub fn identification(self, identification: u16) -> Self {
         self.with::<Ipv4>(|header| header.put_identification(identification))
     }
@@ -107,9 +105,10 @@ impl Builder<'_, Ipv4> {
     pub fn dont_fragment(self) -> Self {
         self.with::<Ipv4>(|header| header.put_dont_fragment(true))
     }
-    /// A fragment that begins `offset` 8-byte units into its packet; `more` follow it unless it is the last. The
-    /// payload is written as given: give a later fragment its bytes by [`payload`](Builder::payload), and
-    /// [`protocol`](Builder::protocol).
+    /// A fragment that begins `offset` 8-byte units into its packet. `more` is false for the last fragment.
+    ///
+    /// The payload is written as given. Give a later fragment its bytes by [`payload`](Builder::payload), and
+    /// its [`protocol`](Builder::protocol).
     pub fn fragment(self, offset: u16, more: bool) -> Self {
         self.with::<Ipv4>(|header| {
             header.put_fragment_offset(offset);
@@ -125,12 +124,12 @@ impl Builder<'_, Ipv4> {
         let mut option = [0; 40];
         let size = 2 + data.len();
         let Some(place) = option.get_mut(2..size) else {
-            self.append_option(Ipv4::SHORT, 20, 40, &[0; 41]);
+            self.append_option(&[0; 41]);
             return self;
         };
         place.copy_from_slice(data);
         (option[0], option[1]) = (kind, size as u8);
-        let length = self.append_option(Ipv4::SHORT, 20, 40, &option[..size]);
+        let length = self.append_option(&option[..size]);
         self.with::<Ipv4>(|header| header.put_ihl((length / 4) as u8))
     }
     /// The router alert option (RFC 2113).
@@ -162,7 +161,7 @@ impl Builder<'_, Ipv6> {
     }
     /// The number of a payload that no method here builds.
     pub fn protocol(mut self, number: u8) -> Self {
-        let at = self.at() + self.placed().next_at;
+        let at = self.announcer();
         self.headers[at] = number;
         self
     }
@@ -181,8 +180,9 @@ impl Builder<'_, Ipv6> {
         header[4..].copy_from_slice(&identification.to_be_bytes());
         self.extension(protocol::FRAGMENT, &header)
     }
-    /// A routing header of any type (RFC 8200, section 4.4): `data` follows its first four bytes, and counts, with
-    /// them, in multiples of 8, filled with zeros.
+    /// A routing header of any type (RFC 8200, section 4.4).
+    ///
+    /// `data` follows its first four bytes. Zeros fill both to a multiple of 8.
     pub fn routing(mut self, routing_type: u8, segments_left: u8, data: &[u8]) -> Self {
         let mut header = [0; 256];
         let size = (4 + data.len()).next_multiple_of(8);
@@ -194,8 +194,10 @@ impl Builder<'_, Ipv6> {
         self = self.extension(protocol::ROUTING, &header[..size]);
         self
     }
-    /// A segment routing header (RFC 8754). `segments` are in the order of the visit; the packet is on its way to the
-    /// first, which becomes IPv6's destination, and `segments.len() - 1` are left. Pseudo-headers count the last.
+    /// A segment routing header (RFC 8754). `segments` are in the order of the visit.
+    ///
+    /// The packet is on its way to the first segment, which becomes IPv6's destination, and `segments.len() -
+    /// 1` are left. Pseudo-headers count the last segment.
     pub fn segment_routing(mut self, segments: &[Ipv6Addr]) -> Self {
         let mut header = [0; 8 + 16 * 16];
         let (Some(first), 1..=16) = (segments.first(), segments.len()) else {
@@ -207,10 +209,17 @@ impl Builder<'_, Ipv6> {
         for (place, segment) in list.iter_mut().zip(segments.iter().rev()) {
             *place = segment.octets();
         }
-        let final_segment = self.size - self.at() + 8;
         self = self.with::<Ipv6>(|header| header.put_destination(*first));
-        self.placed().final_segment = Some(final_segment);
         self.extension(protocol::ROUTING, &header[..size])
+    }
+
+    /// The place of the next header's number among the headers' bytes.
+    fn announcer(&self) -> usize {
+        let at = self.at();
+        self.headers
+            .get(at..self.size)
+            .filter(|header| header.len() >= Ipv6::SIZE)
+            .map_or(at, |header| at + Ipv6::facts_of_built(header).announcer())
     }
 
     fn too_many_options(mut self, bytes: usize, most: usize) -> Self {
@@ -234,14 +243,13 @@ impl Builder<'_, Ipv6> {
         self.extension(number, &header[..size])
     }
 
-    /// Appends an extension header, whose first byte takes over what was announced before.
+    /// Appends an extension header. Its first byte takes the number that was announced before.
     fn extension(mut self, number: u8, header: &[u8]) -> Self {
-        let (start, at) = (self.size, self.at() + self.placed().next_at);
+        let (start, at) = (self.size, self.announcer());
         self.append(header);
         if self.error.is_none() {
             self.headers[start] = self.headers[at];
             self.headers[at] = number;
-            self.placed().next_at = start - self.at();
         }
         self
     }

@@ -1,6 +1,6 @@
 //! Building the transport layer: UDP, and TCP with flags and options.
 
-use super::{Builder, Kind};
+use super::Builder;
 use crate::stack::{Follows, Header};
 use crate::tcp::Tcp;
 use crate::udp::Udp;
@@ -15,7 +15,7 @@ impl<'p, H> Builder<'p, H> {
         let mut header = [0; 8];
         header[..2].copy_from_slice(&source_port.to_be_bytes());
         header[2..4].copy_from_slice(&destination_port.to_be_bytes());
-        self.push(Kind::Udp, <Udp as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Udp as Follows<H>>::NUMBERS[0], &header)
     }
 
     /// TCP between these ports: no flags, sequence number 0, window 65,535.
@@ -28,7 +28,7 @@ impl<'p, H> Builder<'p, H> {
         header[..2].copy_from_slice(&source_port.to_be_bytes());
         header[2..4].copy_from_slice(&destination_port.to_be_bytes());
         (header[12], header[14], header[15]) = (0x50, 0xff, 0xff);
-        self.push(Kind::Tcp, <Tcp as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Tcp as Follows<H>>::NUMBERS[0], &header)
     }
 }
 
@@ -57,7 +57,7 @@ impl Builder<'_, Tcp> {
         syn = 0x02;
         /// Aborts the connection.
         rst = 0x04;
-        /// The receiver should hand the data on.
+        /// The receiver should pass the data to the application.
         psh = 0x08;
         /// The urgent pointer counts.
         urg = 0x20;
@@ -103,18 +103,18 @@ impl Builder<'_, Tcp> {
         let mut option = [kind; 40];
         let size = if kind == 1 { 1 } else { 2 + data.len() };
         let length = match option.get_mut(2..size) {
-            None if kind == 1 => self.append_option(Tcp::SHORT, 20, 40, &[1]),
+            None if kind == 1 => self.append_option(&[1]),
             None => return self.refuse_options(),
             Some(place) => {
                 place.copy_from_slice(data);
                 option[1] = size as u8;
-                self.append_option(Tcp::SHORT, 20, 40, &option[..size])
+                self.append_option(&option[..size])
             }
         };
         self.with::<Tcp>(|header| header.put_data_offset((length / 4) as u8))
     }
     fn refuse_options(mut self) -> Self {
-        self.append_option(Tcp::SHORT, 20, 40, &[0; 41]);
+        self.append_option(&[0; 41]);
         self
     }
     /// The largest segment that the sender takes, in bytes (RFC 9293, section 3.7.1).
@@ -129,8 +129,9 @@ impl Builder<'_, Tcp> {
     pub fn sack_permitted(self) -> Self {
         self.option(4, &[])
     }
-    /// Blocks received beyond the acknowledged, each from its first byte to the one after its last (RFC 2018,
-    /// section 3); up to four fit.
+    /// Blocks received beyond the acknowledged bytes (RFC 2018, section 3).
+    ///
+    /// Each goes from its first byte to the one after its last; up to four fit.
     pub fn selective_acknowledgment(self, blocks: &[(u32, u32)]) -> Self {
         let mut data = [0; 32];
         let Some(data) = data.get_mut(..8 * blocks.len()) else { return self.refuse_options() };

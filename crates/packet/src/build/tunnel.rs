@@ -1,9 +1,10 @@
 //! Building tunnels: GRE and PPTP, VXLAN, Geneve, GTP-U. IP in IP is `ipv4` after `ipv4`.
 
-use super::{BuildError, Builder, Kind};
+use super::{BuildError, Builder};
 use crate::geneve::Geneve;
 use crate::gre::Gre;
 use crate::gtpu::Gtpu;
+use crate::protocol_table::Protocol;
 use crate::stack::{Follows, Header};
 use crate::vxlan::Vxlan;
 
@@ -14,7 +15,7 @@ impl<'p, H> Builder<'p, H> {
         Gre: Follows<H>,
         H: Header,
     {
-        self.push(Kind::Gre, <Gre as Follows<H>>::NUMBERS[0], &Gre::new(0x0800).octets())
+        self.push(<Gre as Follows<H>>::NUMBERS[0], &Gre::new(0x0800).octets())
     }
 
     /// PPTP's GRE, version 1, with a payload (RFC 2637, section 4.1).
@@ -26,7 +27,7 @@ impl<'p, H> Builder<'p, H> {
         let [a, b] = call_id.to_be_bytes();
         let [c, d, e, f] = sequence.to_be_bytes();
         let header = [0x30, 0x01, 0x88, 0x0b, 0, 0, a, b, c, d, e, f];
-        self.push(Kind::Gre, <Gre as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Gre as Follows<H>>::NUMBERS[0], &header)
     }
 
     /// VXLAN for network `vni`; the UDP header before it gets the destination port 4789.
@@ -35,7 +36,7 @@ impl<'p, H> Builder<'p, H> {
         Vxlan: Follows<H>,
         H: Header,
     {
-        self.push(Kind::Vxlan, <Vxlan as Follows<H>>::NUMBERS[0], &Vxlan::new(vni).octets())
+        self.push(<Vxlan as Follows<H>>::NUMBERS[0], &Vxlan::new(vni).octets())
     }
 
     /// Geneve for network `vni`; the UDP header before it gets the destination port 6081.
@@ -45,7 +46,7 @@ impl<'p, H> Builder<'p, H> {
         H: Header,
     {
         let header = Geneve::new(vni, Geneve::ETHERNET).octets();
-        self.push(Kind::Geneve, <Geneve as Follows<H>>::NUMBERS[0], &header)
+        self.push(<Geneve as Follows<H>>::NUMBERS[0], &header)
     }
 
     /// GTP-U for tunnel `teid`; the UDP header before it gets the destination port 2152.
@@ -54,7 +55,7 @@ impl<'p, H> Builder<'p, H> {
         Gtpu: Follows<H>,
         H: Header,
     {
-        self.push(Kind::Gtpu, <Gtpu as Follows<H>>::NUMBERS[0], &Gtpu::new(teid, 0).octets())
+        self.push(<Gtpu as Follows<H>>::NUMBERS[0], &Gtpu::new(teid, 0).octets())
     }
 }
 
@@ -72,14 +73,14 @@ impl Builder<'_, Gre> {
         self.word(0x10, number.to_be_bytes())
     }
 
-    /// Puts an optional word where its flag says that it lies, or replaces it.
+    /// Inserts an optional word at the place that its flag gives, or replaces it.
     fn word(mut self, flag: u8, word: [u8; 4]) -> Self {
         let at = self.at();
         if self.error.is_some() {
             return self;
         }
         let flags = self.headers[at];
-        // Words lie in the order of their flags, from the highest bit down.
+        // Words are in the order of their flags, from the highest bit down.
         let before = (flags & 0xb0 & !(flag | (flag - 1))).count_ones() as usize;
         let place = at + 4 + 4 * before;
         if flags & flag == 0 {
@@ -101,15 +102,17 @@ impl Builder<'_, Geneve> {
     pub fn control(self) -> Self {
         self.with::<Geneve>(|header| header.set_control(true))
     }
-    /// An option: its data is filled with zeros to a multiple of 4 bytes, up to 124. An option whose type has its
-    /// upper bit set makes the header critical.
+    /// An option. Its data is filled with zeros to a multiple of 4 bytes, up to 124.
+    ///
+    /// An option whose type has its upper bit set makes the header critical.
     pub fn option(mut self, class: u16, kind: u8, data: &[u8]) -> Self {
         let mut option = [0; 128];
         let words = data.len().div_ceil(4);
         let before = self.placed().options;
+        let most = Protocol::Geneve.options().map_or(0, |options| options.most);
         let after = before + 4 + 4 * words;
-        let Some(place) = option.get_mut(4..4 + data.len()).filter(|_| after <= 252) else {
-            self.fail(BuildError::TooManyOptions { header: Geneve::SHORT, bytes: after, most: 252 });
+        let Some(place) = option.get_mut(4..4 + data.len()).filter(|_| after <= most) else {
+            self.fail(BuildError::TooManyOptions { header: Geneve::SHORT, bytes: after, most });
             return self;
         };
         place.copy_from_slice(data);

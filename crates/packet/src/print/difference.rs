@@ -1,7 +1,7 @@
-//! What an operator did to a packet: `ipv4.time_to_live 64 → 63, ipv4.header_checksum 0x1f2a → 0x202a`.
+//! The changes that an operator made: `ipv4.time_to_live 64 → 63, ipv4.header_checksum 0x1f2a → 0x202a`.
 //!
-//! Headers of both packets are paired by the longest common sequence of their kinds, so that an inserted or removed
-//! header shows as that and not as a change of everything after it.
+//! The longest common sequence of their kinds pairs the headers of both packets. So an inserted or removed header
+//! shows as that, and not as a change of everything after it.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use super::dissect::{DissectedLayer, Dissection, MOST_LAYERS, dissect};
 use super::parts::Part;
 use super::show::Shown;
 
-/// What changed from one packet to another, written when it is displayed.
+/// The changes from one packet to another, written when it is displayed.
 #[derive(Clone, Debug)]
 pub struct Difference<'b, 'a> {
     before: Dissection<'b>,
@@ -66,7 +66,7 @@ pub enum Change<'b, 'a> {
     },
 }
 
-/// What changed from the Ethernet frame `before` to `after`. Empty text if nothing did.
+/// The changes from the Ethernet frame `before` to `after`. Empty text if nothing changed.
 ///
 /// ```
 /// use netbricks_packet::{build::ethernet, print::difference};

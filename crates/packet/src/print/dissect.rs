@@ -1,113 +1,34 @@
-//! Takes a frame apart, layer by layer, as far as this crate's headers reach: what every printer here starts from.
+//! Dissects a frame, layer by layer, as far as this crate's headers reach. Every printer here starts from
+//! this.
 //!
-//! Which header comes next is read from the types ([`Follows`]), and what it looks like from its field table.
+//! The [table of headers](Protocol) gives the next header, and the field tables its form.
 
-use crate::arp::Arp;
-use crate::ethernet::Ethernet;
 use crate::field::Field;
-use crate::geneve::Geneve;
-use crate::gre::Gre;
-use crate::gtpu::Gtpu;
 use crate::icmpv4::Icmpv4;
 use crate::icmpv6::Icmpv6;
 use crate::ip::IpRef;
-use crate::ipv4::Ipv4;
 use crate::ipv6::{Extensions, Ipv6, Ipv6Facts};
-use crate::mpls::Mpls;
-use crate::pppoe::{Ppp, Pppoe};
+pub use crate::protocol_table::Protocol;
 use crate::quoted::Quoted;
-use crate::stack::{Follows, Header, Layer, Malformed, Stack, Wire};
+use crate::stack::{Header, Malformed, Stack, Wire};
 use crate::tcp::Tcp;
 use crate::udp::Udp;
-use crate::vlan::Vlan;
-use crate::vxlan::Vxlan;
 
 use super::parts::Parts;
 use super::show::{Fields, Shown};
 
-/// Headers that a dissection goes through; what lies deeper stays payload.
+/// The most headers of a dissection; deeper headers stay payload.
 pub const MOST_LAYERS: usize = 32;
-
-/// Declares the headers that can be dissected, and what to look for after each.
-macro_rules! protocols {
-    ($($(#[$doc:meta])* $name:ident => $($inner:ident)*;)*) => {
-        /// A header that can be dissected.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Protocol {
-            $( $(#[$doc])* $name, )*
-        }
-
-        impl Protocol {
-            /// Its short name, as tools print it.
-            pub const fn name(self) -> &'static str {
-                match self { $( Self::$name => <$name as Header>::NAME, )* }
-            }
-            /// The table of its fixed part.
-            pub const fn table(self) -> &'static [Field] {
-                match self { $( Self::$name => <$name as Header>::FIELDS, )* }
-            }
-            /// What `next`, announced by a header of this kind, stands for, if this crate reads it.
-            fn follower(self, next: u16) -> Option<Self> {
-                match self {
-                    $( Self::$name => {
-                        $( if <$inner as Follows<$name>>::NUMBERS.contains(&next) { return Some(Self::$inner); } )*
-                    } )*
-                }
-                None
-            }
-            /// Parses the header where `at` ends, with the checks of every other parse.
-            fn parse(self, at: At, frame: &[u8]) -> Result<Step, Malformed> {
-                match self {
-                    $( Self::$name => Layer::<At, $name>::parse(at, frame).map(|layer| Step::of(&layer, frame.len())), )*
-                }
-            }
-        }
-    };
-}
-protocols! {
-    /// Ethernet.
-    Ethernet => Vlan Mpls Pppoe Arp Ipv4 Ipv6;
-    /// An 802.1Q or 802.1ad tag.
-    Vlan => Vlan Mpls Pppoe Arp Ipv4 Ipv6;
-    /// An MPLS label.
-    Mpls => Mpls Ipv4 Ipv6;
-    /// PPP over Ethernet.
-    Pppoe => Ppp;
-    /// PPP's protocol field.
-    Ppp => Ipv4 Ipv6;
-    /// ARP.
-    Arp =>;
-    /// IPv4.
-    Ipv4 => Tcp Udp Icmpv4 Gre Ipv4 Ipv6;
-    /// IPv6 and its extension headers.
-    Ipv6 => Tcp Udp Icmpv6 Gre Ipv4 Ipv6;
-    /// TCP.
-    Tcp =>;
-    /// UDP.
-    Udp => Vxlan Geneve Gtpu;
-    /// ICMP.
-    Icmpv4 =>;
-    /// ICMPv6.
-    Icmpv6 =>;
-    /// GRE.
-    Gre => Ethernet Mpls Ppp Ipv4 Ipv6;
-    /// VXLAN.
-    Vxlan => Ethernet;
-    /// Geneve.
-    Geneve => Ethernet Ipv4 Ipv6;
-    /// GTP-U.
-    Gtpu => Ipv4 Ipv6;
-}
 
 /// A place in a frame, as a stack of one entry: how far the dissection has come.
 #[derive(Clone, Copy, Debug)]
-struct At {
+struct Position {
     end: usize,
     limit: usize,
     next: u16,
 }
 
-impl Stack for At {
+impl Stack for Position {
     type Top = Wire;
     fn top(&self) -> (usize, ()) {
         (self.end, ())
@@ -138,18 +59,6 @@ impl Stack for At {
         packed
     }
     fn restate(&self, _: &mut [u8]) {}
-}
-
-/// What a parse found, without its type.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    after: At,
-}
-
-impl Step {
-    fn of<H: Header>(layer: &Layer<At, H>, frame: usize) -> Self {
-        Self { after: At { end: layer.end(), limit: layer.limit(frame), next: layer.next() } }
-    }
 }
 
 /// One header of a frame.
@@ -195,7 +104,7 @@ impl<'a> DissectedLayer<'a> {
     pub fn shown(&self, name: &str) -> Option<Shown> {
         Shown::of(self.table().iter().find(|field| field.name == name)?, self.bytes)
     }
-    /// What follows the fixed part inside the header: options, extension headers, optional words.
+    /// The parts after the fixed part: options, extension headers, optional words.
     pub fn parts(&self) -> Parts<'a> {
         Parts::of(self.protocol, self.bytes, self.extensions())
     }
@@ -230,7 +139,7 @@ pub struct Dissection<'a> {
     frame: &'a [u8],
     layers: [Option<DissectedLayer<'a>>; MOST_LAYERS],
     count: usize,
-    /// Where the payload of the innermost header lies.
+    /// The place of the innermost header's payload.
     payload: (usize, usize),
     malformed: Option<(usize, Malformed)>,
 }
@@ -252,11 +161,11 @@ impl<'a> Dissection<'a> {
     pub fn payload_offset(&self) -> usize {
         self.payload.0
     }
-    /// What follows the innermost header, up to where the innermost length field says.
+    /// The bytes after the innermost header, up to the end that the innermost length field states.
     pub fn payload(&self) -> &'a [u8] {
         self.frame.get(self.payload.0..self.payload.1).unwrap_or_default()
     }
-    /// What follows the payload: padding, and trailers of outer headers.
+    /// The bytes after the payload: padding, and trailers of outer headers.
     pub fn padding(&self) -> &'a [u8] {
         self.frame.get(self.payload.1..).unwrap_or_default()
     }
@@ -269,18 +178,18 @@ impl<'a> Dissection<'a> {
     }
 
     /// Walks from `at` on, where a header of kind `first` begins.
-    fn walk(&mut self, first: Protocol, at: At) {
+    fn walk(&mut self, first: Protocol, at: Position) {
         let (mut protocol, mut at) = (first, at);
         while self.count < MOST_LAYERS {
             self.payload = (at.end, at.limit);
-            let step = match protocol.parse(at, self.frame) {
-                Ok(step) => step,
+            let after = match protocol.parse(at, self.frame) {
+                Ok((end, limit, next)) => Position { end, limit, next },
                 Err(malformed) => {
                     self.malformed = Some((at.end, malformed));
                     return;
                 }
             };
-            let bytes = &self.frame[at.end..step.after.end];
+            let bytes = &self.frame[at.end..after.end];
             let extensions = match protocol {
                 Protocol::Ipv6 => {
                     Ipv6::find(&self.frame[at.end..at.limit], at.next).ok().map(|found| found.facts)
@@ -288,21 +197,23 @@ impl<'a> Dissection<'a> {
                 _ => None,
             };
             self.push(DissectedLayer { protocol, offset: at.end, bytes, quoted: false, extensions });
-            at = step.after;
+            at = after;
             self.payload = (at.end, at.limit);
             if let Some(quoted) = quoted(protocol, bytes, &self.frame[at.end..at.limit]) {
                 return self.quote(quoted, at.end);
             }
             match protocol.follower(at.next) {
-                // A header without payload announces what would follow; nothing does.
+                // A header without payload announces a header that does not follow.
                 Some(next) if at.end < at.limit => protocol = next,
                 _ => return,
             }
         }
     }
 
-    /// Takes the packet apart that an ICMP error quotes: its IP header, and what there is of the transport header. Its
-    /// length fields count what was not quoted, so nothing here is malformed.
+    /// Dissects the packet that an ICMP error quotes: its IP header, and the quoted part of the transport
+    /// header.
+    ///
+    /// Its length fields also count bytes that were not quoted, so nothing here is malformed.
     fn quote(&mut self, quoted: Quoted<'a>, at: usize) {
         let (protocol, extensions) = match quoted.ip() {
             IpRef::V4(_) => (Protocol::Ipv4, None),
@@ -334,12 +245,12 @@ impl<'a> Dissection<'a> {
     }
 }
 
-/// Takes an Ethernet frame apart. Never fails: what cannot be read is named and stays payload.
+/// Dissects an Ethernet frame. Never fails: an unreadable header is named and stays payload.
 pub fn dissect(frame: &[u8]) -> Dissection<'_> {
     dissect_from(Protocol::Ethernet, frame)
 }
 
-/// Takes a packet apart that begins with an IP header, whichever its first nibble says.
+/// Dissects a packet that begins with an IP header. The first nibble gives its version.
 pub fn dissect_ip(packet: &[u8]) -> Dissection<'_> {
     let first =
         if packet.first().is_some_and(|byte| byte >> 4 == 6) { Protocol::Ipv6 } else { Protocol::Ipv4 };
@@ -355,11 +266,11 @@ pub fn dissect_from(first: Protocol, frame: &[u8]) -> Dissection<'_> {
         payload: (0, frame.len()),
         malformed: None,
     };
-    dissection.walk(first, At { end: 0, limit: frame.len(), next: 0 });
+    dissection.walk(first, Position { end: 0, limit: frame.len(), next: 0 });
     dissection
 }
 
-/// What an ICMP error quotes, if `header` is one's.
+/// The packet that an ICMP error quotes, if `header` is one's.
 fn quoted<'a>(protocol: Protocol, header: &[u8], payload: &'a [u8]) -> Option<Quoted<'a>> {
     match protocol {
         Protocol::Icmpv4 => Icmpv4::view(header, ()).quoted(payload),

@@ -1,6 +1,7 @@
 //! A frame in one line: `10.1.2.3:51514 > 93.184.216.34:443 TCP SYN 74 bytes`.
 //!
-//! Tags and tunnels come before what they carry; a header that could not be read is named with the rule it breaks.
+//! Tags and tunnels are printed before their payload. An unreadable header is printed with the rule that it
+//! breaks.
 
 use core::fmt;
 
@@ -39,7 +40,8 @@ impl fmt::Display for OneLine<'_> {
         while let Some(layer) = layers.next() {
             let inner = layers.peek().copied();
             match layer.protocol {
-                // An address pair tells nothing where IP follows; a tag or a tunnel's next header does that.
+                // An address pair has no use before an IP header; a tag or a tunnel's next header is more
+                // useful there.
                 Protocol::Ethernet if inner.is_none() && dissection.malformed().is_none() => {
                     let [source, destination, number] =
                         ["source", "destination", "ethertype"].map(|name| layer.shown(name));
@@ -92,7 +94,7 @@ fn arp(f: &mut fmt::Formatter<'_>, layer: &DissectedLayer<'_>) -> fmt::Result {
     }
 }
 
-/// Addresses with the ports of the header inside, and what the packet is if no header inside says so.
+/// Addresses with the ports of the header inside, and the packet's protocol if no header inside shows it.
 fn ip(
     f: &mut fmt::Formatter<'_>,
     layer: &DissectedLayer<'_>,

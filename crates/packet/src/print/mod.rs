@@ -1,6 +1,6 @@
-//! Printing packets: one value, one line, the whole tree, and what changed between two packets.
+//! Printing packets: one value, one line, the whole tree, and the changes between two packets.
 //!
-//! Everything is read from the field tables and written straight to the formatter: nothing here allocates.
+//! All values are read from the field tables and written directly to the formatter: no code here allocates.
 
 mod difference;
 mod dissect;

@@ -1,6 +1,8 @@
-//! What a header holds after its fixed part: options, extension headers, optional words; each with a table of its own.
+//! The parts of a header after its fixed one: options, extension headers, optional words.
 //!
-//! Lengths here are those that the parse checked, or lie: then the rest is one part that says so.
+//! Each has a table of its own.
+//!
+//! The parse has checked the lengths here, or they are wrong: then the rest is one part that says so.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -15,6 +17,7 @@ use crate::gre::{Gre, GreWord};
 use crate::ipv6::Extensions;
 use crate::pppoe::Ppp;
 use crate::protocol;
+use crate::protocol_table::OptionFormat;
 use crate::srv6::SegmentRouting;
 
 const fn field(name: &'static str, bit: u16, bits: u16, show: Show) -> Field {
@@ -133,22 +136,26 @@ enum Rest<'a> {
     GtpuOptional(&'a [u8]),
     /// Extension headers, the first of type `.0`.
     Gtpu(u8, &'a [u8]),
-    /// What the header holds and no table names.
+    /// Bytes of the header that no table names.
     Data(&'a [u8]),
 }
 
 impl<'a> Parts<'a> {
     pub(super) fn of(protocol: Protocol, bytes: &'a [u8], extensions: Option<Extensions<'a>>) -> Self {
         let after = |size: usize| bytes.get(size..).unwrap_or_default();
-        let rest = match (protocol, extensions) {
-            (Protocol::Ipv4 | Protocol::Tcp, _) => Rest::Options(protocol, after(20)),
-            (Protocol::Ipv6, Some(extensions)) => Rest::Extensions(extensions),
-            (Protocol::Gre, _) => Rest::Gre(bytes, 0),
-            (Protocol::Geneve, _) => Rest::Geneve(after(8)),
-            (Protocol::Gtpu, _) => Rest::GtpuOptional(bytes),
-            (Protocol::Ppp, _) => Rest::Nothing,
-            (other, _) => {
-                let last = other.table().last();
+        let rest = match (protocol.options(), extensions) {
+            (Some(options), extensions) => match (options.format, extensions) {
+                (OptionFormat::KindLengthData, _) => Rest::Options(protocol, after(options.fixed)),
+                (OptionFormat::Extensions, Some(extensions)) => Rest::Extensions(extensions),
+                (OptionFormat::Extensions, None) => Rest::Nothing,
+                (OptionFormat::GreWords, _) => Rest::Gre(bytes, 0),
+                (OptionFormat::Geneve, _) => Rest::Geneve(after(options.fixed)),
+                (OptionFormat::Gtpu, _) => Rest::GtpuOptional(bytes),
+            },
+            // Its table depends on its shape, and covers all of it.
+            (None, _) if protocol == Protocol::Ppp => Rest::Nothing,
+            (None, _) => {
+                let last = protocol.table().last();
                 let end = last.map_or(0, |field| usize::from(field.bit + field.bits).div_ceil(8));
                 // Reserved bits after the last field are no part.
                 if bytes.len() > end.next_multiple_of(4) { Rest::Data(after(end)) } else { Rest::Nothing }
@@ -213,7 +220,7 @@ fn lying(bytes: &[u8]) -> Part<'_> {
     Part { name: "option whose length lies", table: NONE, bytes }
 }
 
-/// The first option that is no padding, and what follows it.
+/// The first option that is not padding, and the bytes after it.
 fn option(protocol: Protocol, mut bytes: &[u8]) -> Option<(Part<'_>, &[u8])> {
     while let [1, rest @ ..] = bytes {
         bytes = rest;

@@ -1,4 +1,4 @@
-//! Turns the bits of a [`Field`] into text, as its table says people read it.
+//! Turns the bits of a [`Field`] into text, in the form that its table gives.
 //!
 //! Every `Display` of a header, every tree and every difference goes through here, so a value reads the same everywhere.
 
@@ -10,7 +10,7 @@ use crate::field::{Field, Show};
 use crate::mac::MacAddress;
 use crate::protocol;
 
-/// One field's value, printed as its table says: `64`, `0x1f2a`, `10.0.0.1`, `ipv4 (0x0800)`.
+/// One field's value, printed in the form of its table: `64`, `0x1f2a`, `10.0.0.1`, `ipv4 (0x0800)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// How people read it.
@@ -54,6 +54,7 @@ impl fmt::Display for Shown {
 }
 
 /// A header's fixed part in one line, from its table: `mpls label 16, bottom_of_stack, time_to_live 64`.
+///
 /// Flags are named when they are set and left out when they are not.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {

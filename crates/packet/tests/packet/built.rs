@@ -1,4 +1,6 @@
-//! What was asked of a builder is what a dissection finds; lengths and checksums against a naive oracle.
+//! A dissection finds the headers that the builder was asked for.
+//!
+//! Lengths and checksums are compared with a naive oracle.
 
 use netbricks_packet::build::{BuildError, ethernet, ipv4};
 use netbricks_packet::print::{Dissection, Protocol, dissect};
@@ -28,14 +30,25 @@ fn pseudo(
     let segment = &dissection.frame()[from..end];
     let mut bytes = Vec::new();
     if ip.protocol == Protocol::Ipv4 {
-        bytes.extend(&ip.bytes[12..20]);
+        bytes.extend(&ip.bytes[12..16]);
+        // RFC 791, section 3.1: the last address of a source route that is not completed.
+        let route = ip.parts().find(|part| part.name == "loose_source_route");
+        bytes.extend(route.map_or(&ip.bytes[16..20], |part| &part.bytes[part.bytes.len() - 4..]));
         bytes.extend([0, number]);
         bytes.extend((segment.len() as u16).to_be_bytes());
     } else {
-        bytes.extend(&ip.bytes[8..24]);
-        // RFC 8200, section 8.1: with a routing header, the final destination, which RFC 8754's list holds first.
-        let routing = ip.parts().find(|part| part.name == "srv6");
-        bytes.extend(routing.map_or(&ip.bytes[24..40], |part| &part.bytes[8..24]));
+        // RFC 6275, section 6.3: the home address, here behind 4 bytes of padding.
+        let home =
+            ip.parts().find(|part| part.name == "destination-options" && part.bytes[6..8] == [201, 16]);
+        bytes.extend(home.map_or(&ip.bytes[8..24], |part| &part.bytes[8..24]));
+        // RFC 8200, section 8.1: with a routing header, the final destination, which RFC 8754's list holds first and
+        // the others last.
+        let routing = ip.parts().find(|part| part.bytes[3] > 0 && ["srv6", "routing"].contains(&part.name));
+        bytes.extend(match routing {
+            None => &ip.bytes[24..40],
+            Some(part) if part.name == "srv6" => &part.bytes[8..24],
+            Some(part) => &part.bytes[part.bytes.len() - 16..],
+        });
         bytes.extend((segment.len() as u32).to_be_bytes());
         bytes.extend([0, 0, 0, number]);
     }
@@ -66,7 +79,7 @@ fn every_checksum_is_right_by_the_naive_oracle() {
                     continue;
                 }
                 Protocol::Icmpv4 => {
-                    // What an error quotes is its payload, headers and all.
+                    // The packet that an error quotes is its payload, headers included.
                     assert_eq!(naive(&packet[from..end]), 0, "{name}: {layer}");
                     checked += 1;
                     continue;
@@ -223,17 +236,17 @@ fn the_first_fragment_of_a_long_datagram_has_its_udp_header() {
     let dissection = dissect(&frame);
     assert_eq!(dissection.malformed(), None);
     let udp = dissection.layers().last().unwrap();
-    // The length is that of the datagram, the payload what this fragment has of it.
+    // The length is that of the datagram; the payload is this fragment's part of it.
     assert_eq!((udp.name(), udp.value("length")), ("udp", Some(3008)));
     assert_eq!(dissection.payload().len(), 1480 - 8);
 }
 
 #[test]
-fn what_cannot_be_built_is_an_error_that_says_why() {
+fn packets_that_cannot_be_built_are_errors_that_say_why() {
     let text = |error: Result<Vec<u8>, BuildError>| error.unwrap_err().to_string();
     let base = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     assert_eq!(text(ethernet().source("02:00").build()), "`02:00` is not a MAC address");
-    // The first error is the one that is told.
+    // The first error is reported.
     assert_eq!(text(ethernet().ipv6("::g", "x").udp(1, 2).build()), "`::g` is not an IPv6 address");
     assert_eq!(
         text(base().udp(1, 2).payload(&[0; 65_536]).build()),
@@ -250,7 +263,7 @@ fn what_cannot_be_built_is_an_error_that_says_why() {
         deep = deep.ipv4("10.0.0.1", "10.0.0.2");
     }
     assert!(text(deep.build()).starts_with("the headers take more than 512 bytes or are more than 24"));
-    // Whatever follows an error is harmless.
+    // A call after an error does no harm.
     let v6 = ethernet()
         .ipv6("::g", "::1")
         .hop_by_hop(&[0; 300])

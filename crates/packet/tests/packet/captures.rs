@@ -1,5 +1,7 @@
-//! Real and hostile captures: every packet is printed without panic, and its headers are those that Wireshark sees.
-//! Where there are no captures (`NETBRICKS_CAPTURES`, else `../shared/captures` beside the repository) it says so.
+//! Real and hostile captures: every packet is printed without panic.
+//!
+//! Its headers are those that Wireshark finds. If there are no captures (`NETBRICKS_CAPTURES`, else
+//! `../shared/captures` beside the repository), the test says so.
 
 use std::path::{Path, PathBuf};
 
@@ -78,7 +80,8 @@ fn every_packet_of_every_capture_is_printed() {
 /// Whether Wireshark's list goes on where ours ends, and for a reason that is not a difference of opinion.
 fn is_explained(ours: &Dissection<'_>, list: &str) -> bool {
     let (mine, theirs) = (tshark::names(ours), tshark::known(list));
-    // Wireshark reads on in a header whose length lies or whose packet was captured in part; for us it is malformed.
+    // Wireshark reads on in a header with a wrong length or whose packet was captured in part; for us it is
+    // malformed.
     let stopped = ours.malformed().is_some();
     // A tunnel that we do not read, found by content and not by a port.
     let teredo = list.contains(":udp:teredo:") && mine.last() == Some(&"udp");

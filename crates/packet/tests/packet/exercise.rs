@@ -1,4 +1,4 @@
-//! What fuzz targets and tests do with bytes that nobody vouches for. None of these may panic.
+//! The calls that fuzz targets and tests make on untrusted bytes. None of these may panic.
 
 use netbricks_packet::field::Field;
 use netbricks_packet::ip::FIRST_FRAGMENT;
@@ -46,7 +46,7 @@ impl Stack for Front {
     fn restate(&self, _: &mut [u8]) {}
 }
 
-/// Parses `H` at the front of the bytes, and holds the parse to what it promises.
+/// Parses `H` at the front of the bytes, and checks the guarantees of the parse.
 fn parse<H: Header>(bytes: &[u8], announced: u16) -> Option<Layer<Front, H>> {
     let layer = Layer::<Front, H>::parse(Front(announced), bytes).ok()?;
     assert!(
@@ -60,7 +60,8 @@ fn parse<H: Header>(bytes: &[u8], announced: u16) -> Option<Layer<Front, H>> {
     for field in H::FIELDS {
         check(field, header);
     }
-    // Writing through the view stays inside it, and announcing what is announced, or the length that it has, is safe.
+    // Writing through the view stays inside it. It is safe to announce the same number, or to write the same
+    // length.
     let mut copy = bytes.to_vec();
     let (head, tail) = copy.split_at_mut(layer.end());
     H::announce(H::view_mut(head, facts), layer.next());
@@ -90,7 +91,7 @@ pub fn parsers(bytes: &[u8]) {
     }
 }
 
-/// One parser, at the front of the bytes, and whatever its view iterates.
+/// Runs one parser at the front of the bytes, and the iterators of its view.
 ///
 /// # Panics
 /// If a promise is broken, or no header has this name.
@@ -110,7 +111,7 @@ pub fn finds(name: &str, bytes: &[u8]) -> bool {
         "ppp" => parse::<Ppp>(bytes, 0).is_some(),
         "ip" => parse::<Ip>(bytes, 0).is_some(),
         "vxlan" => parse::<Vxlan>(bytes, 0).is_some(),
-        // A first fragment's length may count what later fragments hold.
+        // A first fragment's length may also count bytes of later fragments.
         "udp" => {
             let whole = parse::<Udp>(bytes, 17).is_some();
             parse::<Udp>(bytes, FIRST_FRAGMENT | 17).is_some() | whole
@@ -168,7 +169,8 @@ pub fn flow_key(bytes: &[u8]) {
     assert!(FlowKey::quoted(header, payload).is_none() || FlowKey::is_error(header, payload));
 }
 
-/// Every printer, and what a dissection promises: headers in order, inside the frame, none overlapping.
+/// Runs every printer, and checks a dissection's guarantees: headers in order, inside the frame, none
+/// overlapping.
 pub fn printing(bytes: &[u8]) {
     for first in [Protocol::Ethernet, Protocol::Ipv4, Protocol::Ipv6] {
         let dissection = print::dissect_from(first, bytes);

@@ -1,4 +1,4 @@
-//! Bytes that nobody vouches for: random ones, and built packets with a few bytes changed.
+//! Untrusted bytes: random ones, and built packets with a few bytes changed.
 
 use crate::exercise;
 use crate::kinds::{Random, every_kind, mutate};

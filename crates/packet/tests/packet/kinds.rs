@@ -1,6 +1,6 @@
 //! One built packet of every kind, by name: what the tests here mutate, print, and show to `tshark`.
 
-use netbricks_packet::build::{Builder, ethernet};
+use netbricks_packet::build::{BuildError, Builder, ethernet};
 use netbricks_packet::{Icmpv4, Ipv4, Ipv6};
 
 /// A 64-bit generator of Steele, Lea and Flood's SplitMix family: seeded, so that every run is the same.
@@ -44,13 +44,11 @@ fn v6() -> Builder<'static, Ipv6> {
     ethernet().ipv6("2001:db8::1", "2001:db8::2")
 }
 
-/// One packet of every kind that the builder can make.
-pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
-    let quoted = v4().udp(1000, 33434).payload(&[7; 24]).build().unwrap()[14..].to_vec();
-    let quoted6 = v6().tcp(1000, 80).syn().payload(&[7; 24]).build().unwrap()[14..].to_vec();
-    let segments = ["2001:db8:1::1".parse().unwrap(), "2001:db8:2::1".parse().unwrap()];
-    let icmp: Builder<'_, Icmpv4> = v4().icmp_echo_request(1, 2);
-    let packets = [
+type Kinds = Vec<(&'static str, Result<Vec<u8>, BuildError>)>;
+
+/// UDP and TCP, behind every link.
+fn transports_and_links() -> Kinds {
+    vec![
         ("udp", v4().udp(1000, 2000).payload(b"hello").build()),
         ("udp-empty", v4().udp(1000, 2000).build()),
         ("udp-padded", v4().udp(1000, 2000).payload(b"hi").pad_to(60).build()),
@@ -95,6 +93,13 @@ pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("arp-request", ethernet().arp_request("10.0.0.1", "10.0.0.2").pad_to(60).build()),
         ("arp-reply", ethernet().vlan(3).arp_reply("10.0.0.2", "10.0.0.1").build()),
+    ]
+}
+
+/// IPv4 and IPv6 with options and extension headers.
+fn networks() -> Kinds {
+    let segments = ["2001:db8:1::1".parse().unwrap(), "2001:db8:2::1".parse().unwrap()];
+    vec![
         ("ipv4-fields", {
             let fields = v4().ttl(3).dscp(46).ecn(1).identification(0xbeef).dont_fragment();
             fields.udp(1000, 2000).payload(b"x").build()
@@ -119,6 +124,28 @@ pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
         }),
         ("ipv6-last-fragment", v6().fragment(4, false, 0xabcdef).protocol(17).payload(&[1; 16]).build()),
         ("srv6", v6().segment_routing(&segments).udp(1000, 2000).payload(b"x").build()),
+        (
+            "ipv6-type-0",
+            v6().routing(0, 1, &[[0; 4].as_slice(), &[9; 32]].concat()).tcp(1000, 80).syn().build(),
+        ),
+        (
+            "ipv6-type-2",
+            v6().routing(2, 1, &[[0; 4].as_slice(), &[9; 16]].concat()).tcp(1000, 80).syn().build(),
+        ),
+        ("ipv6-home-address", {
+            let home = [[1, 2, 0, 0, 201, 16].as_slice(), &[9; 16]].concat();
+            v6().destination_options(&home).udp(1000, 2000).payload(b"x").build()
+        }),
+        ("ipv4-source-route", v4().option(131, &[4, 10, 0, 0, 7, 10, 0, 0, 8]).tcp(1000, 80).syn().build()),
+    ]
+}
+
+/// ICMP and ICMPv6.
+fn messages() -> Kinds {
+    let quoted = v4().udp(1000, 33434).payload(&[7; 24]).build().unwrap()[14..].to_vec();
+    let quoted6 = v6().tcp(1000, 80).syn().payload(&[7; 24]).build().unwrap()[14..].to_vec();
+    let icmp: Builder<'_, Icmpv4> = v4().icmp_echo_request(1, 2);
+    vec![
         ("icmp-echo", icmp.payload(&[1; 56]).build()),
         ("icmp-reply", v4().icmp_echo_reply(1, 2).payload(&[1; 56]).build()),
         ("icmp-unreachable", v4().icmp_unreachable(3, &quoted).build()),
@@ -138,6 +165,12 @@ pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
         ("neighbor-advertisement", {
             v6().hop_limit(255).neighbor_advertisement("2001:db8::1", [2, 0, 0, 0, 0, 1]).build()
         }),
+    ]
+}
+
+/// Tunnels.
+fn tunnels() -> Kinds {
+    vec![
         ("gre", v4().gre().ipv4("192.168.0.1", "192.168.0.2").udp(1000, 2000).payload(b"x").build()),
         ("gre-words", {
             let words = v4().gre().sequence(9).key(0x1234).checksum();
@@ -180,9 +213,14 @@ pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
         ("ip-in-ip", v4().ipv4("10.1.0.1", "10.1.0.2").udp(1000, 2000).payload(b"x").build()),
         ("6in4", v4().ipv6("2001:db8::1", "2001:db8::2").udp(1000, 2000).payload(b"x").build()),
         ("4in6", v6().ipv4("10.1.0.1", "10.1.0.2").tcp(1000, 80).syn().build()),
-    ];
-    packets
+    ]
+}
+
+/// One packet of every kind that the builder can make.
+pub(crate) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
+    [transports_and_links(), networks(), messages(), tunnels()]
         .into_iter()
+        .flatten()
         .map(|(name, packet)| (name, packet.unwrap_or_else(|error| panic!("{name}: {error}"))))
         .collect()
 }

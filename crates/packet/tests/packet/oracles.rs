@@ -1,5 +1,7 @@
-//! The crate's walks held against naive ones, which share no code with them: options, extension headers, flow keys, and
-//! usual frames. Fuzz targets and tests call these with bytes that nobody vouches for; none of these may panic.
+//! The crate's walks compared with naive ones, which share no code with them.
+//!
+//! They cover options, extension headers, flow keys, and usual frames. Fuzz targets and tests call these with
+//! untrusted bytes; none of these may panic.
 
 use std::fmt::Debug;
 
@@ -9,8 +11,9 @@ use netbricks_packet::stack::{Header, Layer, NOTHING, Root, Stack, Usual, shape}
 use netbricks_packet::tcp_options::{TcpOption, TcpOptions};
 use netbricks_packet::{Ethernet, FlowKey, HashKey, Icmpv4, Ip, Ipv4, Ipv6, Link, Tcp, Udp, Vlan, protocol};
 
-/// Kind and data of every option of an IPv4 or TCP header (RFC 791 section 3.1, RFC 9293 section 3.2), and whether the
-/// walk ended at a length that lies.
+/// Kind and data of every option of an IPv4 or TCP header.
+///
+/// Also whether the walk ended at a wrong length. See RFC 791, section 3.1, and RFC 9293, section 3.2.
 fn options(bytes: &[u8]) -> (Vec<(u8, &[u8])>, bool) {
     let (mut at, mut options) = (0, Vec::new());
     while at < bytes.len() && bytes[at] != 0 {
@@ -28,8 +31,9 @@ fn options(bytes: &[u8]) -> (Vec<(u8, &[u8])>, bool) {
     (options, false)
 }
 
-/// What an iterator of options yields: the options, and whether an error came last. Panics where it goes on after an
-/// error or its end, or yields more than fits.
+/// The options that an iterator yields, and whether an error came last.
+///
+/// Panics if the iterator goes on after an error or its end, or yields more than fits.
 fn collect<T, E>(mut iterator: impl Iterator<Item = Result<T, E>>, bytes: &[u8]) -> (Vec<T>, bool) {
     let (mut found, mut lies) = (Vec::new(), false);
     for option in iterator.by_ref() {
@@ -44,7 +48,9 @@ fn collect<T, E>(mut iterator: impl Iterator<Item = Result<T, E>>, bytes: &[u8])
     (found, lies)
 }
 
-/// TCP options, whatever their lengths claim: each is where a naive walk finds it, and says what its bytes say.
+/// TCP options with any lengths are found at the same places as in a naive walk.
+///
+/// Each has the value of its bytes.
 pub fn tcp_options(bytes: &[u8]) {
     let (found, lies) = collect(TcpOptions::new(bytes), bytes);
     for option in &found {
@@ -115,7 +121,7 @@ pub fn ipv4_options(bytes: &[u8]) {
     assert_eq!((found, lies), options(view.options_bytes()));
 }
 
-/// What a naive walk over extension headers finds (RFC 8200 section 4, RFC 4302 section 2.2).
+/// The results of a naive walk over extension headers (RFC 8200 section 4, RFC 4302 section 2.2).
 struct Extensions<'a> {
     headers: Vec<(u8, &'a [u8])>,
     /// The number after the last.
@@ -124,13 +130,13 @@ struct Extensions<'a> {
     fragment: Option<(u16, bool)>,
 }
 
-/// `None` where a header ends beyond the bytes, or there are more than 16.
+/// `None` where a header ends beyond the bytes. Behind 16 of them it looks no further.
 fn extensions(kind: u8, bytes: &[u8]) -> Option<Extensions<'_>> {
     let mut walk = Extensions { headers: Vec::new(), protocol: kind, fragment: None };
     let mut at = 0;
     while matches!(walk.protocol, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140) {
         if walk.headers.len() == 16 {
-            return None;
+            return Some(walk);
         }
         let length = usize::from(*bytes.get(at + 1)?);
         let size = match walk.protocol {
@@ -182,14 +188,28 @@ pub fn ipv6_extensions(bytes: &[u8]) {
     assert_eq!((view.is_later_fragment(), view.is_fragment()), (offset != 0, offset != 0 || more));
     let next = match expected.protocol {
         _ if offset != 0 => NOTHING,
+        // More extension headers come, and are not looked at.
+        0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => NOTHING,
         50 | 59 => NOTHING,
+        protocol if more && cuts_its_header(protocol, &rest[size..]) => NOTHING,
         protocol if more => FIRST_FRAGMENT | u16::from(protocol),
         protocol => u16::from(protocol),
     };
     assert_eq!(layer.next(), next);
 }
 
-/// A frame's flow key against its dissection, and what every key promises. Answers whether the frame has one.
+/// Whether a transport header goes on behind these bytes (RFC 9293, RFC 768, RFC 4443).
+fn cuts_its_header(protocol: u8, bytes: &[u8]) -> bool {
+    match protocol {
+        6 => bytes.len() < 20 || bytes.len() < usize::from(bytes[12] >> 4) * 4,
+        1 | 17 | 58 => bytes.len() < 8,
+        _ => false,
+    }
+}
+
+/// Compares a frame's flow key with its dissection, and checks the guarantees of every key.
+///
+/// Answers whether the frame has a key.
 pub fn flow(frame: &[u8]) -> bool {
     let Some(key) = FlowKey::from_frame(frame) else { return false };
     assert_eq!(FlowKey::from_words(key.words()), key);
@@ -244,7 +264,9 @@ fn expected_shape(frame: &[u8]) -> u8 {
     }
 }
 
-/// The shape of a frame, if it is one that many have. Whoever knows it finds every header where whoever looks finds it.
+/// The shape of a frame, if it has a usual one.
+///
+/// Code that knows the shape finds every header at the same place as code that parses the frame.
 pub fn usual(frame: &[u8]) -> Option<u8> {
     let shapes = [
         (shape::V4, usual_as::<{ shape::V4 }>(frame)),
@@ -318,8 +340,9 @@ fn alike<const SHAPE: u8, P: Stack, H: Header<Facts: PartialEq + Debug>>(
     plain.ok().zip(known.ok())
 }
 
-/// Two ports are in a usual frame's packet, whatever padding follows it: lengths of 4 bytes behind the header, to the frame's
-/// end.
+/// A usual frame's packet has room for two ports, whatever padding follows it.
+///
+/// The cases are lengths of 4 bytes behind the header, to the frame's end.
 #[test]
 fn a_usual_frame_has_room_for_ports_inside_its_packet() {
     let v4 = |ip: usize| {

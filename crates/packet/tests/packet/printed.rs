@@ -51,7 +51,7 @@ fn one_line_says_who_talks_to_whom_about_what() {
 }
 
 #[test]
-fn what_is_not_read_is_still_named() {
+fn unread_protocols_are_still_named() {
     let lldp = ethernet().ethertype(0x88cc).payload(&[0; 46]).build().unwrap();
     let expected = "02:00:00:00:00:01 > 02:00:00:00:00:02 ethertype lldp (0x88cc) 60 bytes";
     assert_eq!(one_line(&lldp).to_string(), expected);

@@ -1,5 +1,7 @@
-//! Bytes that once broke something, or that lie in a way worth keeping: each a named file under `tests/corpus`, one
-//! line of hexadecimal. A crash that fuzzing finds becomes one more file.
+//! Bytes that once caused a failure, or that have a notable form.
+//!
+//! Each is a named file under `tests/corpus`, one line of hexadecimal. A crash that fuzzing finds becomes one
+//! more file.
 
 use std::path::Path;
 

@@ -1,5 +1,7 @@
-//! Wireshark's opinion of built packets: nothing malformed, no bad checksum, and the same headers in the same order.
-//! Where `tshark` is not installed the test says so and ends.
+//! Wireshark's reading of built packets: nothing malformed, no bad checksum, and the same headers in the same
+//! order.
+//!
+//! If `tshark` is not installed, the test says so and ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +80,9 @@ pub(crate) fn wireshark_name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The headers found, by Wireshark's names; what an ICMP error quotes is in its list too. A stack of labels is one entry.
+/// The headers found, by Wireshark's names. Headers in the packet that an ICMP error quotes are included.
+///
+/// A stack of labels is one entry.
 pub(crate) fn names(dissection: &Dissection<'_>) -> Vec<&'static str> {
     let mut names: Vec<_> = dissection
         .layers()
@@ -91,8 +95,9 @@ pub(crate) fn names(dissection: &Dissection<'_>) -> Vec<&'static str> {
     names
 }
 
-/// Wireshark's list, reduced to the headers that this crate reads: extension headers are part of IPv6 here, and 802.1ad
-/// tags are tags.
+/// Wireshark's list, reduced to the headers that this crate reads.
+///
+/// Extension headers are part of IPv6 here, and 802.1ad tags are tags.
 pub(crate) fn known(list: &str) -> Vec<&str> {
     let names = list.split(':').map(|name| if name == "ieee8021ad" { "vlan" } else { name });
     let read =

@@ -1,4 +1,4 @@
-//! Walks over hostile bytes, held against naive ones.
+//! Walks over hostile bytes, compared with naive ones.
 
 use netbricks_packet::stack::shape;
 
@@ -84,7 +84,7 @@ fn a_usual_frame_is_known_as_it_would_be_found() {
     assert!(usual[1] > 10_000 && usual[2] > 1_000 && usual[3] > 2_000, "usual by shape: {usual:?}");
 }
 
-/// What whole frames of each shape must be: otherwise the test above proves little.
+/// Checks the shapes of complete frames: otherwise the test above proves little.
 #[test]
 fn whole_packets_are_of_the_shape_that_they_are_built_in() {
     let mut shapes = [0; 4];

@@ -1,9 +1,12 @@
-//! `af_packet`: an interface of the host through AF_PACKET sockets. Any interface will do, and the host's stack goes on
-//! seeing what arrives.
+//! `af_packet`: an interface of the host through AF_PACKET sockets.
 //!
-//! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large packets and
-//! partial checksums pass as they are (`receive`). Sending goes by sendmmsg(2), a batch a system call (`send`).
-//! Several queues share the arrivals by a symmetric hash of the flow, or as rules say, of which the kernel runs a program.
+//! Any interface is usable, and the host's stack still receives all arrivals.
+//!
+//! Receiving goes through a TPACKET_V3 ring, a block at a time, with virtio-net headers, so that large
+//! packets and partial checksums pass unchanged (`receive`). Sending uses sendmmsg(2), a batch a system call
+//! (`send`). Packets of devices without a link header (TUN, WireGuard) get an Ethernet header here, and lose
+//! it when they are sent. Several queues share the arrivals by a symmetric hash of the flow, or by rules, for
+//! which the kernel runs a program.
 
 mod receive;
 mod send;
@@ -14,120 +17,121 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netbricks_core::units::{Bytes, Duration};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::receive::Receiver;
 use self::send::Sender;
-use crate::interface::{Interface, refused};
-use crate::open::{Drivers, OpenContext};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::interface::{Interface, LinkHeader, refused, unusable};
+use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::Wanted;
 use crate::steer::{Rules, Unsteerable, program};
 use crate::sys::packet::{BlockRing, PacketSocket, Spread};
-use crate::taken::Taken;
 
 const DRIVER: &str = "af_packet";
 const CAPABILITY: &str = "CAP_NET_RAW";
-/// Bytes of a block: the largest packet and its headers must fit into one, and memory is mapped in pages.
+/// The least bytes of a block. Memory is mapped in pages.
+///
+/// The largest packet and its headers must fit into a block.
 const BLOCK_MINIMUM: u64 = 128 << 10;
 const PAGE: u64 = 4096;
-/// Bytes of packets that may be on their way out of a transmit queue.
+/// The most bytes of packets that are leaving a transmit queue.
 const SEND_BUFFER: i32 = 16 << 20;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.",
-        open,
-    );
-    drivers.look_first(DRIVER, |port, settings: &AfPacketSettings| {
-        Interface::lacks(port, &settings.device, |_| None)
-    });
+/// The driver `af_packet`.
+pub(crate) struct AfPacketDriver;
+
+impl PortDriver for AfPacketDriver {
+    type Settings = AfPacketSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A network interface of the host through AF_PACKET: any kind of interface, offloads included.";
+    const DIVISION: QueueDivision = QueueDivision::Symmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &AfPacketSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        let own = settings.clone();
+        device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
+    }
+
+    fn lacks(&self, port: &str, settings: &AfPacketSettings, largest: usize) -> Vec<PortError> {
+        Interface::lacks(port, &settings.device, |interface| {
+            let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
+            let error = |problem: String| unusable(port, &settings.device, &problem);
+            let header = interface.link_header(port).err();
+            found.into_iter().flatten().map(error).chain(header).collect()
+        })
+    }
+
+    /// The kernel hands over segments that it has merged, and segments that a sender on the same host left
+    /// uncut.
+    fn brings_large_packets(&self, _: &AfPacketSettings, _: usize) -> bool {
+        true
+    }
+
+    fn receive_queues(&self, settings: &AfPacketSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
-/// What an operator may write for such a port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AfPacketSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default = "ring")]
-    ring: Bytes,
-    #[serde(default = "block")]
-    block: Bytes,
-    #[serde(default = "block_timeout")]
-    block_timeout: Duration,
-    #[serde(default = "on")]
-    offload: bool,
-    #[serde(default = "on")]
-    promiscuous: bool,
-    #[serde(default = "on")]
-    bypass_qdisc: bool,
+/// The problem of an interface that may bring packets larger than `largest` bytes, the largest packet buffer.
+fn small_buffers(interface: &Interface, largest: usize) -> Option<String> {
+    let (device, arrival) = (interface.name(), interface.largest_arrival());
+    (arrival > largest).then(|| {
+        format!(
+            "may bring packets of {arrival} bytes, and the largest packet buffer takes {largest}: TCP segments that are \
+             larger are cut as they arrive, which is slow, and other packets are dropped as too-big; `large_frames` in \
+             `[runtime]` take them, or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, \
+             `ethtool -K DEVICE tso off gso off`"
+        )
+    })
 }
 
-fn ring() -> Bytes {
-    Bytes::new(16 << 20)
+/// The problem of an interface that may bring packets larger than a block of the ring.
+fn small_blocks(interface: &Interface, settings: &AfPacketSettings) -> Option<String> {
+    let (block, most) = (settings.block.bytes(), interface.largest_segment()?);
+    // A block has a header, and so has the packet in it.
+    let needed = (u64::from(most) + 512).next_multiple_of(PAGE);
+    (needed > block).then(|| {
+        format!(
+            "may bring packets of {most} bytes (BIG TCP: its `gso_max_size` or `gro_max_size`), and those that don't fit a \
+             block of the ring are dropped as too-big: write `block = \"{} KiB\"`, or lower the sizes with `ip link set`",
+            needed >> 10
+        )
+    })
 }
-fn block() -> Bytes {
-    Bytes::new(256 << 10)
-}
-fn block_timeout() -> Duration {
-    Duration::from_nanoseconds(1_000_000)
-}
-fn on() -> bool {
-    true
+
+netbricks_core::settings! {
+    /// The settings of an `af_packet` port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct AfPacketSettings {
+        /// The network interface.
+        device: String = required, "text";
+        /// Sockets among which arriving flows are spread, both directions of a flow to the same one.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Memory of a queue's receive ring: packets that arrive while its worker is busy wait here.
+        ring: Bytes = "16 MiB", "bytes";
+        /// Memory that the kernel fills with packets before it hands them over.
+        block: Bytes = "256 KiB", "bytes, a multiple of 4 KiB from 128 KiB on";
+        /// When the kernel hands over a block that is not full: the latency at low load.
+        block_timeout: Duration = "1 ms", "time, whole milliseconds";
+        /// Leave partial checksums and segmentation to the interface when sending.
+        offload: bool = true, "true or false";
+        /// Take packets to any MAC address, for as long as the port is open.
+        promiscuous: bool = true, "true or false";
+        /// Hand packets to the device's driver past the host's queueing discipline (tc).
+        bypass_qdisc: bool = true, "true or false";
+    }
 }
 
 impl Settings for AfPacketSettings {
-    const KEYS: &'static [Key] = &[
-        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Sockets among which arriving flows are spread, both directions of a flow to the same one.",
-        },
-        Key {
-            name: "ring",
-            kind: "bytes",
-            default: Some("\"16 MiB\""),
-            summary: "Memory of a queue's receive ring: what arrives while its worker is busy waits here.",
-        },
-        Key {
-            name: "block",
-            kind: "bytes, a multiple of 4 KiB from 128 KiB on",
-            default: Some("\"256 KiB\""),
-            summary: "Memory that the kernel fills with packets before it hands them over.",
-        },
-        Key {
-            name: "block_timeout",
-            kind: "time, whole milliseconds",
-            default: Some("\"1 ms\""),
-            summary: "When the kernel hands over a block that is not full: the latency at low load.",
-        },
-        Key {
-            name: "offload",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Leave partial checksums and segmentation to the interface when sending.",
-        },
-        Key {
-            name: "promiscuous",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Take packets to any MAC address, for as long as the port is open.",
-        },
-        Key {
-            name: "bypass_qdisc",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Hand packets to the device's driver past the host's queueing discipline (tc).",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem| Err(InvalidSetting { key, problem });
         let (block, ring) = (self.block.bytes(), self.ring.bytes());
         if block < BLOCK_MINIMUM || !block.is_multiple_of(PAGE) || block > 1 << 30 {
             return refuse(
@@ -141,9 +145,7 @@ impl Settings for AfPacketSettings {
                 format!("must be from two blocks ({}) to 4 GiB, found {ring} bytes", 2 * block),
             );
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         let timeout = self.block_timeout.nanoseconds();
         if timeout < 1_000_000 || !timeout.is_multiple_of(1_000_000) || timeout > 60_000_000_000 {
             return refuse(
@@ -155,54 +157,32 @@ impl Settings for AfPacketSettings {
     }
 }
 
-/// An open interface.
+/// The sockets of an open interface.
 struct AfPacket {
-    name: String,
     settings: AfPacketSettings,
-    interface: Interface,
-    mtu: usize,
+    header: LinkHeader,
     receiving: Receiving,
     senders: Vec<Option<Sender>>,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
-    rules: Rules,
-    /// Holds the promiscuous mode.
+    /// Keeps the interface in promiscuous mode.
     _membership: Option<PacketSocket>,
-    warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: AfPacketSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), &device, Wanted::Up, reopen)
-}
-
-/// Opens the interface, for queues that go on with `known` counters where there are any.
 fn open_device(
-    name: &str,
+    opening: &Opening<'_>,
     settings: &AfPacketSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<AfPacket, PortError> {
-    let device = settings.device.as_str();
+) -> Result<DevicePort<AfPacket>, PortError> {
+    let Opening { port: name, device, cx, .. } = *opening;
     let interface = Interface::find(name, device)?;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
+    let header = interface.link_header(name)?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
-    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
-    let membership = if settings.promiscuous {
-        let socket = PacketSocket::open().map_err(refused("opening an AF_PACKET socket".into()))?;
-        socket.be_promiscuous(interface.index()).map_err(refused(format!("making {device} promiscuous")))?;
-        Some(socket)
-    } else {
-        None
-    };
-    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
-    let receiving = Receiving::on(&interface, settings, &counters, &Rules::default())
+    let membership =
+        settings.promiscuous.then(|| promiscuous(&interface, |action, error| refused(action.into())(error)));
+    let membership = membership.transpose()?;
+    let counters = opening.counters(opening.queues(settings.queues, usize::MAX));
+    let receiving = Receiving::on(&interface, header, settings, &counters, &Rules::default())
         .map_err(|(action, error)| refused(action)(error))?;
-    let mut senders = Vec::with_capacity(queues);
+    let mut senders = Vec::with_capacity(counters.len());
     for counters in &counters {
         let sender = || {
             let socket = PacketSocket::open()?;
@@ -214,46 +194,32 @@ fn open_device(
             }
             socket.set_send_buffer(SEND_BUFFER)?;
             socket.bind(interface.index(), false)?;
-            Ok(Sender::new(socket, settings.offload, Arc::clone(counters)))
+            Ok(Sender::new(socket, settings.offload, header, Arc::clone(counters)))
         };
         senders.push(Some(sender().map_err(refused(format!("opening a socket to send on {device}")))?));
     }
     let mut warnings: Vec<String> = interface.host_stack().answers_too().into_iter().collect();
-    let largest = cx.pool.largest_packet();
-    if largest < crate::interface::LARGEST_ARRIVAL
-        && (interface.merges_arrivals() || interface.driver() == "veth")
-    {
-        warnings.push(format!(
-            "packets larger than {largest} bytes, which {device} may hand over (offloads), find no frame and are dropped: give the pool large frames (`large_frames` in `[runtime]`), or switch them off with `ethtool -K {device} gro off` and, at a veth's other end, `ethtool -K DEVICE tso off gso off`"
-        ));
-    }
-    Ok(AfPacket {
-        name: name.into(),
-        settings: settings.clone(),
-        interface,
-        mtu,
-        receiving,
-        senders,
-        taken: Taken::new(queues, queues),
-        counters,
-        rules: Rules::default(),
-        _membership: membership,
-        warnings,
-    })
+    let small = [small_buffers(&interface, cx.pool.largest_packet()), small_blocks(&interface, settings)];
+    warnings.extend(small.into_iter().flatten().map(|problem| format!("{device} {problem}")));
+    let sockets =
+        AfPacket { settings: settings.clone(), header, receiving, senders, _membership: membership };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
 }
 
 /// The receiving side of all queues.
 struct Receiving {
     receivers: Vec<Option<Receiver>>,
-    /// Their sockets once more, to ask for what the kernel dropped wherever the receivers are.
+    /// Duplicates of their sockets, to ask for the kernel's drops wherever the receivers are.
     sockets: Vec<PacketSocket>,
 }
 
 impl Receiving {
-    /// A socket for each set of counters, which share the interface's arrivals as the rules say. An error comes with what
-    /// was tried.
+    /// Opens a socket for each set of counters. They share the interface's arrivals by the rules.
+    ///
+    /// An error comes with the action that was tried.
     fn on(
         interface: &Interface,
+        header: LinkHeader,
         settings: &AfPacketSettings,
         counters: &[Arc<Counters>],
         rules: &Rules,
@@ -269,12 +235,13 @@ impl Receiving {
             let set_up = || {
                 socket.carry_virtio_headers()?;
                 socket.ignore_outgoing()?;
-                // Until all are in the group and it has its program, each would hear what others hear too.
+                // Until all are in the group and it has its program, each socket would also receive the
+                // others' packets.
                 socket.hear_nothing()
             };
             set_up().map_err(tried(format!("setting up an AF_PACKET socket for {device}")))?;
             let action = format!("making a receive ring of {} bytes for {device}", block * blocks);
-            // Before it joins, so that the group's order is that of the queues.
+            // Before the socket joins, so that the group's order is that of the queues.
             let ring = socket.into_ring(block as usize, blocks as usize, timeout).map_err(tried(action))?;
             let join = || {
                 ring.socket().bind(interface.index(), true)?;
@@ -295,77 +262,46 @@ impl Receiving {
         for (ring, counters) in rings.into_iter().zip(counters) {
             sockets.push(ring.socket().twin().map_err(tried("duplicating a socket".into()))?);
             ring.socket().hear_all().map_err(tried(format!("listening to {device}")))?;
-            receivers.push(Some(Receiver::new(ring, Arc::clone(counters))));
+            receivers.push(Some(Receiver::new(ring, header, Arc::clone(counters))));
         }
         Ok(Self { receivers, sockets })
     }
 }
 
-impl AfPacket {
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that the
-    /// counter has one writer and receiving makes no system call for it.
-    fn count_missed(&self) {
-        for (socket, counters) in self.receiving.sockets.iter().zip(&self.counters) {
-            if let Ok(statistics) = socket.statistics() {
-                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
-            }
-        }
-    }
-}
+impl Device for AfPacket {
+    const DRIVER: &'static str = DRIVER;
 
-impl Port for AfPacket {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, on: &InUse) -> Capabilities {
         Capabilities {
-            receive_queues: self.counters.len(),
+            receive_queues: on.counters.len(),
             transmit_queues: self.senders.len(),
-            // The kernel's fanout hash puts the smaller address and port first, and our program's takes both alike.
-            symmetric_rss: self.rules.is_symmetric(),
+            // The kernel's fanout hash puts the smaller address and port first, and our program's hash treats
+            // both the same.
+            symmetric_rss: on.rules.is_symmetric(),
             checksum_offload: self.settings.offload,
             segmentation_offload: self.settings.offload,
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.count_missed();
-        self.interface.link()
-    }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.count_missed();
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
-        rules.check_queues(self.counters.len())?;
-        if self.taken.is_any() {
-            return Err(Unsteerable::Taken);
+    fn count_missed(&self, on: &InUse) {
+        for (socket, counters) in self.receiving.sockets.iter().zip(&on.counters) {
+            if let Ok(statistics) = socket.statistics() {
+                counters.missed.fetch_add(u64::from(statistics.drops), Ordering::Relaxed);
+            }
         }
-        // A group is divided by what its first socket said: others take the place of those that are there.
-        self.receiving = Receiving::on(&self.interface, &self.settings, &self.counters, rules)
+    }
+    fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
+        // The first socket of a group decides how it divides packets. So new sockets replace those that
+        // exist.
+        self.receiving = Receiving::on(&on.interface, self.header, &self.settings, &on.counters, rules)
             .map_err(|(action, source)| Unsteerable::System { action, source })?;
-        self.rules = rules.clone();
         Ok(())
     }
-    fn rules(&self) -> Rules {
-        self.rules.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receiving.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
+    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let sender = self.senders[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }

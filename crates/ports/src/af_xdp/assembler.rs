@@ -1,9 +1,12 @@
-//! A small assembler for BPF: typed instructions and labels, enough for the steering program. The kernel's verifier has
-//! the last word on what is built here.
+//! A small assembler for BPF: typed instructions and labels, enough for the steering program.
+//!
+//! The kernel's verifier checks every program that is built here.
 
 use crate::sys::bpf::{Instruction, Map};
 
-/// A register. R0 holds results, R1 to R5 arguments (lost in a call), R6 to R9 survive calls, R10 is the frame pointer.
+/// A register: R0 holds results, R1 to R5 arguments, and R10 is the frame pointer.
+///
+/// A call overwrites R1 to R5; R6 to R9 survive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Register {
@@ -38,7 +41,7 @@ pub(super) enum Arithmetic {
     Move = 0xb0,
 }
 
-/// When to jump: unsigned 64-bit comparisons.
+/// The conditions of jumps: unsigned 64-bit comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum When {
@@ -55,7 +58,7 @@ pub(super) enum Helper {
     RedirectMap = 51,
 }
 
-/// Somewhere to jump to; bound once.
+/// A place to jump to; bound once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
@@ -77,9 +80,9 @@ const PSEUDO_MAP: u8 = 1;
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     instructions: Vec<Instruction>,
-    /// Where each label is bound.
+    /// The place where each label is bound.
     labels: Vec<Option<usize>>,
-    /// Jumps by their place, and where they go.
+    /// Jumps by their place, each with its target.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -93,7 +96,7 @@ impl Assembler {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
-    /// Binds a label to what comes next.
+    /// Binds a label to the next instruction.
     pub(super) fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.instructions.len());
     }
@@ -128,12 +131,12 @@ impl Assembler {
         self.push(LD_IMM64, to as u8, PSEUDO_MAP, 0, map.descriptor());
         self.push(0, 0, 0, 0, 0);
     }
-    /// Jumps when the register compares so with the value.
+    /// Jumps when the comparison of the register with the value holds.
     pub(super) fn jump_if(&mut self, when: When, register: Register, value: i32, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.push(JMP | when as u8, register as u8, 0, 0, value);
     }
-    /// Jumps when one register compares so with another.
+    /// Jumps when the comparison of two registers holds.
     pub(super) fn jump_if_register(&mut self, when: When, register: Register, other: Register, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.push(JMP | FROM_REGISTER | when as u8, register as u8, other as u8, 0, 0);
@@ -147,7 +150,7 @@ impl Assembler {
     pub(super) fn call(&mut self, helper: Helper) {
         self.push(CALL, 0, 0, 0, helper as i32);
     }
-    /// Ends the program with what R0 holds.
+    /// Ends the program with the value of R0.
     pub(super) fn exit(&mut self) {
         self.push(EXIT, 0, 0, 0, 0);
     }
@@ -155,8 +158,8 @@ impl Assembler {
     /// The finished program.
     ///
     /// # Panics
-    /// When a label that is jumped to was never bound or is out of reach: a mistake in the program's source, which any
-    /// use of it shows.
+    /// When a label that is a jump's target was never bound or is out of reach: a mistake in the program's
+    /// source, which any use of it shows.
     pub(super) fn finish(mut self) -> Vec<Instruction> {
         for (place, label) in self.jumps {
             let target = self.labels[label.0].expect("every label of the one program is bound before this");

@@ -1,10 +1,10 @@
-//! `af_xdp`: an interface of the host through AF_XDP sockets over the pool's own frames: the fastest way in and out of
-//! Linux without taking the device away from it.
+//! `af_xdp`: an interface of the host through AF_XDP sockets over the pool's own frames.
 //!
-//! A small program at the interface says what is ours and what the host's (`steering`, over `assembler`); what is ours
-//! goes to a socket a device queue, all of them over one UMEM (`queue`). The program is attached by a link that ends
-//! with the process. Packets that come in several buffers are put together in a large frame and counted; offloads
-//! (partial checksums, segmentation) cannot be carried, either way.
+//! This is the fastest way in and out of Linux that leaves the device to Linux. A small program at the
+//! interface decides which packets are ours and which are the host's (`steering`, over `assembler`). Our
+//! packets go to one socket for each device queue, all of them over one UMEM (`queue`). The program is
+//! attached by a link that ends with the process. Packets in several buffers are joined in a large frame and
+//! counted. Offloads (partial checksums, segmentation) are not supported in either direction.
 
 mod assembler;
 mod queue;
@@ -17,160 +17,149 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::units::Duration;
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
-use crate::interface::{Interface, refused};
-use crate::open::{Drivers, OpenContext};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::interface::{HEADER, Interface, refused, unusable};
+use crate::port::{Capabilities, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::privileges::{Capability, Needs};
+use crate::returning::Wanted;
+use crate::steer::Fixed;
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
 use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
-use crate::taken::Taken;
 
 const DRIVER: &str = "af_xdp";
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-/// What is wrong with zero copy where the program does not run in the driver.
+/// The problem of zero copy if the program does not run in the driver.
 const BEHIND_DRIVER: &str = "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies";
-/// Fewer frames than this for arrivals make no port.
+/// The capabilities that this driver needs, in addition to memory that the process may lock.
+const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
+/// The fewest frames for arrivals with which a port opens.
 const FEWEST: usize = 64;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.",
-        open,
-    );
-    drivers.want_aligned_frames(DRIVER);
-    drivers.look_first(DRIVER, |port, settings: &AfXdpSettings| {
+/// The driver `af_xdp`.
+pub(crate) struct AfXdpDriver;
+
+impl PortDriver for AfXdpDriver {
+    type Settings = AfXdpSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A network interface of the host through AF_XDP: the fastest, without the interface's offloads.";
+    const DEVICE_FRAMES: bool = true;
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    const FIXED: Option<Fixed> = Some(Fixed::NetworkCard);
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &AfXdpSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        let own = settings.clone();
+        device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
+    }
+
+    fn lacks(&self, port: &str, settings: &AfXdpSettings, _: usize) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
-            let (wanted, has) = (settings.queues?, interface.receive_queues());
-            (wanted > has).then(|| PortError::Setting {
+            let has = interface.receive_queues();
+            let queues = settings.queues.filter(|wanted| *wanted > has).map(|wanted| PortError::Setting {
                 port: port.into(),
                 key: "queues",
                 problem: format!(
                     "asks for {wanted}, and {} has {has}: there will be no more",
                     settings.device
                 ),
-            })
+            });
+            let unfinished = unfinished_checksums(interface);
+            let unfinished = unfinished.map(|problem| unusable(port, &settings.device, &problem));
+            queues.into_iter().chain(unfinished).chain(interface.needs_ethernet(port).err()).collect()
         })
-    });
+    }
+
+    /// Jumbo frames arrive in several frames of the pool and are joined in one.
+    fn brings_large_packets(&self, settings: &AfXdpSettings, small: usize) -> bool {
+        let mtu = Interface::find("", &settings.device).and_then(|interface| {
+            interface.mtu().map_err(|error| refused("", "asking for the MTU", "CAP_NET_RAW", error))
+        });
+        mtu.is_ok_and(|mtu| mtu + HEADER > small)
+    }
+
+    fn receive_queues(&self, settings: &AfXdpSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
-/// Who copies packets.
+/// The problem of an interface whose packets may arrive with unfinished checksums, which their sender left to
+/// a device.
+fn unfinished_checksums(interface: &Interface) -> Option<String> {
+    (interface.driver() == "veth").then(|| {
+        "is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry, and receivers drop such \
+         packets, all of TCP among them; switch that off there with `ethtool -K DEVICE tx off`"
+            .into()
+    })
+}
+
+/// Copying or zero copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Mode {
+pub(crate) enum Mode {
     #[default]
     Auto,
     ZeroCopy,
     Copy,
 }
 
-/// Where the program sits.
+/// The place where the program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Attach {
+pub(crate) enum Attach {
     #[default]
     Auto,
     Native,
     Generic,
 }
 
-/// What an operator may write for such a port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AfXdpSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default)]
-    mode: Mode,
-    #[serde(default)]
-    attach: Attach,
-    #[serde(default = "ring")]
-    ring: u32,
-    #[serde(default)]
-    kernel: Vec<String>,
-    #[serde(default)]
-    only: Vec<String>,
-    #[serde(default)]
-    busy_poll: Option<Duration>,
-    #[serde(default = "on")]
-    promiscuous: bool,
-}
-
-fn ring() -> u32 {
-    2048
-}
-fn on() -> bool {
-    true
+netbricks_core::settings! {
+    /// The settings of an `af_xdp` port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct AfXdpSettings {
+        /// The network interface.
+        device: String = required, "text";
+        /// Queues for workers; the device's queues, each with its own socket, are shared out among them.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Whether the device works on packets in place or the kernel copies them.
+        ///
+        /// auto takes zero copy where the driver offers it.
+        mode: Mode = "auto", "\"auto\", \"zero-copy\" or \"copy\"";
+        /// Whether the steering program runs in the driver or behind it; auto takes the driver where it can.
+        attach: Attach = "auto", "\"auto\", \"native\" or \"generic\"";
+        /// Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.
+        ring: u32 = 2048, "whole number, a power of two from 64 to 32768";
+        /// Traffic that is left to the host's stack; the most specific name decides.
+        kernel: Vec<String> = [],
+            "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"";
+        /// Take only this, and leave the rest to the host's stack; empty takes everything.
+        only: Vec<String> = [], "list of traffic, as `kernel`";
+        /// Have the receiving worker poll the driver, for up to this time in each call, instead of
+        /// interrupts.
+        busy_poll: Option<Duration> = unset, "time, up to 1 ms";
+        /// Take packets to any MAC address, for as long as the port is open.
+        promiscuous: bool = true, "true or false";
+    }
 }
 
 impl Settings for AfXdpSettings {
-    const KEYS: &'static [Key] = &[
-        Key { name: "device", kind: "text", default: None, summary: "The network interface." },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Queues for workers; the device's queues, each with its own socket, are shared out among them.",
-        },
-        Key {
-            name: "mode",
-            kind: "\"auto\", \"zero-copy\" or \"copy\"",
-            default: Some("\"auto\""),
-            summary: "Whether the device works on packets in place or the kernel copies them; auto takes zero copy where the driver offers it.",
-        },
-        Key {
-            name: "attach",
-            kind: "\"auto\", \"native\" or \"generic\"",
-            default: Some("\"auto\""),
-            summary: "Whether the steering program runs in the driver or behind it; auto takes the driver where it can.",
-        },
-        Key {
-            name: "ring",
-            kind: "whole number, a power of two from 64 to 32768",
-            default: Some("2048"),
-            summary: "Packets that each ring of a socket holds; no more than a quarter of the pool's frames wait for arrivals.",
-        },
-        Key {
-            name: "kernel",
-            kind: "list of traffic: \"arp\", \"ipv6\", \"icmp\", \"tcp/22\", \"protocol/89\", \"ethertype/0x88cc\"",
-            default: Some("[]"),
-            summary: "What is left to the host's stack; the most specific name decides.",
-        },
-        Key {
-            name: "only",
-            kind: "list of traffic, as `kernel`",
-            default: Some("[]"),
-            summary: "Take only this, and leave the rest to the host's stack; empty takes everything.",
-        },
-        Key {
-            name: "busy_poll",
-            kind: "time, up to 1 ms",
-            default: Some("none"),
-            summary: "Have the driver polled by the receiving worker instead of by interrupts, for so long a call.",
-        },
-        Key {
-            name: "promiscuous",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Take packets to any MAC address, for as long as the port is open.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if !self.ring.is_power_of_two() || !(64..=32_768).contains(&self.ring) {
             return refuse("ring", format!("must be a power of two from 64 to 32768, found {}", self.ring));
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         if self.mode == Mode::ZeroCopy && self.attach == Attach::Generic {
             return refuse("mode", BEHIND_DRIVER.into());
         }
@@ -191,14 +180,14 @@ impl Settings for AfXdpSettings {
     }
 }
 
-/// Sockets that are open, by their pool's memory: a new one joins the UMEM of one of them.
+/// Open sockets, by their pool's memory: a new socket joins the UMEM of one of them.
 static SOCKETS: Mutex<Vec<(usize, Weak<Socket>)>> = Mutex::new(Vec::new());
 
 fn memory_of(pool: &Pool) -> usize {
     pool.region().base.as_ptr().addr()
 }
 
-/// A socket over this pool's UMEM that is in this mode.
+/// A socket over this pool's UMEM that is in the given mode.
 fn sibling(pool: &Pool, zero_copy: bool) -> Option<Arc<Socket>> {
     let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     sockets.retain(|(_, socket)| socket.strong_count() > 0);
@@ -215,15 +204,16 @@ fn announce(pool: &Pool, socket: &Arc<Socket>) {
     sockets.push((memory_of(pool), Arc::downgrade(socket)));
 }
 
-/// A bound socket, with whether it takes packets in several frames.
+/// A bound socket; `fragments` says whether it takes packets in several frames.
 struct Bound {
     receive: ReceiveRing,
     transmit: TransmitRing,
     fragments: bool,
 }
 
-/// Opens a socket on a device's queue in the best way that the mode allows. A driver's mode is one for all sockets of a
-/// UMEM, so a pool has at most one UMEM a mode.
+/// Opens a socket on a device's queue in the best way that the mode allows.
+///
+/// All sockets of a UMEM have the same driver mode, so a pool has at most one UMEM a mode.
 fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: bool) -> io::Result<Bound> {
     let modes: &[bool] = match mode {
         Mode::Auto => &[true, false],
@@ -233,7 +223,7 @@ fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: b
     let mut failure = None;
     for zero_copy in modes {
         let shared = sibling(pool, *zero_copy);
-        // Over a sibling's UMEM its flags hold; the kernel takes no others.
+        // Over a sibling's UMEM, the sibling's flags are valid, and the kernel accepts no others.
         for (sibling, fragments) in [(shared.as_deref(), fragments), (None, fragments), (None, false)] {
             if sibling.is_none() && shared.is_some() && mode != Mode::Auto && failure.is_none() {
                 continue;
@@ -256,7 +246,7 @@ fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: b
     Err(failure.unwrap_or_else(|| io::Error::other("no mode to try")))
 }
 
-/// The program at an interface.
+/// The program attached to an interface.
 struct Attached {
     steering: Steering,
     _link: bpf::Link,
@@ -264,12 +254,13 @@ struct Attached {
     fragments: bool,
 }
 
-/// Loads the program and attaches it, in the driver if it can.
+/// Loads the program and attaches it, in the driver if possible.
 fn attach(
     name: &str,
     interface: &Interface,
     settings: &AfXdpSettings,
     queues: u32,
+    needs: &Needs,
 ) -> Result<Attached, PortError> {
     let device = interface.name();
     let places: &[bool] = match settings.attach {
@@ -281,9 +272,9 @@ fn attach(
     for native in places {
         for fragments in [true, false] {
             let mut steering = Steering::load(queues, fragments)
-                .map_err(|error| refused(name, "loading the steering program", "CAP_BPF", error))?;
+                .map_err(|error| needs.refused(name, "loading the steering program", error))?;
             steer(&mut steering, settings)
-                .map_err(|error| refused(name, "setting the steering rules", "CAP_BPF", error))?;
+                .map_err(|error| needs.refused(name, "setting the steering rules", error))?;
             let flags = if *native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
             match steering.program().attach_xdp(interface.index(), flags) {
                 Ok(link) => return Ok(Attached { steering, _link: link, native: *native, fragments }),
@@ -311,7 +302,7 @@ fn attach(
         _ => String::new(),
     };
     let action = format!("attaching an XDP program to {device}{place}{hint}");
-    Err(refused(name, &action, "CAP_NET_ADMIN", error))
+    Err(needs.refused(name, &action, error))
 }
 
 fn steer(steering: &mut Steering, settings: &AfXdpSettings) -> io::Result<()> {
@@ -328,51 +319,33 @@ fn steer(steering: &mut Steering, settings: &AfXdpSettings) -> io::Result<()> {
     steering.set_default(default)
 }
 
-/// A socket, whose arrivals count for a queue, and what it had missed when last asked.
+/// A socket, the queue for which its arrivals count, and its missed packets at the last call.
 struct Watched {
     socket: Arc<Socket>,
     queue: usize,
     missed: AtomicU64,
 }
 
-/// An open interface.
+/// The sockets of an open interface.
 struct AfXdp {
-    name: String,
-    // Before the sockets: what arrives from now on is the host's.
+    // Dropped before the sockets: later arrivals are the host's.
     _attached: Attached,
     receivers: Vec<Option<Receiver>>,
     senders: Vec<Option<Sender>>,
     sockets: Vec<Watched>,
-    interface: Interface,
-    mtu: usize,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
     _membership: Option<PacketSocket>,
-    warnings: Vec<String>,
 }
 
-fn open(name: &str, settings: AfXdpSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    let (device, name, cx) = (settings.device.clone(), name.to_owned(), cx.clone());
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), &device, Wanted::Up, reopen)
-}
-
-/// Opens the interface, for queues that go on with `known` counters where there are any.
-fn open_device(
-    name: &str,
-    settings: &AfXdpSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<AfXdp, PortError> {
-    let device = settings.device.as_str();
+fn open_device(opening: &Opening<'_>, settings: &AfXdpSettings) -> Result<DevicePort<AfXdp>, PortError> {
+    let Opening { port: name, device, cx, .. } = *opening;
     let interface = Interface::find(name, device)?;
-    let raw = |action: String| move |error| refused(name, &action, "CAP_NET_RAW", error);
+    interface.needs_ethernet(name)?;
+    let needs = &Needs { capabilities: CAPABILITIES, locked: cx.pool.region().len as u64 };
+    needs.raise_limit();
+    let raw = |action: String| move |error| needs.refused(name, &action, error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
-    let queues = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, device_queues), <[_]>::len);
+    let queues = opening.queues(settings.queues, device_queues);
     if queues > device_queues {
         return Err(PortError::Setting {
             port: name.into(),
@@ -392,17 +365,14 @@ fn open_device(
             ),
         });
     }
-    let membership = if settings.promiscuous {
-        let socket = PacketSocket::open().map_err(raw("opening an AF_PACKET socket".into()))?;
-        socket.be_promiscuous(interface.index()).map_err(raw(format!("making {device} promiscuous")))?;
-        Some(socket)
-    } else {
-        None
-    };
-    let attached = attach(name, &interface, settings, device_queues as u32)?;
+    let membership = settings
+        .promiscuous
+        .then(|| promiscuous(&interface, |action, error| needs.refused(name, action, error)));
+    let membership = membership.transpose()?;
+    let attached = attach(name, &interface, settings, device_queues as u32, needs)?;
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
-    let counters = known.map_or_else(|| (0..queues).map(|_| Arc::default()).collect(), <[_]>::to_vec);
+    let counters = opening.counters(queues);
     let mut arrivals: Vec<Vec<Arrivals>> = (0..queues).map(|_| Vec::new()).collect();
     let mut senders = Vec::with_capacity(queues);
     let mut sockets = Vec::with_capacity(device_queues);
@@ -410,18 +380,18 @@ fn open_device(
     let mut fragments = attached.fragments;
     for queue in 0..device_queues {
         let bound = bind(&cx.pool, settings.ring, mode, interface.index(), queue as u32, attached.fragments)
-            .map_err(|error| refused_bind(name, device, queue, settings, error))?;
+            .map_err(|error| refused_bind(name, device, queue, settings, needs, error))?;
         fragments &= bound.fragments;
         let socket = Arc::clone(bound.receive.socket());
         if let Some(time) = settings.busy_poll {
             let microseconds = (time.nanoseconds() / 1_000) as u32;
             xdp::prefer_busy_poll(&socket, microseconds, netbricks_buffer::BATCH as u32)
-                .map_err(|error| refused(name, "asking for busy polling", "CAP_NET_ADMIN", error))?;
+                .map_err(|error| needs.refused(name, "asking for busy polling", error))?;
         }
         let mut arriving = Arrivals::new(bound.receive, target, settings.busy_poll.is_some());
         arriving.stock(&mut scratch);
         attached.steering.enter(queue as u32, socket.as_fd().as_raw_fd()).map_err(|error| {
-            refused(name, "entering a socket into the steering program's map", "CAP_BPF", error)
+            needs.refused(name, "entering a socket into the steering program's map", error)
         })?;
         arrivals[queue % queues].push(arriving);
         if queue < queues {
@@ -435,36 +405,21 @@ fn open_device(
     }
 
     let mut warnings: Vec<String> = interface.host_stack().is_cut_off().into_iter().collect();
-    if interface.driver() == "veth" {
-        warnings.push(format!(
-            "{device} is a veth: its other end leaves checksums unfinished, which AF_XDP cannot see or carry; switch that off there with `ethtool -K DEVICE tx off`"
-        ));
-    }
+    warnings.extend(unfinished_checksums(&interface).map(|problem| format!("{device} {problem}")));
     if !attached.native && settings.attach == Attach::Auto {
         warnings.push(format!("{device}'s driver cannot run XDP programs: the generic mode is slower"));
     }
     let small = cx.pool.small_packet();
-    if !fragments && mtu + 22 > small {
+    if !fragments && mtu + HEADER > small {
         warnings.push(format!(
             "{device} takes no packets in several buffers, and a frame of the pool holds {small} bytes: larger ones are dropped by the kernel; its MTU is {mtu}"
         ));
     }
-    Ok(AfXdp {
-        name: name.into(),
-        _attached: attached,
-        receivers,
-        senders,
-        sockets,
-        interface,
-        mtu,
-        taken: Taken::new(queues, queues),
-        counters,
-        _membership: membership,
-        warnings,
-    })
+    let sockets = AfXdp { _attached: attached, receivers, senders, sockets, _membership: membership };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
 }
 
-/// Behind the driver there is no zero copy.
+/// The mode if the program does not run in the driver: zero copy is not possible.
 fn mode_behind_driver(name: &str, mode: Mode) -> Result<Mode, PortError> {
     match mode {
         Mode::ZeroCopy => {
@@ -479,6 +434,7 @@ fn refused_bind(
     device: &str,
     queue: usize,
     settings: &AfXdpSettings,
+    needs: &Needs,
     error: io::Error,
 ) -> PortError {
     match error.raw_os_error() {
@@ -499,61 +455,36 @@ fn refused_bind(
                 _ => "",
             };
             let action = format!("binding an AF_XDP socket to queue {queue} of {device}{hint}");
-            refused(name, &action, "CAP_NET_RAW", error)
+            needs.refused(name, &action, error)
         }
     }
 }
 
-impl AfXdp {
-    /// Adds to `missed` what the kernel dropped since the last call. Called by the control side only, so that receiving
-    /// makes no system call for it.
-    fn count_missed(&self) {
-        for watched in &self.sockets {
-            let Ok(statistics) = watched.socket.statistics() else { continue };
-            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
-            let before = watched.missed.swap(total, Ordering::Relaxed);
-            self.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
-        }
-    }
-}
+impl Device for AfXdp {
+    const DRIVER: &'static str = DRIVER;
 
-impl Port for AfXdp {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: &InUse) -> Capabilities {
         Capabilities {
             receive_queues: self.receivers.len(),
             transmit_queues: self.senders.len(),
-            // How a device spreads flows over several queues is not known.
+            // It is not known how a device spreads flows over several queues.
             symmetric_rss: self.sockets.len() == 1,
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.count_missed();
-        self.interface.link()
+    fn count_missed(&self, on: &InUse) {
+        for watched in &self.sockets {
+            let Ok(statistics) = watched.socket.statistics() else { continue };
+            let total = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+            let before = watched.missed.swap(total, Ordering::Relaxed);
+            on.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
+        }
     }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.count_missed();
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
+    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let sender = self.senders[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }

@@ -1,34 +1,36 @@
-//! The two directions of an `af_xdp` queue. Arrivals are the pool's own frames, which the kernel filled; departures are
-//! lent to it until it has sent them. Nothing is copied by us where a packet fits a frame.
+//! The two directions of an `af_xdp` queue.
+//!
+//! Arrivals are the pool's own frames, which the kernel filled. Departures are lent to the kernel until it
+//! has sent them. We copy no packet that fits a frame.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 
 use crate::interface::is_gone;
 use crate::port::{Counters, ReceiveQueue, TransmitQueue};
 use crate::sys::xdp::{ReceiveRing, TransmitRing};
 
-/// Frames are lent in batches of so many.
+/// The number of frames that are lent at a time.
 const STOCK: usize = 64;
-/// An idle queue looks for the socket's error, and asks for a driver's attention, once in so many turns.
+/// An idle queue checks for the socket's error, and calls the driver, once in this many turns.
 const LOOK: u32 = 64;
-/// Bytes of an Ethernet header, without which nothing is a frame.
+/// Bytes of an Ethernet header, the least of any frame.
 const ETHERNET: usize = 14;
-/// Packets that the kernel takes a call in copy mode, where it cannot be asked for more.
+/// Packets that the kernel takes a call in copy mode, if it cannot be asked for more.
 const KERNEL_BATCH: u32 = 32;
 
 /// One socket's receiving side.
 pub(super) struct Arrivals {
     ring: ReceiveRing,
-    /// Frames to keep with the kernel.
+    /// The number of frames to keep with the kernel.
     target: usize,
     /// Pieces of a packet that has not arrived completely.
     pieces: Vec<Packet>,
     pieces_len: usize,
-    /// The rest of the current packet is thrown away.
+    /// The rest of the current packet is discarded.
     spoiled: bool,
     busy_poll: bool,
 }
@@ -44,7 +46,7 @@ impl Arrivals {
     /// Lends the kernel frames for arrivals, as many as are missing.
     pub(super) fn stock(&mut self, scratch: &mut Batch) {
         let mut missing = self.target.saturating_sub(self.ring.stocked());
-        // A few at a time would cost a publication each.
+        // A few frames at a time would cost a publication each.
         if missing < STOCK.min(self.target) {
             return;
         }
@@ -67,7 +69,7 @@ impl Arrivals {
         self.ring.publish();
     }
 
-    /// Moves up to `room` packets into the batch; answers how many packets came, with their bytes.
+    /// Moves up to `room` packets into the batch, and counts them and their bytes.
     fn take(&mut self, batch: &mut Batch, room: usize, cx: &mut Context, counts: &mut Counts) {
         let waiting = self.ring.waiting();
         let mut taken = 0;
@@ -75,10 +77,10 @@ impl Arrivals {
             let Some(arrival) = self.ring.next() else { break };
             taken += 1;
             let Ok(arrival) = arrival else {
-                // The kernel named bytes outside of what it has: the frame is not ours to touch, nothing is known of
-                // the packet.
+                // The kernel named bytes outside the lent frames: the frame is not ours to use, and nothing
+                // is known of the packet.
                 counts.packets += 1;
-                cx.lost_on_arrival(Drop::Malformed, 1, 0);
+                cx.receiving().lost_on_arrival(DropReason::Malformed, 1, 0);
                 continue;
             };
             if arrival.continues || !self.pieces.is_empty() || self.spoiled {
@@ -88,8 +90,8 @@ impl Arrivals {
             counts.packets += 1;
             counts.bytes += arrival.packet.len() as u64;
             if let Err(packet) = batch.push(arrival.packet) {
-                // `room` is what the batch has: never here.
-                cx.drop_arrival(packet, Drop::QueueFull);
+                // Not reached: `room` is the space in the batch.
+                cx.receiving().drop_arrival(packet, DropReason::QueueFull);
             }
         }
         if taken > 0 {
@@ -97,7 +99,7 @@ impl Arrivals {
         }
     }
 
-    /// Collects a piece of a packet that came in several frames; the last one makes it a packet in one.
+    /// Collects a piece of a packet in several frames. The last piece completes the packet in one frame.
     #[cold]
     fn piece(
         &mut self,
@@ -130,29 +132,31 @@ impl Arrivals {
             Some(whole) => {
                 counts.linearised += 1;
                 if let Err(packet) = batch.push(whole) {
-                    cx.drop_arrival(packet, Drop::QueueFull);
+                    cx.receiving().drop_arrival(packet, DropReason::QueueFull);
                 }
             }
             None => {
                 let too_big = spoiled || len > cx.pool().largest_packet();
                 counts.no_buffer += u64::from(!too_big);
-                let reason = if too_big { Drop::TooBig } else { Drop::PoolExhausted };
-                cx.lost_on_arrival(reason, 1, len as u64);
+                counts.too_big += u64::from(too_big);
+                let reason = if too_big { DropReason::TooBig } else { DropReason::PoolExhausted };
+                cx.receiving().lost_on_arrival(reason, 1, len as u64);
             }
         }
     }
 }
 
-/// What a turn brought.
+/// The counts of one turn.
 #[derive(Default)]
 struct Counts {
     packets: u64,
     bytes: u64,
     linearised: u64,
     no_buffer: u64,
+    too_big: u64,
 }
 
-/// A receive queue over one or more of the device's.
+/// A receive queue over one or more queues of the device.
 pub(super) struct Receiver {
     arrivals: Vec<Arrivals>,
     /// The socket whose turn is first.
@@ -181,7 +185,7 @@ impl ReceiveQueue for Receiver {
             arrivals.take(batch, room, cx, &mut counts);
             arrivals.stock(&mut self.scratch);
             if arrivals.busy_poll || arrivals.ring.needs_wakeup() {
-                // Only an idle driver sleeps, or one that had no frames: no call a packet.
+                // Only an idle driver sleeps, or one that had no frames: there is no call for each packet.
                 arrivals.ring.wake();
             }
         }
@@ -189,7 +193,7 @@ impl ReceiveQueue for Receiver {
         if counts.packets == 0 {
             if self.idle.is_multiple_of(LOOK) {
                 for arrivals in &self.arrivals {
-                    // A device that is gone says so once; until it is asked the socket counts as readable.
+                    // A device that is gone says so once; until the socket is asked, it counts as readable.
                     let _ = arrivals.ring.socket().take_error();
                 }
             }
@@ -205,11 +209,15 @@ impl ReceiveQueue for Receiver {
         if counts.no_buffer > 0 {
             Counters::add_shared(&self.counters.no_buffer, counts.no_buffer);
         }
+        if counts.too_big > 0 {
+            Counters::add(&self.counters.too_big_to_receive, counts.too_big);
+        }
         Poll::Busy
     }
 
     fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
-        // Without frames to fill the kernel wakes nobody: whoever slept on such a socket would not see that some are free again.
+        // Without frames to fill, the kernel wakes no worker: a worker that sleeps on such a socket would not
+        // see that frames are free again.
         if self.arrivals.iter().all(|arrivals| arrivals.ring.stocked() > 0) {
             self.arrivals.iter().for_each(|arrivals| watch(arrivals.ring.socket().as_fd()));
         }
@@ -224,15 +232,15 @@ fn is_down(error: &std::io::Error) -> bool {
 pub(super) struct Sender {
     ring: TransmitRing,
     counters: Arc<Counters>,
-    /// Frames that came back, on their way to the pool.
+    /// Frames that came back, before they return to the pool.
     done: Batch,
-    /// Packets in hand, in order.
+    /// Packets that go back into the batch, in order.
     hand: Batch,
     /// Frames of a packet that needs several.
     pieces: Vec<Packet>,
-    /// The device was gone or down when it was last called.
+    /// The device was gone or down at the last call.
     down: bool,
-    /// Frames that a packet may need: one where the socket takes no packets in several.
+    /// The most frames of a packet: one if the socket takes no packets in several frames.
     most: usize,
 }
 
@@ -259,13 +267,13 @@ impl Sender {
         }
     }
 
-    /// Has the driver take what is in the ring.
+    /// Makes the driver take the packets in the ring.
     fn wake(&mut self) {
         if !self.ring.needs_wakeup() {
             return;
         }
-        // In copy mode the kernel sends inside the call, some packets at a time; each round but the last sends at least
-        // one, or we leave the rest for the next call.
+        // In copy mode the kernel sends inside the call, some packets at a time. Each round but the last
+        // sends at least one packet, or we leave the rest for the next call.
         let mut before = u32::MAX;
         loop {
             let unsent = self.ring.unsent();
@@ -284,19 +292,20 @@ impl Sender {
         }
     }
 
-    /// Why a packet cannot be sent at all: the kernel would skip its descriptor without a word.
+    /// The reason why a packet cannot be sent at all: the kernel would skip its descriptor silently.
     #[inline(always)]
-    fn refuses(&self, packet: &Packet) -> Option<Drop> {
+    fn refuses(&self, packet: &Packet) -> Option<DropReason> {
         let len = packet.len();
         if len < ETHERNET {
-            return Some(Drop::Malformed);
+            return Some(DropReason::Malformed);
         }
         let small = self.ring.socket().pool().small_packet();
-        (len > small && len > self.most * small).then_some(Drop::TooBig)
+        (len > small && len > self.most * small).then_some(DropReason::TooBig)
     }
 
-    /// Puts a packet that is in no frame of the UMEM into frames of it, several where it is longer than one. Gives it
-    /// back when there is no room, or no frame.
+    /// Copies a packet that is in no frame of the UMEM into frames of it, several if needed.
+    ///
+    /// Gives the packet back when there is no room, or no frame.
     #[inline(never)]
     fn send_copied(&mut self, packet: Packet) -> Result<(), Packet> {
         let pool = self.ring.socket().pool().clone();
@@ -328,11 +337,11 @@ impl TransmitQueue for Sender {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.reclaim();
         if self.down {
-            // Ask before more is put into a ring from which nobody takes.
+            // Ask before more packets are put into a ring that the device does not empty.
             self.down = self.ring.wake().is_err_and(|error| is_down(&error));
             if self.down {
                 Counters::add_shared(&self.counters.not_sent, batch.len() as u64);
-                cx.drop_batch(batch, Drop::LinkDown);
+                cx.drop_batch(batch, DropReason::LinkDown);
                 return;
             }
         }
@@ -350,6 +359,7 @@ impl TransmitQueue for Sender {
             let len = packet.len() as u64;
             if let Some(reason) = self.refuses(&packet) {
                 Counters::add_shared(&self.counters.not_sent, 1);
+                Counters::add_shared(&self.counters.too_big_to_send, u64::from(reason == DropReason::TooBig));
                 cx.drop_packet(packet, reason);
                 continue;
             }
@@ -379,7 +389,7 @@ impl TransmitQueue for Sender {
         }
         if packets > 0 {
             self.ring.publish();
-            cx.sent(packets, bytes);
+            cx.transmitting().sent(packets, bytes);
             Counters::add(&self.counters.sent, packets);
             Counters::add(&self.counters.sent_bytes, bytes);
         }
@@ -399,7 +409,7 @@ impl TransmitQueue for Sender {
     }
 
     fn needs_flush(&self) -> bool {
-        // What the kernel could not take at once waits in the ring for another call.
+        // Packets that the kernel could not take at once wait in the ring for another call.
         true
     }
 }

@@ -1,7 +1,7 @@
-//! Which arrivals are ours and which the host's: rules by EtherType, IP protocol and port, kept in BPF maps that the
-//! program at the interface consults.
+//! Rules that divide arrivals between us and the host, by EtherType, IP protocol and port.
 //!
-//! The most specific rule that fits decides: a port's over a protocol's over an EtherType's over the default.
+//! They are kept in BPF maps that the program at the interface consults. The most specific matching rule
+//! decides: a port's rule before a protocol's, before an EtherType's, before the default.
 
 use std::io;
 use std::str::FromStr;
@@ -9,24 +9,26 @@ use std::str::FromStr;
 use super::assembler::{Arithmetic, Assembler, Helper, Register, When, Width};
 use crate::sys::bpf::{self, Map, MapKind, Program};
 
-/// What becomes of an arrival.
+/// The treatment of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Action {
-    /// The host's stack gets it, as if we were not there.
+    /// The host's stack gets the packet, as if we were not there.
     Kernel = 0,
-    /// We get it.
+    /// We get the packet.
     Redirect = 1,
 }
 
-/// Traffic that a rule speaks of: `"arp"`, `"ipv6"`, `"ethertype/0x88cc"`, `"icmp"`, `"protocol/89"`, `"tcp/22"`.
+/// Traffic that a rule matches: `"arp"`, `"ipv6"`, `"ethertype/0x88cc"`, `"icmp"`, `"protocol/89"`,
+/// `"tcp/22"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Traffic {
     /// Frames with this EtherType, behind up to two VLAN tags.
     EtherType(u16),
     /// IPv4 and IPv6 packets with this protocol number (in IPv6, of the first next header).
     Protocol(u8),
-    /// Packets of a protocol (TCP, UDP, SCTP) with this source or destination port; later fragments have none.
+    /// Packets of a protocol (TCP, UDP, SCTP) with this source or destination port; later fragments have no
+    /// port.
     Port(u8, u16),
 }
 
@@ -36,7 +38,7 @@ pub(super) enum Traffic {
     "must name traffic as \"arp\", \"ipv4\", \"ipv6\", \"icmp\", \"icmpv6\", \"tcp\", \"udp\", \"sctp\", \"tcp/22\", \"protocol/89\" or \"ethertype/0x88cc\", found {found:?}"
 )]
 pub(super) struct UnknownTraffic {
-    /// What was written.
+    /// The text that was written.
     pub found: String,
 }
 
@@ -74,7 +76,7 @@ impl FromStr for Traffic {
 }
 
 impl Traffic {
-    /// As the rules' map has it: kind, protocol, number.
+    /// The key in the rules' map: kind, protocol, number.
     fn key(self) -> u32 {
         match self {
             Self::EtherType(number) => u32::from(number),
@@ -86,9 +88,9 @@ impl Traffic {
 
 const PROTOCOL: i32 = 1 << 24;
 const PORT: i32 = 2 << 24;
-/// Rules that an interface may have.
+/// The most rules of an interface.
 const RULES: u32 = 1024;
-/// Bits of the settings' one word: what to do by default, and whether there are rules to look at.
+/// Bits of the settings' one word: the default action, and whether there are rules.
 const DEFAULT: u32 = 1;
 const LOOK: u32 = 2;
 const XDP_PASS: i32 = 2;
@@ -106,8 +108,9 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// Loads the program; it redirects everything, to the sockets that are entered by their queue. `fragments`: packets
-    /// in several buffers may come.
+    /// Loads the program. It redirects all packets to the sockets that are entered by their queue.
+    ///
+    /// `fragments`: packets in several buffers may arrive.
     pub(super) fn load(queues: u32, fragments: bool) -> io::Result<Self> {
         let settings = Map::new(MapKind::Array, 1, "nb_settings")?;
         let rules = Map::new(MapKind::Hash, RULES, "nb_rules")?;
@@ -123,16 +126,16 @@ impl Steering {
     pub(super) fn program(&self) -> &Program {
         &self.program
     }
-    /// Has arrivals of this queue go to this socket (its descriptor).
+    /// Sends arrivals of this queue to this socket (given by its descriptor).
     pub(super) fn enter(&self, queue: u32, socket: i32) -> io::Result<()> {
         self.sockets.set(queue, socket as u32)
     }
-    /// What becomes of arrivals that no rule speaks of.
+    /// Sets the treatment of arrivals that no rule matches.
     pub(super) fn set_default(&mut self, action: Action) -> io::Result<()> {
         self.default = action;
         self.publish()
     }
-    /// Adds or changes a rule, or takes it out.
+    /// Adds, changes or removes a rule.
     pub(super) fn set(&mut self, traffic: Traffic, action: Option<Action>) -> io::Result<()> {
         let key = traffic.key();
         match action {
@@ -156,11 +159,16 @@ impl Steering {
     }
 }
 
-/// Offsets on the program's stack: the key of a lookup, and the EtherType or protocol across one.
+/// Offsets on the program's stack.
+///
+/// They hold the key of a lookup, and the EtherType or protocol that is kept during a lookup.
 const KEY: i16 = -4;
 const KEPT: i16 = -8;
 
-/// The program: looks at headers only where there are rules.
+/// The program: reads headers only if there are rules.
+///
+/// R6 is the context, R7 the position in the packet, R8 the packet's end. R9 has the verdict so far in its
+/// lowest bit.
 ///
 /// R6 the context, R7 where in the packet we are, R8 its end, R9 the verdict so far in its lowest bit.
 fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> {
@@ -178,7 +186,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.compute(Arithmetic::And, R1, LOOK as i32);
     a.jump_if(When::Equal, R1, 0, verdict);
 
-    // Ethernet and up to two tags; the EtherType ends in R2.
+    // Ethernet and up to two tags. The EtherType is in R2 at the end.
     need(&mut a, 14, verdict);
     a.load_network_half(R2, R7, 12);
     a.compute(Arithmetic::Add, R7, 14);
@@ -196,7 +204,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.store(Width::Word, R10, KEY, R2);
     rule(&mut a, rules);
 
-    // IP: the protocol ends in R2, and R7 behind the header; R3 tells a later fragment.
+    // IP: at the end the protocol is in R2, and R7 is behind the header. R3 marks a later fragment.
     let (ipv4, ipv6, transport) = (a.label(), a.label(), a.label());
     a.load(Width::Word, R2, R10, KEPT);
     a.jump_if(When::Equal, R2, 0x0800, ipv4);
@@ -208,9 +216,16 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.load_network_half(R3, R7, 6);
     a.compute(Arithmetic::And, R3, 0x1fff);
     a.load(Width::Byte, R1, R7, 0);
-    a.compute(Arithmetic::And, R1, 0x0f);
-    a.compute(Arithmetic::ShiftLeft, R1, 2);
-    a.compute_with(Arithmetic::Add, R7, R1);
+    // From a process without CAP_PERFMON, the kernel accepts no program that adds an unknown number to a
+    // packet's address. So the header's length, in words of four bytes, is added bit by bit.
+    for bit in [1, 2, 4, 8] {
+        let unset = a.label();
+        a.compute_with(Arithmetic::Move, R0, R1);
+        a.compute(Arithmetic::And, R0, bit);
+        a.jump_if(When::Equal, R0, 0, unset);
+        a.compute(Arithmetic::Add, R7, 4 * bit);
+        a.bind(unset);
+    }
     a.jump(transport);
     a.bind(ipv6);
     need(&mut a, 40, verdict);
@@ -220,7 +235,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
 
     a.bind(transport);
     a.compute(Arithmetic::ShiftLeft, R2, 16);
-    // A fragment is remembered above the protocol.
+    // A fragment is marked above the protocol.
     let whole = a.label();
     a.store(Width::Word, R10, KEPT, R2);
     a.jump_if(When::Equal, R3, 0, whole);
@@ -230,7 +245,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.store(Width::Word, R10, KEY, R2);
     rule(&mut a, rules);
 
-    // Ports, where the protocol has them at its front: source, then destination.
+    // Ports, if the protocol has them at its beginning: source, then destination.
     let ports = a.label();
     a.load(Width::Word, R2, R10, KEPT);
     for protocol in [6, 17, 132] {
@@ -253,7 +268,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.jump_if(When::Equal, R9, 0, pass);
     a.load(Width::Word, R2, R6, 16);
     a.load_map(R1, sockets);
-    // Where a queue has no socket the host gets the packet.
+    // If a queue has no socket, the host gets the packet.
     a.compute(Arithmetic::Move, R3, XDP_PASS);
     a.call(Helper::RedirectMap);
     a.exit();
@@ -263,7 +278,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.finish()
 }
 
-/// Jumps to `otherwise` unless the packet has `bytes` more.
+/// Jumps to `otherwise` unless the packet has `bytes` more bytes.
 fn need(a: &mut Assembler, bytes: i32, otherwise: super::assembler::Label) {
     a.compute_with(Arithmetic::Move, Register::R1, Register::R7);
     a.compute(Arithmetic::Add, Register::R1, bytes);

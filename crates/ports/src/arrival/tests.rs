@@ -1,6 +1,6 @@
 use netbricks_buffer::Pool;
 use netbricks_core::{
-    Blueprint, Edge, Function, Graph, GraphBuilder, Input, Operator, Turn, Worker, compose,
+    Blueprint, DetachedContext, Edge, Function, Graph, GraphBuilder, Input, Operator, Turn, Worker, compose,
 };
 
 use super::*;
@@ -12,7 +12,7 @@ use crate::{Port, ReceiveNode, TransmitNode};
 #[test]
 fn a_batch_never_spans_a_millisecond_and_time_never_goes_back() {
     let pool = Pool::builder().frames(8).build().unwrap();
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let (mut arrivals, mut batch) = (Arrivals::default(), Batch::new());
     arrivals.begin(&cx);
     assert!(arrivals.admit(5_999_999, &batch, &mut cx));
@@ -30,7 +30,7 @@ fn a_batch_never_spans_a_millisecond_and_time_never_goes_back() {
     assert!(arrivals.admit(u64::MAX, &batch, &mut cx), "the end of time is no deadline");
 }
 
-/// Puts a frame between the packets every `PERIOD` ns: how many there were so far, and what time it is.
+/// A function that inserts a frame every `PERIOD` ns, with the number of packets so far and the time.
 fn tally(input: Input, worker: &Worker) -> impl Function + use<> {
     let seen = worker.counter("seen");
     let told = seen.clone();
@@ -46,11 +46,12 @@ fn tally(input: Input, worker: &Worker) -> impl Function + use<> {
     input.inspect(move |_| seen.add(1)).done()
 }
 
-/// Several a millisecond, and no divisor of it.
+/// Several periods a millisecond; the period does not divide it.
 const PERIOD: u64 = 333_333;
 
-/// What leaves the function, in order, when this port is its source: frames of the port by their arrival, the function's
-/// own by what they tell.
+/// The frames that leave the function, in order, when this port is its source.
+///
+/// Frames of the port are given by their arrival, the function's own by their contents.
 fn told(driver: &str, settings: &str, directory: &Directory, burst: usize) -> Vec<Vec<u8>> {
     let pool = pool();
     let mut from = open(driver, settings, &context(&pool, directory)).unwrap();
@@ -84,7 +85,7 @@ fn tallying(from: &mut dyn Port, to: &mut dyn Port, pool: &Pool, burst: usize) -
 fn events_come_between_the_packets_of_a_capture_by_time_whatever_the_batch_size() {
     let directory = Directory::new("events");
     let epoch = 1_700_000_000_123_456_789u64;
-    // Crowds and holes, ties, one arrival at a deadline to the nanosecond, one that goes back in time.
+    // Dense times and gaps, equal times, an arrival exactly at a deadline, and one that goes back in time.
     let mut times: Vec<u64> = (0..3_000u64).map(|i| epoch + i / 3 * 7_001 + i / 400 * 5_000_000).collect();
     times.push(epoch + 500 * PERIOD);
     times.push(epoch + 10);
@@ -146,7 +147,7 @@ fn a_memory_port_does_not_end_before_what_waits_for_an_event() {
 }
 
 #[test]
-fn what_a_line_holds_is_drained_although_events_are_due_before_it() {
+fn packets_in_a_line_are_drained_although_events_are_due_earlier() {
     let (pool, directory) = (pool(), Directory::new("drained"));
     let settings = "packets = 2000\nrate = '10 kpps'\nseed = 5\ndelay = '20 ms'";
     let mut from = open("generator", settings, &context(&pool, &directory)).unwrap();
@@ -172,7 +173,7 @@ fn a_deadline_that_comes_nearer_between_two_polls_is_kept() {
         let (mut to, far) = collector(&pool);
         (tallying(&mut port, &mut to, &pool, 1), far)
     };
-    // All within one millisecond; this one's event is due at 5,333,333, the other's at 5,038,333.
+    // All within one millisecond. This graph's event is due at 5,333,333, the other's at 5,038,333.
     let ((mut graph, far), (mut other, _)) = (graph_of(5_000_000), graph_of(4_705_000));
     for graph in [&mut graph, &mut other] {
         (0..3).for_each(|_| assert!(matches!(graph.turn(0), Turn::Moved(_))));

@@ -1,5 +1,6 @@
-//! Whole TCP conversations: handshake, a request, an answer with acknowledgments, teardown from the client's side; then
-//! the next one in the same flow, from another port.
+//! Whole TCP conversations: handshake, a request, an answer with acknowledgments, teardown by the client.
+//!
+//! Then the next conversation follows in the same flow, from another port.
 
 use netbricks_core::tables::prefetch;
 use rand_xoshiro::rand_core::Rng;
@@ -9,7 +10,7 @@ use super::flow::Flow;
 use super::payload::{self, HEAD, Payload};
 use super::template::{ACK, FIN, Layout, PSH, SYN, Segment, write_segment};
 
-/// What comes next.
+/// The next step of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
@@ -24,20 +25,20 @@ enum Step {
     LastAck,
 }
 
-/// Where a conversation stands. Sequence numbers start at random, as RFC 9293, section 3.4.1 asks.
+/// The state of a conversation. Sequence numbers start at random, as RFC 9293, section 3.4.1 requires.
 #[derive(Clone, Copy, Debug, Default)]
 struct Conversation {
     step: Step,
     client_start: u32,
     server_start: u32,
-    /// Bytes that each side sends, and has sent.
+    /// The bytes that each side sends, and has sent.
     request: u32,
     requested: u32,
     answer: u32,
     answered: u32,
-    /// Segments of the answer that were not acknowledged yet.
+    /// Segments of the answer that are not acknowledged yet.
     unacknowledged: u32,
-    /// The object that is asked for, and the bytes of it that come after an HTTP head.
+    /// The requested object, and the number of its bytes after an HTTP head.
     object: u32,
     body: u32,
 }
@@ -56,14 +57,15 @@ impl Conversations {
         Self { all: vec![Conversation::default(); flows], payload }
     }
 
-    /// Asks for a conversation's state before it is needed.
+    /// Prefetches a conversation's state before it is needed.
     #[inline(always)]
     pub(super) fn prefetch(&self, place: usize) {
         prefetch(&raw const self.all[place]);
     }
 
-    /// Writes the next segment of a flow's conversation, in a frame of at most `size` bytes where it has data; answers
-    /// its length.
+    /// Writes the next segment of a flow's conversation; answers its length.
+    ///
+    /// A frame with data has at most `size` bytes.
     pub(super) fn write(
         &mut self,
         room: &mut [u8],
@@ -92,7 +94,7 @@ impl Conversations {
             body,
             ..
         } = *conversation;
-        // What each side's next byte is numbered; a SYN counts as one.
+        // The sequence number of each side's next byte; a SYN counts as one byte.
         let client = client_start.wrapping_add(1).wrapping_add(requested);
         let server = server_start.wrapping_add(1).wrapping_add(answered);
         let from_client = |sequence, ack, flags| Segment { from_client: true, sequence, ack, flags };
@@ -113,7 +115,7 @@ impl Conversations {
                 conversation.answered += data;
                 conversation.unacknowledged += 1;
                 let is_last = conversation.answered == answer;
-                // Every second segment is acknowledged, and the last (RFC 9293, section 3.8.6.3).
+                // Every second segment and the last one are acknowledged (RFC 9293, section 3.8.6.3).
                 let acknowledged = is_last || conversation.unacknowledged == 2;
                 let flags = if is_last { PSH | ACK } else { ACK };
                 (
@@ -169,7 +171,7 @@ impl Conversation {
     }
 }
 
-/// Bytes of an HTTP request or answer from `offset` on.
+/// The bytes of an HTTP request or answer from `offset` on.
 fn http(room: &mut [u8], is_request: bool, offset: usize, object: u32, body: u32) {
     let mut head = [0; HEAD];
     let len = if is_request {

@@ -1,4 +1,4 @@
-//! Who talks to whom: flows with addresses and ports, and which of them is next.
+//! Flows with addresses and ports, and the choice of the next flow.
 //!
 //! Clients are in 10.0.0.0/8 and 2001:db8:c::/96, servers in 198.18.0.0/16 and 2001:db8:5::/112 (RFC 2544, RFC 3849).
 
@@ -11,14 +11,14 @@ use rand_xoshiro::rand_core::Rng;
 use super::below;
 use super::payload::Payload;
 
-/// How packets are spread over flows.
+/// The distribution of packets over flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
     /// Evenly.
     #[default]
     Uniform,
-    /// The n-th in proportion to 1 / n^exponent.
+    /// The n-th flow in proportion to 1 / n^exponent.
     Zipf,
 }
 
@@ -26,7 +26,7 @@ pub enum Distribution {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocols {
-    /// What the payload needs.
+    /// The protocol that the payload needs.
     #[default]
     #[serde(skip)]
     Unsaid,
@@ -53,11 +53,11 @@ pub enum IpVersions {
     Mix,
 }
 
-/// What a flow's packets are.
+/// The IP version and protocol of a flow's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) v6: bool,
-    /// UDP, TCP or ICMP; ICMPv6 is written where ICMP is said over IPv6.
+    /// UDP, TCP or ICMP. ICMP over IPv6 is written as ICMPv6.
     pub(super) protocol: u8,
 }
 
@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// A flow, in one cache line: each packet is of another one.
+/// A flow, in one cache line: each packet may be of another flow.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Flow {
@@ -90,16 +90,16 @@ pub(super) struct Flow {
     pub(super) server: IpAddr,
     pub(super) client_port: u16,
     pub(super) server_port: u16,
-    /// The addresses' sum, as an Internet checksum counts it, and that of the ports.
+    /// The Internet checksum's sum of the addresses, and that of the ports.
     pub(super) addresses: u16,
     pub(super) ports: u16,
-    /// Packets so far.
+    /// The number of packets so far.
     pub(super) packets: u64,
 }
 
 const _: () = assert!(size_of::<Flow>() == 64);
 
-/// SplitMix64's finaliser: what a flow is depends on its number and the seed alone, not on who asks first.
+/// SplitMix64's finaliser: a flow depends only on its number and the seed, not on the order of requests.
 pub(super) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -165,23 +165,24 @@ impl Flow {
         self.ports = Sum::ZERO.add16(self.client_port).add16(self.server_port).fold();
     }
 
-    /// Takes another client port: the next conversation in the flow.
+    /// Takes another client port, for the next conversation in the flow.
     pub(super) fn next_port(&mut self) {
         self.client_port = if self.client_port == u16::MAX { 1024 } else { self.client_port + 1 };
         self.sum_ports();
     }
 }
 
-/// Which flow is next.
+/// The choice of the next flow.
 pub(super) enum Chooser {
     Uniform(usize),
-    /// Walker's alias method (Vose 1991): one look, whatever the number of flows. A place has its own flow below the
-    /// threshold, of 2^32, and another's above it.
+    /// Walker's alias method (Vose 1991): one look-up, whatever the number of flows.
+    ///
+    /// A place has its own flow below the threshold, of 2^32, and another flow above it.
     Weighted(Vec<(u32, u32)>),
 }
 
 impl Chooser {
-    /// Over the flows of one queue, which are each `queues`-th of all from `queue` on.
+    /// A chooser over the flows of one queue: each `queues`-th of all from `queue` on.
     pub(super) fn new(
         distribution: Distribution,
         exponent: f64,

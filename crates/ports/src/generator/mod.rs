@@ -1,5 +1,7 @@
-//! Traffic from nothing: flows of UDP, TCP and ICMP over IPv4 and IPv6, whole TCP conversations, DNS and HTTP, at a rate
-//! or as fast as it goes. The same seed gives the same bytes at the same times, whatever the batch size.
+//! Generated traffic: flows of UDP, TCP and ICMP over IPv4 and IPv6, whole TCP conversations, DNS and HTTP.
+//!
+//! It comes at a rate or as fast as possible. The same seed gives the same bytes at the same times, whatever
+//! the batch size.
 
 mod conversation;
 mod flow;
@@ -17,8 +19,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::arrival::Arrivals;
+use crate::driver::{Directions, OpenContext, PortDriver, QueueDivision};
 use crate::node::count_received;
-use crate::open::{Directions, Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::steer::{Rules, Unsteerable};
 use crate::taken::Taken;
@@ -31,39 +33,48 @@ pub use flow::{Distribution, IpVersions, Protocols};
 pub use payload::Payload;
 pub use settings::{Clock, FrameSizes, GeneratorSettings, Mix};
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        "generator",
-        "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.",
-        |name, settings: GeneratorSettings, cx: &OpenContext| Ok(Box::new(Generator::new(name, settings, cx)?)),
-    );
-    drivers.limit_queues("generator", queues);
-    drivers.limit_directions("generator", |_: &GeneratorSettings| Directions {
-        receives: true,
-        transmits: false,
-    });
-    drivers.limit_packets("generator", fits);
-}
+/// The driver `generator`.
+pub(crate) struct GeneratorDriver;
 
-/// Whether buffers for packets of `largest` bytes hold what is to be made.
-fn fits(port: &str, settings: &GeneratorSettings, largest: usize) -> Result<(), PortError> {
-    let wanted =
-        settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
-    if wanted <= largest {
-        return Ok(());
+impl PortDriver for GeneratorDriver {
+    type Settings = GeneratorSettings;
+    const NAME: &'static str = "generator";
+    const SUMMARY: &'static str = "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.";
+    const DIVISION: QueueDivision = QueueDivision::Symmetric;
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &GeneratorSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Generator::new(name, settings.clone(), cx)?))
     }
-    Err(PortError::Setting {
-        port: port.into(),
-        key: "frame_sizes",
-        problem: format!(
-            "asks for frames of {wanted} bytes, but packet buffers hold {largest}: give the pool large ones (`large_frames` in `[runtime]`)"
-        ),
-    })
-}
 
-/// How many queues there are where so many are wanted: each has a flow at least.
-fn queues(settings: &GeneratorSettings, wanted: usize) -> usize {
-    wanted.clamp(1, settings.flows)
+    fn directions(&self, _: &GeneratorSettings) -> Directions {
+        Directions { receives: true, transmits: false }
+    }
+
+    /// Checks that buffers for packets of `largest` bytes hold the generated packets.
+    fn fits(&self, port: &str, settings: &GeneratorSettings, largest: usize) -> Result<(), PortError> {
+        let wanted =
+            settings.frame_sizes.list().into_iter().max().unwrap_or(SMALLEST).max(settings.payload.least());
+        if wanted <= largest {
+            return Ok(());
+        }
+        Err(PortError::Setting {
+            port: port.into(),
+            key: "frame_sizes",
+            problem: format!(
+                "asks for frames of {wanted} bytes, but packet buffers hold {largest}: give the pool large ones (`large_frames` in `[runtime]`)"
+            ),
+        })
+    }
+
+    /// The number of queues when `wanted` are requested: each has at least one flow.
+    fn receive_queues(&self, settings: &GeneratorSettings, wanted: usize) -> usize {
+        wanted.clamp(1, settings.flows)
+    }
 }
 
 /// A generator port.
@@ -77,13 +88,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator with as many queues as the context wants and flows allow.
+    /// A generator with as many queues as the context wants and the flows allow.
     ///
     /// # Errors
     /// [`PortError::Setting`] when the pool has no frames for the largest size.
     pub fn new(name: &str, settings: GeneratorSettings, cx: &OpenContext) -> Result<Self, PortError> {
-        fits(name, &settings, cx.pool.largest_packet())?;
-        let queues = queues(&settings, cx.queues);
+        GeneratorDriver.fits(name, &settings, cx.pool.largest_packet())?;
+        let queues = GeneratorDriver.receive_queues(&settings, cx.queues);
         let counters = (0..queues).map(|_| Arc::default()).collect();
         let (rules, taken) = (Rules::default(), Taken::new(queues, 0));
         Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, taken })
@@ -103,7 +114,7 @@ impl Port for Generator {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             receive_queues: self.counters.len(),
-            // A flow's packets of both directions come from one queue, unless rules part them.
+            // A flow's packets of both directions come from one queue, unless rules separate them.
             symmetric_rss: self.rules.is_symmetric(),
             drives_clock: self.settings.clock == Clock::Own,
             ..Capabilities::default()
@@ -129,14 +140,15 @@ impl Port for Generator {
         if self.rules.is_empty() {
             return Ok(Box::new(Source::new(&self.settings, self.seed, queue, queues, counters)));
         }
-        // Which packets a queue has, only they themselves tell: it makes all of them, as the one queue of a generator would.
+        // Only the packets themselves show which queue has them. So each queue makes all packets, as a
+        // generator with one queue would.
         let mut source = Source::new(&self.settings, self.seed, 0, 1, counters);
         source.share = Some(Share { rules: self.rules.clone(), queue: queue as u64, queues: queues as u64 });
         Ok(Box::new(source))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         self.taken.transmit(&self.name, queue)?;
-        // A generator has no transmit queues, which the line above says.
+        // A generator has no transmit queues, as the line above says.
         Err(PortError::Queue {
             port: self.name.clone(),
             direction: "transmit",
@@ -146,7 +158,7 @@ impl Port for Generator {
     }
 }
 
-/// What a packet is to be, chosen before there is a buffer for it.
+/// The flow and size of a packet, chosen before there is a buffer for it.
 #[derive(Clone, Copy, Default)]
 struct Choice {
     flow: u32,
@@ -160,11 +172,12 @@ struct Next {
     time: u64,
 }
 
-/// Packets that are chosen ahead: while those before them are written, their flows' state comes from memory. It is
-/// fixed, so that no batch size changes what is drawn.
+/// Packets that are chosen ahead: meanwhile their flows' state comes from memory.
+///
+/// The number is fixed, so that no batch size changes the random numbers.
 const AHEAD: usize = 16;
 
-/// Which of all packets a queue has, where rules say so.
+/// The share of all packets that a queue has, if there are rules.
 struct Share {
     rules: Rules,
     queue: u64,
@@ -172,43 +185,43 @@ struct Share {
 }
 
 impl Share {
-    /// Packets that no rule speaks of are dealt out by their flow, as without rules.
+    /// Packets that match no rule are divided by their flow, as without rules.
     fn has(&self, frame: &[u8], flow: u64) -> bool {
         self.rules.queue_of(frame).map_or(flow % self.queues, u64::from) == self.queue
     }
 }
 
-/// What became of a chosen packet.
+/// The result of making a chosen packet.
 enum Made {
-    /// It is in the batch.
+    /// The packet is in the batch.
     Here,
-    /// It belongs to another queue.
+    /// The packet belongs to another queue.
     Elsewhere,
     /// No buffer is free.
     NoBuffer,
 }
 
-/// How times are spaced.
+/// The spacing of times.
 #[derive(Clone, Copy)]
 enum Spacing {
-    /// So many ns a packet.
+    /// This many ns a packet.
     Packets(f64),
-    /// So many ns a byte.
+    /// This many ns a byte.
     Bytes(f64),
-    /// None: real time, as fast as it goes.
+    /// None: real time, as fast as possible.
     None,
 }
 
 /// One queue of a generator.
 struct Source {
-    /// What flows and sizes are drawn from, and what contents are.
+    /// The random numbers for flows and sizes, and those for contents.
     choices: Xoshiro256PlusPlus,
     contents: Xoshiro256PlusPlus,
-    /// Choices to come, a ring that starts at `place`.
+    /// The next choices, a ring that starts at `place`.
     ahead: [Choice; AHEAD],
     place: usize,
     sizes: Vec<usize>,
-    /// Bytes that frames may have whose size is less.
+    /// The number of bytes that a frame may have even if its size is smaller.
     least: usize,
     flows: Vec<Flow>,
     chooser: Chooser,
@@ -218,12 +231,12 @@ struct Source {
     clock: Clock,
     packets_left: u64,
     duration: u64,
-    /// Packets and bytes so far: what times are computed from, so that no error adds up.
+    /// Packets and bytes so far: times are computed from them, so that no error adds up.
     packets: u64,
     bytes: u64,
     start: Option<u64>,
     next: Option<Next>,
-    /// Polls in a row that found no buffer.
+    /// The number of polls in a row that found no buffer.
     stalled: u32,
     arrivals: Arrivals,
     share: Option<Share>,
@@ -253,7 +266,7 @@ impl Source {
         };
         let mut contents =
             Xoshiro256PlusPlus::seed_from_u64(seed ^ (queue as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        // 2^128 draws on: the two never meet.
+        // 2^128 draws further: the two sequences never meet.
         let choices = contents.clone();
         contents.jump();
         let mut source = Self {
@@ -286,7 +299,7 @@ impl Source {
         source
     }
 
-    /// Takes the choice that is next, and makes another.
+    /// Takes the next choice, and makes another.
     #[inline(always)]
     fn draw(&mut self) -> Choice {
         let flow = self.chooser.choose(&mut self.choices);
@@ -305,7 +318,7 @@ impl Source {
         next
     }
 
-    /// When the next packet comes, counted from the first (ns).
+    /// When the next packet comes, from the first (ns).
     #[inline(always)]
     fn offset(&self) -> u64 {
         match self.spacing {
@@ -356,7 +369,7 @@ impl Source {
     }
 }
 
-/// A number below `count`, evenly spread but for less than `count` in 2^64.
+/// A random number below `count`; the spread is even except for less than `count` in 2^64.
 #[inline(always)]
 pub(crate) fn below(random: &mut impl Rng, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
@@ -391,11 +404,11 @@ impl ReceiveQueue for Source {
             }
             match self.make(next, batch, cx) {
                 Made::Here => {}
-                // They count for the burst as well, so that a turn ends.
+                // They count towards the burst as well, so that a turn ends.
                 Made::Elsewhere => elsewhere += 1,
                 Made::NoBuffer => {
                     self.next = Some(next);
-                    // Nothing is lost: it is made when a buffer is free.
+                    // No packet is lost: it is made when a buffer is free.
                     break match self.clock {
                         _ if !batch.is_empty() => Poll::Busy,
                         Clock::Own => {

@@ -1,4 +1,4 @@
-//! What packets carry: filling, DNS messages, HTTP messages.
+//! The contents of packets: filling, DNS messages, HTTP messages.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub enum Payload {
     /// Zeros.
     #[default]
     Zero,
-    /// Bytes that count from 0 to 255 and over.
+    /// Bytes that count from 0 to 255 again and again.
     Pattern,
     /// Random bytes.
     Random,
@@ -24,7 +24,9 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Bytes that frames may have whose size is less: all headers with all their options and a byte, or a short message.
+    /// The number of bytes that a frame may have even if its size is smaller.
+    ///
+    /// That is all headers with all their options and a byte, or a short message.
     pub(super) fn least(self) -> usize {
         match self {
             Self::Zero | Self::Pattern | Self::Random => 128,
@@ -33,7 +35,7 @@ impl Payload {
     }
 }
 
-/// Writes into a slice from the front; what does not fit is left out.
+/// Writes into a slice from the front; bytes that do not fit are left out.
 pub(super) struct Pen<'b> {
     room: &'b mut [u8],
     len: usize,
@@ -68,7 +70,7 @@ impl<'b> Pen<'b> {
     }
 }
 
-/// Fills `room` with what stream byte `offset` on looks like.
+/// Fills `room` with the bytes of the stream from `offset` on.
 pub(super) fn fill(room: &mut [u8], payload: Payload, offset: u64, random: &mut impl Rng) {
     match payload {
         Payload::Zero => room.fill(0),
@@ -85,18 +87,19 @@ pub(super) fn fill(room: &mut [u8], payload: Payload, offset: u64, random: &mut 
     }
 }
 
-/// Writes the DNS message number `message` of a flow: queries are even, their answers odd. Answers its length, at most
-/// 100 bytes.
+/// Writes the DNS message number `message` of a flow: queries are even, their answers odd.
+///
+/// Answers its length, at most 100 bytes.
 pub(super) fn dns(room: &mut [u8], flow: &Flow, message: u64) -> usize {
     let is_answer = message % 2 == 1;
-    // Types A and AAAA, answered from the documentation's addresses.
+    // Types A and AAAA, answered from the addresses for documentation.
     let (kind, address): (u16, &[u8]) = match flow.server {
         IpAddr::V4(_) => (1, &[198, 51, 100, 1]),
         IpAddr::V6(_) => (28, &[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
     };
     let mut pen = Pen::new(room);
     pen.put16((message / 2 + flow.number) as u16);
-    // A query that wants recursion; an answer that had it (RFC 1035, section 4.1.1).
+    // A query that asks for recursion; an answer with recursion (RFC 1035, section 4.1.1).
     pen.put16(if is_answer { 0x8180 } else { 0x0100 });
     pen.put16(1);
     pen.put16(u16::from(is_answer));
@@ -126,7 +129,7 @@ pub(super) fn dns(room: &mut [u8], flow: &Flow, message: u64) -> usize {
     pen.len()
 }
 
-/// Longest head of an HTTP message here, in bytes.
+/// The longest head of an HTTP message here, in bytes.
 pub(super) const HEAD: usize = 128;
 
 /// Writes an HTTP request for an object; answers its length.

@@ -1,7 +1,7 @@
-//! What may be written for a generator, and what of it cannot be met.
+//! The settings of a generator, and the check that they can be met.
 
 use netbricks_core::units::{Duration, Rate};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use super::flow::{Distribution, IpVersions, Protocols};
 use super::payload::Payload;
@@ -10,9 +10,9 @@ use super::payload::Payload;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(untagged)]
 pub enum FrameSizes {
-    /// All of one size.
+    /// All frames of one size.
     One(usize),
-    /// One of these each, equally likely.
+    /// One of these sizes for each frame, equally likely.
     Several(Vec<usize>),
     /// A mix by name.
     Named(Mix),
@@ -36,7 +36,7 @@ impl FrameSizes {
     }
 }
 
-/// Whose time it is.
+/// The clock of the packets' times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
@@ -47,126 +47,54 @@ pub enum Clock {
     Real,
 }
 
-/// What may be written for a generator.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GeneratorSettings {
-    pub(super) frame_sizes: FrameSizes,
-    pub(super) flows: usize,
-    pub(super) distribution: Distribution,
-    pub(super) exponent: f64,
-    protocol: Protocols,
-    pub(super) ip: IpVersions,
-    pub(super) conversation: bool,
-    pub(super) payload: Payload,
-    pub(super) rate: Option<Rate>,
-    pub(super) clock: Clock,
-    pub(super) packets: Option<u64>,
-    pub(super) duration: Option<Duration>,
-}
-
-impl Default for GeneratorSettings {
-    fn default() -> Self {
-        Self {
-            frame_sizes: FrameSizes::One(60),
-            flows: 1024,
-            distribution: Distribution::default(),
-            exponent: 1.0,
-            protocol: Protocols::default(),
-            ip: IpVersions::default(),
-            conversation: false,
-            payload: Payload::default(),
-            rate: None,
-            clock: Clock::default(),
-            packets: None,
-            duration: None,
-        }
+netbricks_core::settings! {
+    /// The settings of a generator.
+    #[derive(Clone, Debug)]
+    pub struct GeneratorSettings {
+        /// Sizes of frames, 42 to 9216.
+        ///
+        /// The sizes in a list are equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1. A frame is never
+        /// shorter than its headers, and dns has its own sizes.
+        pub(super) frame_sizes: FrameSizes = 60, "whole number, bytes without FCS; a list of them; or \"imix\"";
+        /// How many flows there are at a time.
+        pub(super) flows: usize = 1024, "whole number, flows";
+        /// How packets are spread over flows: evenly, or the n-th flow in proportion to 1 / n^exponent.
+        pub(super) distribution: Distribution = "uniform", "\"uniform\" or \"zipf\"";
+        /// The exponent of zipf.
+        pub(super) exponent: f64 = 1.0, "number, 0 to 10";
+        /// Transport of the flows; mix gives each flow one of the three.
+        protocol: Protocols = unset "\"udp\", or what conversation and payload need",
+            "\"udp\", \"tcp\", \"icmp\" or \"mix\"";
+        /// IP version of the flows.
+        pub(super) ip: IpVersions = "v4", "\"v4\", \"v6\" or \"mix\"";
+        /// Whole TCP conversations: handshake, data both ways, teardown, one after the other in each flow.
+        pub(super) conversation: bool = false, "true or false";
+        /// The payload of packets.
+        ///
+        /// It is zeros, counting bytes, random bytes, DNS queries and answers over UDP, or HTTP requests and
+        /// answers over TCP.
+        pub(super) payload: Payload = "zero", "\"zero\", \"pattern\", \"random\", \"dns\" or \"http\"";
+        /// How fast packets come, on the generator's clock, all queues together.
+        pub(super) rate: Option<Rate> = unset "as fast as it goes; on its own clock 1 Mpps",
+            "rate, \"1 Mpps\" or \"100 Mbit/s\" (frames without FCS)";
+        /// The clock of the packets' times: the generator's own, which drives the run and repeats exactly, or
+        /// the machine's.
+        pub(super) clock: Clock = "own", "\"own\" or \"real\"";
+        /// How many packets come in all.
+        pub(super) packets: Option<u64> = unset "no limit", "whole number, packets";
+        /// For how long packets come, on the generator's clock.
+        pub(super) duration: Option<Duration> = unset "no limit", "duration";
     }
 }
 
-/// Flows that a generator may have.
+/// The most flows of a generator.
 const MOST_FLOWS: usize = 1 << 22;
 pub(super) const SMALLEST: usize = 42;
 pub(super) const LARGEST: usize = 9_216;
 
 impl Settings for GeneratorSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "frame_sizes",
-            kind: "whole number, bytes without FCS; a list of them; or \"imix\"",
-            default: Some("60"),
-            summary: "Sizes of frames, 42 to 9216; of a list each is equally likely; imix is 60, 566 and 1514 as 7 : 4 : 1. A frame is never shorter than its headers, and dns has its own sizes.",
-        },
-        Key {
-            name: "flows",
-            kind: "whole number, flows",
-            default: Some("1024"),
-            summary: "How many flows there are at a time.",
-        },
-        Key {
-            name: "distribution",
-            kind: "\"uniform\" or \"zipf\"",
-            default: Some("\"uniform\""),
-            summary: "How packets are spread over flows: evenly, or the n-th flow in proportion to 1 / n^exponent.",
-        },
-        Key {
-            name: "exponent",
-            kind: "number, 0 to 10",
-            default: Some("1.0"),
-            summary: "The exponent of zipf.",
-        },
-        Key {
-            name: "protocol",
-            kind: "\"udp\", \"tcp\", \"icmp\" or \"mix\"",
-            default: Some("\"udp\", or what conversation and payload need"),
-            summary: "Transport of the flows; mix gives each flow one of the three.",
-        },
-        Key {
-            name: "ip",
-            kind: "\"v4\", \"v6\" or \"mix\"",
-            default: Some("\"v4\""),
-            summary: "IP version of the flows.",
-        },
-        Key {
-            name: "conversation",
-            kind: "true or false",
-            default: Some("false"),
-            summary: "Whole TCP conversations: handshake, data both ways, teardown, one after the other in each flow.",
-        },
-        Key {
-            name: "payload",
-            kind: "\"zero\", \"pattern\", \"random\", \"dns\" or \"http\"",
-            default: Some("\"zero\""),
-            summary: "What packets carry: zeros; counting bytes; random bytes; DNS queries and answers over UDP; HTTP requests and answers over TCP.",
-        },
-        Key {
-            name: "rate",
-            kind: "rate, \"1 Mpps\" or \"100 Mbit/s\" (frames without FCS)",
-            default: Some("as fast as it goes; on its own clock 1 Mpps"),
-            summary: "How fast packets come, on the generator's clock, all queues together.",
-        },
-        Key {
-            name: "clock",
-            kind: "\"own\" or \"real\"",
-            default: Some("\"own\""),
-            summary: "Whose time it is: the generator's own, which drives the run and repeats exactly, or the machine's.",
-        },
-        Key {
-            name: "packets",
-            kind: "whole number, packets",
-            default: Some("no limit"),
-            summary: "How many packets come in all.",
-        },
-        Key {
-            name: "duration",
-            kind: "duration",
-            default: Some("no limit"),
-            summary: "For how long packets come, on the generator's clock.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem: String| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem: String| Err(InvalidSetting { key, problem });
         let sizes = self.frame_sizes.list();
         if sizes.is_empty() || sizes.len() > 256 {
             return refuse("frame_sizes", format!("must list 1 to 256 sizes, found {}", sizes.len()));

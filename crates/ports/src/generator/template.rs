@@ -1,5 +1,6 @@
-//! Frames of flows without conversations: a template for each kind and size, copied and patched. Its checksums are those
-//! of a flow of zeros, so a flow's own need two additions.
+//! Frames of flows without conversations: a template for each kind and size, copied and patched.
+//!
+//! The template's checksums are those of a flow of zeros, so a flow's own checksums need two additions.
 
 use netbricks_packet::build::{DESTINATION, SOURCE, ethernet};
 use netbricks_packet::checksum::transport;
@@ -18,7 +19,7 @@ struct Template {
     transport: u16,
 }
 
-/// Where things lie in a frame of a kind.
+/// The places of fields in a frame of a kind.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// The first address.
@@ -57,7 +58,7 @@ pub(super) struct Templates {
     payload: Payload,
 }
 
-/// Where the checksum of an IPv4 header behind Ethernet lies.
+/// The place of the checksum of an IPv4 header behind Ethernet.
 const IP_CHECKSUM: usize = 24;
 
 impl Templates {
@@ -86,7 +87,7 @@ impl Templates {
         self.patch(room, flow, size)
     }
 
-    /// The template with the flow's addresses, ports and checksums.
+    /// Copies the template with the flow's addresses, ports and checksums.
     #[inline(always)]
     fn patch(&self, room: &mut [u8], flow: &Flow, size: usize) -> usize {
         let template = &self.frames[flow.kind.index()][size];
@@ -122,7 +123,7 @@ impl Templates {
         len
     }
 
-    /// A request or an answer, each in one segment, filled up to the frame's size.
+    /// Writes a request or an answer, each in one segment, filled to the frame's size.
     fn write_http(
         &self,
         room: &mut [u8],
@@ -137,7 +138,7 @@ impl Templates {
         let (head_len, body) = if message.is_multiple_of(2) {
             (payload::http_request(&mut head, message / 2), 0)
         } else {
-            // Twice: the number of digits is part of the head.
+            // Twice, because the number of digits is part of the head.
             let space = wanted.saturating_sub(layout.payload) as u64;
             let head_len = payload::http_answer(&mut head, space) as u64;
             let body = space.saturating_sub(head_len);
@@ -174,7 +175,7 @@ impl Template {
             }
             (true, _) => v6().icmpv6_echo_request(0, 0).payload(&bytes).build(),
         };
-        // Settings bound the size far below what a length field can state.
+        // Settings limit the size far below the maximum of a length field.
         let frame = built.unwrap_or_default();
         let read = |at: usize| frame.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
         let (ip, transport) = (!read(IP_CHECKSUM), !read(layout.checksum));
@@ -187,7 +188,7 @@ pub(super) const SYN: u8 = 0x02;
 pub(super) const PSH: u8 = 0x08;
 pub(super) const ACK: u8 = 0x10;
 
-/// A TCP segment's header, as far as it differs.
+/// The varying fields of a TCP segment's header.
 pub(super) struct Segment {
     pub(super) from_client: bool,
     pub(super) sequence: u32,
@@ -195,8 +196,9 @@ pub(super) struct Segment {
     pub(super) flags: u8,
 }
 
-/// Writes a TCP segment with `len` bytes of data, which `fill` writes; answers the frame's length, 0 where it does not
-/// fit.
+/// Writes a TCP segment with `len` bytes of data, which `fill` writes.
+///
+/// Answers the frame's length, 0 if it does not fit.
 pub(super) fn write_segment(
     room: &mut [u8],
     flow: &Flow,
@@ -229,7 +231,7 @@ fn write_dns(room: &mut [u8], flow: &Flow, message: u64) -> usize {
     len
 }
 
-/// Ethernet, IP and ports of a frame whose length is known.
+/// Writes Ethernet, IP and ports of a frame with known length.
 fn write_headers(frame: &mut [u8], flow: &Flow, from_client: bool) {
     let layout = Layout::of(flow.kind);
     let (client, server) = (SOURCE.octets(), DESTINATION.octets());
@@ -265,7 +267,7 @@ fn finish_sides(frame: &mut [u8], flow: &Flow, from_client: bool) {
     finish(frame, flow.kind, from, to);
 }
 
-/// The transport checksum over what is in the frame.
+/// Writes the transport checksum over the contents of the frame.
 fn finish(frame: &mut [u8], kind: Kind, source: IpAddr, destination: IpAddr) {
     let layout = Layout::of(kind);
     let number = if kind.v6 && kind.protocol == protocol::ICMP { protocol::ICMPV6 } else { kind.protocol };
@@ -294,7 +296,7 @@ fn put(frame: &mut [u8], at: usize, value: u16) {
     frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The one's complement sum of three (RFC 1071).
+/// The one's complement sum of three values (RFC 1071).
 #[inline(always)]
 fn fold(a: u16, b: u16, c: u16) -> u16 {
     let sum = u32::from(a) + u32::from(b) + u32::from(c);

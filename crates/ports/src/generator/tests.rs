@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netbricks_buffer::Pool;
+use netbricks_core::{DetachedContext, KeyFault};
 use netbricks_packet::FlowKey;
 use proptest::prelude::*;
 
@@ -66,7 +67,7 @@ fn sizes_flows_and_times_are_as_asked() {
     assert_eq!(frames.len(), 1_000, "frames of 480 bits");
 }
 
-/// What a receiver checks of a conversation: an oracle that knows RFC 9293 and nothing of the generator.
+/// A receiver that checks a conversation: an oracle that knows RFC 9293 and not the generator.
 #[derive(Default, Debug)]
 struct Side {
     next: Option<u32>,
@@ -129,7 +130,7 @@ fn queues_share_flows_and_packets_and_repeat_together() {
     assert_eq!(port.capabilities().receive_queues, 3);
     for queue in 0..3 {
         let mut queue = port.take_receive(queue).unwrap();
-        let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+        let (mut batch, mut graph) = (Batch::new(), DetachedContext::new(pool.clone()));
         let mut own = BTreeSet::new();
         while queue.receive(&mut batch, &mut graph) != Poll::Done || !batch.is_empty() {
             total += batch.len();
@@ -147,7 +148,7 @@ fn queues_share_flows_and_packets_and_repeat_together() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_with_the_key() {
+fn bad_settings_are_refused_with_their_key() {
     let (pool, directory) = (pool(), Directory::new("refused"));
     let cx = context(&pool, &directory);
     for (settings, expected) in [
@@ -157,18 +158,19 @@ fn what_cannot_be_made_is_refused_with_the_key() {
         ("payload = 'dns'\nconversation = true", "`payload` dns goes over UDP"),
         ("packets = 0", "`packets` must be"),
         ("rate = '5'", "needs a unit"),
-        ("flovs = 3", "unknown field `flovs`"),
+        ("flovs = 3", "there is no key `flovs`"),
     ] {
         let error = open("generator", settings, &cx).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains(expected), "{settings}: {error}");
         if let OpenError::Settings(error) = error {
             assert!(error.span.is_some());
-            assert_eq!(error.suggestion.as_deref(), (settings == "flovs = 3").then_some("flows"));
+            let unknown = KeyFault::Unknown { suggestion: Some("flows") };
+            assert_eq!(error.key, (settings == "flovs = 3").then_some(unknown));
         }
     }
 }
 
-/// On the machine's clock, which stands here where the test puts it.
+/// A run on the machine's clock, which the test sets.
 #[test]
 fn on_real_time_packets_come_when_they_are_due() {
     let (pool, directory) = (pool(), Directory::new("generator-real"));
@@ -177,7 +179,7 @@ fn on_real_time_packets_come_when_they_are_due() {
     let mut from = open("generator", "clock = 'real'\nrate = '1 Mpps'\nduration = '1 ms'", &cx).unwrap();
     assert!(!from.capabilities().drives_clock);
     let mut queue = from.take_receive(0).unwrap();
-    let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut graph) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut made = 0u64;
     for step in 0..=100 {
         // Ten packets are due in each step.
@@ -200,7 +202,7 @@ fn on_real_time_packets_come_when_they_are_due() {
             assert_eq!((made, poll), (1_000, Poll::Done));
         }
     }
-    // Without a rate: as fast as it is asked, at the time at which it is asked.
+    // Without a rate: as fast as the queue is asked, with the time of the request.
     let mut from = open("generator", "clock = 'real'\npackets = 1000", &cx).unwrap();
     let mut queue = from.take_receive(0).unwrap();
     assert_eq!(queue.receive(&mut batch, &mut graph), Poll::Busy);
@@ -232,8 +234,10 @@ fn queues_of(from: &mut dyn Port, queues: usize, burst: usize, pool: &Pool) -> V
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Together the queues have what a generator with one queue makes, byte for byte and each at its time; each has what the
-    /// rules say, and of the rest whole flows.
+    /// Together the queues have the packets of a generator with one queue, byte for byte and at the same
+    /// times.
+    ///
+    /// Each queue has the packets that the rules choose, and whole flows of the rest.
     #[test]
     fn rules_deal_out_what_one_queue_would_make(
         shape in prop::sample::select(vec![
@@ -271,7 +275,7 @@ proptest! {
                 Some(queue) => expected[usize::from(queue)].push((*time, frame.clone())),
                 None => {
                     let flow = FlowKey::from_frame(frame).unwrap().canonical().words();
-                    // Every packet differs in its time; conversations of one flow have different ports.
+                    // Every packet has a different time; conversations of one flow have different ports.
                     let flow = [flow[0], flow[1], flow[2], flow[3]];
                     let place = found.iter().position(|queue| queue.iter().any(|(at, bytes)| at == time && bytes == frame));
                     let place = place.expect("it is made by one of the queues");

@@ -1,4 +1,4 @@
-use netbricks_core::Drop;
+use netbricks_core::{DetachedContext, DropReason};
 
 use super::*;
 use crate::steer::{Filter, Rule};
@@ -25,7 +25,7 @@ fn frames_pass_in_order_and_time_at_every_batch_size() {
 }
 
 #[test]
-fn what_a_full_peer_cannot_take_is_counted() {
+fn packets_that_a_full_peer_cannot_take_are_counted() {
     let pool = pool();
     let (mut from, near) = Memory::new("in", 1, 1_000, &pool);
     let (mut to, far) = Memory::new("out", 1, 100, &pool);
@@ -34,7 +34,7 @@ fn what_a_full_peer_cannot_take_is_counted() {
     }
     near.end();
     let totals = forward(&mut from, &mut to, &pool, 32);
-    assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (100, 150));
+    assert_eq!((totals.sent.packets, totals.drops.of(DropReason::TransmitFull).packets), (100, 150));
     assert_eq!(to.counters()[0].not_sent.load(Ordering::Relaxed), 150);
     assert_eq!(far.frames(0).len(), 100);
 }
@@ -48,9 +48,9 @@ fn peers_of_one_run_are_joined_both_ways() {
         let table = toml::de::DeTable::parse(settings).unwrap();
         drivers.get("memory").unwrap().open(name, table, &cx).unwrap()
     };
-    // The text of a table borrows what it was parsed from.
+    // The settings borrow the text from which they were parsed.
     let (mut a, mut b) = (open("a", "peer = 'b'"), open("b", "peer = 'a'"));
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut pass = |from: &mut dyn Port, to: &mut dyn Port, queue: usize| {
         let mut batch = Batch::new();
         batch.push(pool.packet(&[queue as u8; 60]).unwrap()).unwrap();
@@ -105,8 +105,10 @@ fn wrong_checksums_are_counted_or_dropped_as_the_policy_says() {
     }
 }
 
-/// What a port sends comes to its peer's queues as the peer's rules say, in order, and what none speaks of to the queue of
-/// its number; what a full queue has no room for is counted and takes nothing else with it.
+/// Packets that a port sends come to its peer's queues by the peer's rules, in order.
+///
+/// A packet that no rule matches comes to the queue of the same number. A packet for which a full queue has
+/// no room is counted, and no other packet is lost with it.
 #[test]
 fn a_peer_that_steers_gets_what_its_rules_say() {
     let pool = pool();
@@ -129,9 +131,9 @@ fn a_peer_that_steers_gets_what_its_rules_say() {
         }
         near.end();
         let totals = forward(&mut from, &mut there, &pool, burst);
-        assert_eq!((totals.sent.packets, totals.drops.of(Drop::TransmitFull).packets), (270, 30));
+        assert_eq!((totals.sent.packets, totals.drops.of(DropReason::TransmitFull).packets), (270, 30));
         assert_eq!(there.counters()[0].sent.load(Ordering::Relaxed), 270);
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         for (queue, kind) in [(0, 2), (1, 1), (2, 0)] {
             let mut receive = here.take_receive(queue).unwrap();
             let mut numbers = Vec::new();

@@ -1,18 +1,19 @@
 //! One transmit queue for several workers: for ports that have fewer queues than there are workers.
 //!
-//! Whoever finds the queue free sends, its own packets and those that wait. Whoever does not leaves its packets in a ring of
-//! its own and goes on: nobody waits for a system call that another makes. A ring that is full is a queue that is full, but
-//! where the queue is a file, for which one waits.
+//! A worker that finds the queue free sends its own packets and those that wait. A worker that finds the
+//! queue taken leaves its packets in a ring of its own and goes on. So no worker waits for another worker's
+//! system call. A full ring has the same effect as a full queue, unless the queue is a file: then the worker
+//! waits.
 //!
-//! What waits goes by age, whichever worker left it: a flow that went from one worker to another keeps its order. Nobody is
-//! kept by others' packets for longer than [`BUDGET`] says; what is left then is for whoever comes next, which is a worker
-//! with packets or one that looks after the queue in [`flush`](TransmitQueue::flush).
+//! Waiting packets are sent by age, whichever worker left them, so a flow that moved to another worker keeps
+//! its order. Other workers' packets occupy a worker for at most [`BUDGET`] packets. The rest is for the next
+//! sender: a worker that has packets, or one that serves the queue in [`flush`](TransmitQueue::flush).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use netbricks_buffer::{BATCH, Batch};
-use netbricks_core::{Context, Departed, Drop};
+use netbricks_core::{Context, Departed, DropReason};
 
 use self::left::{Leaves, Left, Tickets, WAITING};
 use super::transmit::{FLUSH_INTERVAL, LiveLimits, TRIES};
@@ -20,19 +21,19 @@ use crate::port::{Counters, TransmitQueue};
 
 mod left;
 
-/// Packets of others that a worker sends in one call at most: as many as one of them may have left.
+/// The most packets of others that a worker sends in one call: the capacity of one ring.
 const BUDGET: usize = WAITING;
-/// How often a worker that has sent looks once more for what others left meanwhile, within its budget.
+/// How often a worker that has sent checks again for packets that others left meanwhile, within its budget.
 const ROUNDS: usize = 64;
-/// When somebody looks after what was over the budget (ns).
+/// Time until a worker returns for packets beyond the budget (ns).
 const SOON: u64 = 50_000;
 
 /// A transmit queue that several workers share.
 pub struct SharedTransmit {
     shared: Arc<Shared>,
-    /// Where this worker's packets wait while another sends.
+    /// This worker's packets wait here while another worker sends.
     leaves: Leaves,
-    /// The handle that reports what all of them hold, so that it is counted once.
+    /// This handle reports the packets that all of them hold, so that they are counted once.
     reports: bool,
 }
 
@@ -45,34 +46,36 @@ struct Shared {
     patient: bool,
     limits: Option<LiveLimits>,
     counters: Arc<Counters>,
-    /// What the queue said when it was used last: held, in flight, due.
+    /// The answers of the queue at its last use: held, in flight, due.
     held: AtomicU64,
     in_flight: AtomicUsize,
     due: AtomicU64,
 }
 
-/// In [`Shared::due`].
+/// The value of [`Shared::due`] when nothing is due.
 const NEVER: u64 = u64::MAX;
 
 struct Sending {
     queue: Box<dyn TransmitQueue>,
     rings: Vec<Left>,
-    /// What came out of a ring and was not taken yet: the queue is full. First in line.
+    /// Packets that came out of a ring and that the full queue has not taken yet. They go first.
     hand: Batch,
-    /// So many packets of the hand the queue has been given, and is at: whoever called it counts them, where it panics.
+    /// The number of packets of the hand that were given to the queue in a call that has not returned.
+    ///
+    /// If the queue panics, the worker that called it counts them.
     offered: usize,
-    /// Packets that the queue has taken.
+    /// The number of packets that the queue has taken.
     taken: u64,
 }
 
-/// What became of that which waited.
+/// The result of serving the packets that waited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Served {
-    /// The queue took all of it.
+    /// The queue took all of them.
     All,
-    /// It took as much as the budget allows.
+    /// The queue took as many as the budget allows.
     Part,
-    /// It is full.
+    /// The queue is full.
     Full,
 }
 
@@ -85,8 +88,9 @@ impl Clone for SharedTransmit {
 }
 
 impl SharedTransmit {
-    /// Shares `queue`; each worker's transmit node gets a clone. What still waits for a full queue in the end is counted in
-    /// `counters` as not sent.
+    /// Shares `queue`; each worker's transmit node gets a clone.
+    ///
+    /// Packets that still wait for a full queue at the end are counted in `counters` as not sent.
     pub fn new(queue: Box<dyn TransmitQueue>, counters: Arc<Counters>) -> Self {
         let (leaves, left) = left::ring();
         let shared = Shared {
@@ -112,13 +116,17 @@ impl SharedTransmit {
 }
 
 impl Sending {
-    /// Fills the hand with what was left before ticket `before`, by age, up to `count` packets in all; answers how many came.
+    /// Fills the hand with packets left before ticket `before`, by age, up to `count` packets in all.
+    ///
+    /// Answers how many were added.
     fn fill(&mut self, before: u64, count: usize) -> usize {
         let count = count.min(BATCH).saturating_sub(self.hand.len());
         left::take(&mut self.rings, before, count, &mut self.hand)
     }
 
-    /// Offers the hand for as long as the queue takes of it. It is asked again by those who ask for the queue again.
+    /// Offers the hand for as long as the queue takes packets of it.
+    ///
+    /// The callers that retry on the queue offer it again.
     fn offer(&mut self, cx: &mut Context) {
         let mut before = usize::MAX;
         while !self.hand.is_empty() && self.hand.len() < before {
@@ -139,19 +147,20 @@ impl Sending {
 }
 
 impl Shared {
-    /// Leaves packets to whoever sends next; what does not fit stays in the batch.
+    /// Leaves packets to the next sender; those that do not fit stay in the batch.
     #[cold]
     fn leave(&self, leaves: &mut Leaves, batch: &mut Batch, cx: &mut Context) {
         let (packets, bytes) = (batch.len(), batch.bytes());
-        // Before they can be seen: nobody takes more than is counted.
+        // Counted before they become visible: no worker takes more than is counted.
         self.waiting.fetch_add(packets, Ordering::Relaxed);
         let left = leaves.push(batch, &self.tickets);
         self.waiting.fetch_sub(packets - left, Ordering::Relaxed);
-        cx.handed(left as u64, bytes - batch.bytes());
+        cx.transmitting().handoff_out(left as u64, bytes - batch.bytes());
     }
 
-    /// After a panic in the driver, which its graph contains, the queue stays as usable as it was to that worker. What the
-    /// queue had of the hand was counted as lost with it.
+    /// Makes the queue usable again after a panic in the driver, which the driver's graph contains.
+    ///
+    /// The packets of the hand that the queue had were counted as lost with the panic.
     fn mended<'m>(&'m self, mut sending: MutexGuard<'m, Sending>) -> MutexGuard<'m, Sending> {
         self.sending.clear_poison();
         let offered = std::mem::take(&mut sending.offered);
@@ -162,7 +171,7 @@ impl Shared {
         sending
     }
 
-    /// For what is done once: setting up and taking down.
+    /// Takes the lock for work that is done once: setup and shutdown.
     fn lock(&self) -> MutexGuard<'_, Sending> {
         self.sending.lock().unwrap_or_else(|poisoned| self.mended(poisoned.into_inner()))
     }
@@ -176,7 +185,7 @@ impl Shared {
         }
     }
 
-    /// Sends what was left before ticket `before`, by age, as far as the budget goes.
+    /// Sends packets left before ticket `before`, by age, as far as the budget goes.
     fn serve(&self, sending: &mut Sending, before: u64, budget: &mut usize, cx: &mut Context) -> Served {
         loop {
             let came = sending.fill(before, *budget);
@@ -186,13 +195,13 @@ impl Shared {
                 let more = *budget == 0 && left::oldest(&mut sending.rings, before).is_some();
                 return if more { Served::Part } else { Served::All };
             }
-            cx.taken(count as u64, sending.hand.bytes());
+            cx.transmitting().handoff_in(count as u64, sending.hand.bytes());
             sending.offer(cx);
             let rest = sending.hand.len();
             *budget = budget.saturating_sub(count - rest);
             if rest > 0 {
-                // Whoever comes next takes them over.
-                cx.handed(rest as u64, sending.hand.bytes());
+                // The next sender takes them over.
+                cx.transmitting().handoff_out(rest as u64, sending.hand.bytes());
                 return Served::Full;
             }
         }
@@ -206,7 +215,7 @@ impl Shared {
         cx: &mut Context,
     ) {
         let mut budget = BUDGET;
-        // What was left before this call came first, of this worker's flows too.
+        // Packets that were left before this call go first, also those of this worker's flows.
         let served = self.serve(&mut sending, self.tickets.next(), &mut budget, cx);
         match served {
             _ if batch.is_empty() => {}
@@ -217,7 +226,9 @@ impl Shared {
         self.unlock(sending, served, budget, cx);
     }
 
-    /// What the queue says now, for those who ask while another has it; and when somebody has to come back for what waits.
+    /// Stores the queue's answers for workers that ask while another has the queue.
+    ///
+    /// Also stores when a worker has to return for waiting packets.
     fn note(&self, sending: &Sending, served: Served, cx: &Context) {
         self.held.store(if self.keeps { sending.queue.held() } else { 0 }, Ordering::Relaxed);
         self.in_flight.store(sending.queue.in_flight(), Ordering::Relaxed);
@@ -229,8 +240,11 @@ impl Shared {
         self.due.store(sending.queue.due().unwrap_or(NEVER).min(again), Ordering::Relaxed);
     }
 
-    /// Lets the queue go. Who found it taken until now has left its packets, and does not come back for them: between the
-    /// fence here and the one in `transmit`, either it finds the queue free or we find its packets.
+    /// Unlocks the queue, and serves packets that were left meanwhile.
+    ///
+    /// A worker that found the queue taken until now has left its packets and does not return for them. The
+    /// fence here and the one in `transmit` guarantee that either that worker finds the queue free or this
+    /// one finds its packets.
     fn unlock(
         &self,
         sending: MutexGuard<'_, Sending>,
@@ -274,7 +288,9 @@ impl TransmitQueue for SharedTransmit {
     fn in_flight(&self) -> usize {
         self.shared.in_flight.load(Ordering::Relaxed)
     }
-    /// Waits for the queue: seldom asked, and what another is just sending has not left.
+    /// Waits for the queue: this is rarely asked.
+    ///
+    /// Packets that another worker is sending at this moment have not left.
     fn departed(&self) -> Option<Departed> {
         let sending = self.shared.lock();
         let there = sending.queue.held() + sending.queue.in_flight() as u64;
@@ -289,7 +305,9 @@ impl TransmitQueue for SharedTransmit {
             self.shared.unlock(sending, served, budget, cx);
         }
     }
-    /// Whatever the queue needs: somebody has to come back for what a full one left, though nobody sends any more.
+    /// Always true, whatever the queue needs.
+    ///
+    /// A worker has to return for packets that a full queue left, even if no worker sends any more.
     fn needs_flush(&self) -> bool {
         true
     }
@@ -305,11 +323,13 @@ impl TransmitQueue for SharedTransmit {
     fn limits(&self) -> Option<LiveLimits> {
         self.shared.limits.clone()
     }
-    /// Waits for the queue: nobody is kept from anything any more. What a full one does not take, whoever left it, is lost.
+    /// Waits for the queue: at shutdown there is no other work.
+    ///
+    /// Packets that a full queue does not take are lost, whichever worker left them.
     fn release(&mut self, cx: &mut Context) {
         let shared = &self.shared;
         let mut sending = shared.lock();
-        // Those who go on may leave more: that is theirs to send.
+        // Workers that go on may leave more packets; those are theirs to send.
         let before = shared.tickets.next();
         let mut served = Served::Full;
         for _ in 0..TRIES {
@@ -324,9 +344,9 @@ impl TransmitQueue for SharedTransmit {
             if sending.hand.is_empty() {
                 break;
             }
-            cx.taken(sending.hand.len() as u64, sending.hand.bytes());
+            cx.transmitting().handoff_in(sending.hand.len() as u64, sending.hand.bytes());
             Counters::add_shared(&shared.counters.not_sent, sending.hand.len() as u64);
-            cx.drop_batch(&mut sending.hand, Drop::TransmitFull);
+            cx.drop_batch(&mut sending.hand, DropReason::TransmitFull);
         }
         sending.queue.release(cx);
         shared.unlock(sending, served, BUDGET, cx);

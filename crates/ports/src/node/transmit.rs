@@ -1,30 +1,31 @@
-//! A transmit queue as a node: what the port cannot carry is mended where software can (checksums completed, large
-//! packets cut) and dropped with its reason where it cannot; a queue that is full is asked again, a bounded number of
+//! A transmit queue as a node: it corrects packets that the port cannot carry, or drops them with a reason.
+//!
+//! Software completes checksums and cuts large packets. A full queue is asked again, a bounded number of
 //! times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, GsoKind, Offload, Packet};
-use netbricks_core::{Context, Departed, Drop, Node, Output, Poll, Role};
+use netbricks_core::{Context, Departed, DropReason, Node, NodeQueue, Poll, Shape};
 
 use crate::checksum;
 use crate::port::{Counters, Port, PortError, TransmitQueue};
 use crate::segment::Cut;
 
-/// What a port takes, as far as its transmit node has to know.
+/// The limits of a port that its transmit node has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitLimits {
-    /// Largest frame without its link header, in bytes.
+    /// The largest frame without its link header, in bytes.
     pub mtu: usize,
-    /// It computes partial checksums itself.
+    /// The port computes partial checksums itself.
     pub checksum_offload: bool,
-    /// It cuts packets that are larger than the MTU itself.
+    /// The port cuts packets that are larger than the MTU itself.
     pub segmentation_offload: bool,
 }
 
 impl TransmitLimits {
-    /// What a port says of itself.
+    /// The limits that a port states.
     pub fn of(port: &dyn Port) -> Self {
         let capabilities = port.capabilities();
         Self {
@@ -35,8 +36,11 @@ impl TransmitLimits {
     }
 }
 
-/// What a port takes, where that changes while it runs: its device was deleted, and another made under its name.
-/// Clones share it.
+/// The limits of a port that may change while it runs.
+///
+/// They change when its device was deleted and made again under its name.
+///
+/// Clones share them.
 #[derive(Clone, Debug)]
 pub struct LiveLimits {
     now: Arc<AtomicU64>,
@@ -47,20 +51,20 @@ impl LiveLimits {
     const CHECKSUM: u64 = 1;
     const SEGMENTATION: u64 = 2;
 
-    /// As they are at first.
+    /// The limits with these first values.
     pub fn new(limits: TransmitLimits) -> Self {
         Self { now: Arc::new(AtomicU64::new(Self::packed(limits))), longest: usize::MAX }
     }
-    /// The same, with no larger MTU than `mtu`, whatever the device's.
+    /// The same limits, with an MTU of at most `mtu`, whatever the device's.
     #[must_use]
     pub fn at_most(self, mtu: usize) -> Self {
         Self { longest: self.longest.min(mtu), ..self }
     }
-    /// Those of the device that is there now.
+    /// Sets the limits of the device that is there now.
     pub fn set(&self, limits: TransmitLimits) {
         self.now.store(Self::packed(limits), Ordering::Relaxed);
     }
-    /// As they are now.
+    /// The limits now.
     #[inline]
     pub fn get(&self) -> TransmitLimits {
         let packed = self.now.load(Ordering::Relaxed);
@@ -77,41 +81,46 @@ impl LiveLimits {
     }
 }
 
-/// Times that a queue that takes nothing is asked again before the rest of a batch counts as lost.
+/// How often a queue that takes nothing is asked again before the rest of a batch counts as lost.
 pub(super) const TRIES: usize = 64;
-/// How long a transmit node sleeps between turns in which it only looks after what is on its way (ns).
+/// Time between turns in which a transmit node only looks after packets in flight (ns).
 pub(super) const FLUSH_INTERVAL: u64 = 1_000_000;
-/// The same while nothing is on its way (ns): waking up for nothing every millisecond takes some 2 % of a core.
+/// The same time while no packet is in flight (ns).
+///
+/// Waking up every millisecond without need takes some 2 % of a core.
 const LONGEST_INTERVAL: u64 = 8_000_000;
 
-/// Gives a graph's packets to a transmit queue.
+/// A node that gives a graph's packets to a transmit queue.
 pub struct TransmitNode {
     queue: Box<dyn TransmitQueue>,
     kind: String,
     limits: TransmitLimits,
-    /// Where they change.
+    /// The limits, if they change while the port runs.
     live: Option<LiveLimits>,
     counters: Arc<Counters>,
     keeps: bool,
-    /// The graph is being taken down: nothing is kept any more, whatever other nodes still give up.
+    /// The graph is being taken down: nothing is kept any more, although other nodes may still give up
+    /// packets.
     drained: bool,
-    /// Time to the next such turn (ns).
+    /// Time to the next turn without packets (ns).
     interval: u64,
-    /// Packets that the queue has taken.
+    /// The number of packets that the queue has taken.
     given: u64,
-    /// Packets on the way past those that had to be mended; empty between calls, but for one that panicked.
+    /// Packets that leave next, in order with those that had to be corrected. Empty between calls, except
+    /// after a panic.
     out: Batch,
 }
 
-/// What becomes of a packet that needs a look.
+/// The decision on a packet that needs a check.
 enum Fate {
     Go,
     Cut(Cut),
-    Lose(Drop),
+    Lose(DropReason),
 }
 
 impl TransmitNode {
-    /// A node over `queue`; `driver` names its kind, and what could not be sent is counted in `counters`.
+    /// A node over `queue`; `driver` names its kind, and packets that could not be sent are counted in
+    /// `counters`.
     pub fn new(
         queue: Box<dyn TransmitQueue>,
         driver: &str,
@@ -146,35 +155,40 @@ impl TransmitNode {
         Ok(Self::new(taken, port.driver(), TransmitLimits::of(port), counters))
     }
 
-    /// Decides on a packet, completing its checksum where that is all that is missing.
+    /// Decides on a packet, and completes its checksum if only that is missing.
     fn decide(&self, packet: &mut Packet) -> Fate {
         let TransmitLimits { mtu, checksum_offload, segmentation_offload } = self.limits;
         let offload = packet.offload();
         let cut = Cut::of(packet);
         let asks = offload.gso != GsoKind::None;
         if asks && cut.is_none() {
-            return Fate::Lose(Drop::NoOffload);
+            return Fate::Lose(DropReason::NoOffload);
         }
         let longest = cut.as_ref().map_or(packet.len(), Cut::longest);
         if longest > mtu + checksum::link_len(packet.data()) {
-            return Fate::Lose(Drop::TooBig);
+            return Fate::Lose(DropReason::TooBig);
         }
         if let Some(cut) = cut
-            && !segmentation_offload
+            && (!segmentation_offload || cut.is_inside())
         {
-            if cut.segments() > 1 {
+            // A tunnel's outer checksum is finished with its segments, however few.
+            if cut.segments() > 1 || cut.is_inside() {
                 return Fate::Cut(cut);
             }
-            // One segment: it is whole already.
+            // One segment: the packet is whole already.
             packet.set_offload(Offload { gso: GsoKind::None, gso_size: 0, ..offload });
         }
-        if checksum_offload || checksum::complete(packet) { Fate::Go } else { Fate::Lose(Drop::NoOffload) }
+        if checksum_offload || checksum::complete(packet) {
+            Fate::Go
+        } else {
+            Fate::Lose(DropReason::NoOffload)
+        }
     }
 
-    /// Sends a batch in which some packets need a look, in order.
+    /// Sends a batch in which some packets need a check, in order.
     #[cold]
     fn mend(&mut self, batch: &mut Batch, cx: &mut Context) {
-        // What a queue that panicked did not get to was counted as lost then.
+        // Packets that a queue did not reach when it panicked were counted as lost then.
         self.out.clear();
         let plain = self.limits.mtu + 14;
         for mut packet in batch.drain() {
@@ -188,6 +202,9 @@ impl TransmitNode {
                 Fate::Cut(cut) => self.cut(cut, packet, cx),
                 Fate::Lose(reason) => {
                     Counters::add_shared(&self.counters.not_sent, 1);
+                    if reason == DropReason::TooBig {
+                        Counters::add_shared(&self.counters.too_big_to_send, 1);
+                    }
                     cx.drop_packet(packet, reason);
                 }
             }
@@ -201,8 +218,8 @@ impl TransmitNode {
             self.given += give(&mut *self.queue, &mut self.out, &self.counters, cx);
         }
         if let Err(packet) = self.out.push(packet) {
-            // Not reached: whatever was there has left.
-            cx.drop_packet(packet, Drop::TransmitFull);
+            // Not reached: all packets that were there have left.
+            cx.drop_packet(packet, DropReason::TransmitFull);
         }
     }
 
@@ -210,19 +227,21 @@ impl TransmitNode {
     fn cut(&mut self, cut: Cut, packet: Packet, cx: &mut Context) {
         for index in 0..cut.segments() {
             let Some(segment) = cut.segment(&packet, index, cx.pool()) else {
-                // What left already is a part of the stream that its receiver can use.
+                // The segments that left already are a part of the stream that its receiver can use.
                 Counters::add_shared(&self.counters.not_sent, 1);
                 Counters::add_shared(&self.counters.no_buffer, 1);
-                return cx.drop_packet(packet, Drop::PoolExhausted);
+                return cx.drop_packet(packet, DropReason::PoolExhausted);
             };
-            cx.created(1, segment.len() as u64);
+            cx.transmitting().created(1, segment.len() as u64);
             self.put(segment, cx);
         }
-        cx.drop_packet(packet, Drop::Segmented);
+        cx.drop_packet(packet, DropReason::Segmented);
     }
 }
 
-/// Gives the queue a batch that it can carry; what it does not take in time is lost. Answers how many it took.
+/// Gives the queue a batch that it can carry, and answers how many packets it took.
+///
+/// Packets that it does not take in time are lost.
 #[inline]
 fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, cx: &mut Context) -> u64 {
     let packets = batch.len();
@@ -230,12 +249,12 @@ fn give(queue: &mut dyn TransmitQueue, batch: &mut Batch, counters: &Counters, c
     let taken = packets - batch.len();
     if !batch.is_empty() {
         Counters::add_shared(&counters.not_sent, batch.len() as u64);
-        cx.drop_batch(batch, Drop::TransmitFull);
+        cx.drop_batch(batch, DropReason::TransmitFull);
     }
     taken as u64
 }
 
-/// Offers a batch until the queue took all of it, or nothing for too long.
+/// Offers a batch until the queue took all of it, or took nothing `TRIES` times in a row.
 #[inline]
 pub(crate) fn offer(queue: &mut dyn TransmitQueue, batch: &mut Batch, cx: &mut Context) {
     let mut tries = 0;
@@ -246,7 +265,7 @@ pub(crate) fn offer(queue: &mut dyn TransmitQueue, batch: &mut Batch, cx: &mut C
     }
 }
 
-/// Times that a device is asked at shutdown, 100 µs apart, whether it has sent what it was given.
+/// How often a device is asked at shutdown, at intervals of 100 µs, whether it has sent its packets.
 const LAST_FLUSHES: usize = 1_000;
 
 impl Node for TransmitNode {
@@ -255,7 +274,7 @@ impl Node for TransmitNode {
         if let Some(live) = &self.live {
             self.limits = live.get();
         }
-        // One branch a packet over lines that the sender has touched already.
+        // One branch a packet, over cache lines that the sender has touched already.
         let plain = self.limits.mtu + 14;
         if batch.iter().any(|packet| packet.len() > plain || packet.needs_device()) {
             self.mend(batch, cx);
@@ -272,32 +291,31 @@ impl Node for TransmitNode {
         self.interval = if in_use { FLUSH_INTERVAL } else { (self.interval * 2).min(LONGEST_INTERVAL) };
         let next = cx.now().saturating_add(self.interval);
         if next == cx.now() {
-            // The clock has come to its end: all that was due has left, and a later time there is none.
+            // The clock has reached its last value: all that was due has left, and there is no later time.
             return Poll::Idle;
         }
         Poll::Until(
             self.queue.due().map_or(next, |due| due.clamp(cx.now().saturating_add(1).min(next), next)),
         )
     }
-    fn is_schedulable(&self) -> bool {
-        self.queue.needs_flush()
+    fn shape(&self) -> Shape {
+        Shape {
+            kind: self.kind.clone().into(),
+            schedulable: self.queue.needs_flush(),
+            keeps_packets: self.keeps,
+            ..Shape::transmit()
+        }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
-    fn kind(&self) -> &str {
-        &self.kind
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
-    }
-    fn keeps_packets(&self) -> bool {
-        self.keeps
-    }
+}
+
+impl NodeQueue for TransmitNode {
     fn held(&self) -> u64 {
         self.queue.held()
     }
-    fn hurry(&mut self, _batch: &mut Batch, cx: &mut Context) {
+    fn flush(&mut self, _batch: &mut Batch, cx: &mut Context) {
         self.queue.flush(cx);
     }
     fn departed(&self) -> Vec<Departed> {
@@ -312,7 +330,8 @@ impl Node for TransmitNode {
         self.out.clear();
         self.queue.release(cx);
         self.queue.flush(cx);
-        // What the device has counts as sent: it gets the time to send it, before its socket is closed.
+        // Packets that the device has count as sent: it gets the time to send them before its socket is
+        // closed.
         for _ in 0..LAST_FLUSHES {
             if self.queue.in_flight() == 0 {
                 break;

@@ -1,9 +1,16 @@
-//! Capture files as ports: a port that reads one replays it, and its capture times drive the graph's clock; a port that
-//! writes one keeps what is sent to it.
+//! Capture files as ports.
 //!
-//! Reading is streaming, through the `pcap-parser` crate; writing, through `pcap-file`, goes to a temporary name until the
-//! port is closed.
+//! A port that reads a capture replays it, and its capture times drive the graph's clock. A port that writes
+//! a capture keeps the packets that are sent to it.
+//!
+//! Reading is streaming, through the `pcap-parser` crate. Writing, through `pcap-file`, goes to
+//! `NAME.partial` until the port is closed. Sent packets are in the file within a second, so that a killed
+//! process loses no more than that.
+//!
+//! If a record holds only the beginning of a packet, the packet keeps its length on the wire. Parsers accept
+//! length fields up to that length, counters count it, and a record written from the packet states it.
 
+mod flush;
 mod link;
 mod read;
 mod receive;
@@ -13,28 +20,31 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use netbricks_buffer::Batch;
-use netbricks_core::{Context, Drop, Key, Refused, Settings};
+use netbricks_buffer::{Batch, Packet};
+use netbricks_core::context::last_arrival;
+use netbricks_core::{Context, DropReason, InvalidSetting, Settings};
 
+pub(crate) use flush::SharedWriter;
 pub use link::LinkType;
 pub use read::{ReadError, Reader, Record, Step};
 pub use write::{Direction, Format, Precision, Target, Writer, target};
 
+use crate::driver::{Directions, OpenContext, PortDriver};
 use crate::node::count_sent;
-use crate::open::{Directions, Drivers, OpenContext};
 use crate::port::{Capabilities, Counters, Failure, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::steer::Fixed;
 use crate::taken::Taken;
 use receive::Replaying;
 
-/// How fast a capture is replayed.
+/// The speed of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Replay {
-    /// As fast as it goes; capture time is the graph's time.
+    /// As fast as possible; capture time is the graph's time.
     #[default]
     Fast,
-    /// So many times as fast as it was captured; the graph's clock is real time.
+    /// This many times the captured speed; the graph's clock is real time.
     Times(f64),
 }
 
@@ -73,90 +83,42 @@ impl<'de> serde::Deserialize<'de> for Replay {
     }
 }
 
-/// What may be written for a capture port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PcapSettings {
-    read: Option<PathBuf>,
-    write: Option<PathBuf>,
-    replay: Replay,
-    #[serde(rename = "loop")]
-    rounds: u64,
-    format: Option<Format>,
-    precision: Precision,
-    snap_length: usize,
-}
-
-impl Default for PcapSettings {
-    fn default() -> Self {
-        Self {
-            read: None,
-            write: None,
-            replay: Replay::default(),
-            rounds: 1,
-            format: None,
-            precision: Precision::default(),
-            snap_length: write::SNAP_LENGTH,
-        }
+netbricks_core::settings! {
+    /// The settings of a capture port.
+    #[derive(Clone, Debug)]
+    pub struct PcapSettings {
+        /// Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip.
+        ///
+        /// Its link type is Ethernet, raw IP, Linux cooked (1 or 2), null or loopback.
+        read: Option<PathBuf> = unset, "text, a file";
+        /// Capture of the packets that are sent; its name is NAME.partial until the run ends well.
+        ///
+        /// A name that ends in .gz is compressed.
+        write: Option<PathBuf> = unset, "text, a file";
+        /// How fast to replay; "fast" lets capture time drive the clock, the others replay in real time.
+        replay: Replay = "fast", "\"fast\", \"real-time\" or a number, times as fast as captured";
+        /// How often to replay the capture; 0 is without end. Times go on 1 ms after the last packet.
+        rounds as "loop": u64 = 1, "whole number, rounds";
+        /// Format of the capture to write.
+        format: Option<Format> = unset "by the name: .pcap, else pcapng", "\"pcap\" or \"pcapng\"";
+        /// Precision of times in the capture to write.
+        precision: Precision = "ns", "\"ns\" or \"us\"";
+        /// The most bytes of each packet that are written.
+        snap_length: usize = 262144, "whole number, bytes";
     }
 }
 
 impl Settings for PcapSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "read",
-            kind: "text, a file",
-            default: Some("none"),
-            summary: "Capture to replay: pcap or pcapng, of micro- or nanoseconds, plain or gzip; link types Ethernet, raw IP, Linux cooked (1 and 2), null and loopback.",
-        },
-        Key {
-            name: "write",
-            kind: "text, a file",
-            default: Some("none"),
-            summary: "Capture to write what is sent to; it appears when the run ends well. A name that ends in .gz is compressed.",
-        },
-        Key {
-            name: "replay",
-            kind: "\"fast\", \"real-time\" or a number, times as fast as captured",
-            default: Some("\"fast\""),
-            summary: "How fast to replay; \"fast\" lets capture time drive the clock, the others replay in real time.",
-        },
-        Key {
-            name: "loop",
-            kind: "whole number, rounds",
-            default: Some("1"),
-            summary: "How often to replay the capture; 0 is without end. Times go on 1 ms after the last packet.",
-        },
-        Key {
-            name: "format",
-            kind: "\"pcap\" or \"pcapng\"",
-            default: Some("by the name: .pcap, else pcapng"),
-            summary: "Format of the capture to write.",
-        },
-        Key {
-            name: "precision",
-            kind: "\"ns\" or \"us\"",
-            default: Some("\"ns\""),
-            summary: "Precision of times in the capture to write.",
-        },
-        Key {
-            name: "snap_length",
-            kind: "whole number, bytes",
-            default: Some("262144"),
-            summary: "Bytes of each packet that are written at most.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.read.is_none() && self.write.is_none() {
-            return Err(Refused {
+            return Err(InvalidSetting {
                 key: "read",
                 problem: "or `write` must be given: a capture port needs a file".into(),
             });
         }
         match self.snap_length {
             1..=write::SNAP_LENGTH => Ok(()),
-            found => Err(Refused {
+            found => Err(InvalidSetting {
                 key: "snap_length",
                 problem: format!("must be 1 to 262144 bytes, found {found}"),
             }),
@@ -164,7 +126,9 @@ impl Settings for PcapSettings {
     }
 }
 
-/// A capture to read: a file, since it is looked at before it is replayed, and again for each round.
+/// Opens a capture to read.
+///
+/// It must be a file, since it is read before the replay, and again for each round.
 fn open_file(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() {
@@ -173,43 +137,53 @@ fn open_file(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Whether the files are where the settings say, without opening anything for writing.
-fn check(name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
-    let error = |path: &Path, problem: String| PortError::File {
-        port: name.into(),
-        path: path.display().to_string(),
-        problem,
-    };
-    if let Some(read) = &settings.read {
-        let path = directory.join(read);
-        let file = open_file(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
-        Reader::new(file).map_err(|e| error(&path, e.to_string()))?;
-    }
-    if let Some(write) = &settings.write {
-        let path = directory.join(write);
-        target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
-        let parent = path.parent().unwrap_or(Path::new("."));
-        if !parent.as_os_str().is_empty() && !parent.is_dir() {
-            return Err(error(
-                &path,
-                format!("cannot be written: there is no directory {}", parent.display()),
-            ));
-        }
-    }
-    Ok(())
-}
+/// The driver `pcap`.
+pub(crate) struct PcapDriver;
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add_checked(
-        "pcap",
-        "Replays a capture file, or writes one.",
-        check,
-        |name, settings: PcapSettings, cx: &OpenContext| Ok(Box::new(Pcap::open(name, settings, cx)?)),
-    );
-    drivers.limit_directions("pcap", |settings: &PcapSettings| Directions {
-        receives: settings.read.is_some(),
-        transmits: settings.write.is_some(),
-    });
+impl PortDriver for PcapDriver {
+    type Settings = PcapSettings;
+    const NAME: &'static str = "pcap";
+    const SUMMARY: &'static str = "Replays a capture file, or writes one.";
+    const FIXED: Option<Fixed> = Some(Fixed::OneQueue);
+
+    fn open(
+        &self,
+        name: &str,
+        settings: &PcapSettings,
+        cx: &OpenContext,
+    ) -> Result<Box<dyn Port>, PortError> {
+        Ok(Box::new(Pcap::open(name, settings, cx)?))
+    }
+
+    /// Checks whether the files are where the settings say, without opening anything for writing.
+    fn check(&self, name: &str, settings: &PcapSettings, directory: &Path) -> Result<(), PortError> {
+        let error = |path: &Path, problem: String| PortError::File {
+            port: name.into(),
+            path: path.display().to_string(),
+            problem,
+        };
+        if let Some(read) = &settings.read {
+            let path = directory.join(read);
+            let file = open_file(&path).map_err(|e| error(&path, format!("cannot be read: {e}")))?;
+            Reader::new(file).map_err(|e| error(&path, e.to_string()))?;
+        }
+        if let Some(write) = &settings.write {
+            let path = directory.join(write);
+            target(&path).map_err(|e| error(&path, format!("cannot be written: {e}")))?;
+            let parent = path.parent().unwrap_or(Path::new("."));
+            if !parent.as_os_str().is_empty() && !parent.is_dir() {
+                return Err(error(
+                    &path,
+                    format!("cannot be written: there is no directory {}", parent.display()),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn directions(&self, settings: &PcapSettings) -> Directions {
+        Directions { receives: settings.read.is_some(), transmits: settings.write.is_some() }
+    }
 }
 
 /// A capture port.
@@ -223,41 +197,13 @@ pub struct Pcap {
     taken: Taken,
 }
 
-/// A capture that several queues write.
-#[derive(Clone)]
-pub(crate) struct SharedWriter(Arc<Mutex<Option<Writer>>>);
-
-impl SharedWriter {
-    pub(crate) fn new(writer: Writer) -> Self {
-        Self(Arc::new(Mutex::new(Some(writer))))
-    }
-    /// Runs `f` over the writer, unless it is gone.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Writer) -> R) -> Option<R> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(f)
-    }
-    /// Takes the writer away.
-    pub(crate) fn take(&self) -> Option<Writer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-    /// Gives the file its name.
-    pub(crate) fn close(&self, port: &str) -> Result<(), PortError> {
-        let Some(writer) = self.take() else { return Ok(()) };
-        let path = writer.path().display().to_string();
-        writer.finish().map_err(|error| PortError::File {
-            port: port.into(),
-            path,
-            problem: format!("cannot be written: {error}"),
-        })
-    }
-}
-
 impl Pcap {
     /// Opens a capture port.
     ///
     /// # Errors
-    /// [`PortError::File`] when a file cannot be opened, or the one to be read is no capture.
-    pub fn open(name: &str, settings: PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
-        check(name, &settings, &cx.directory)?;
+    /// [`PortError::File`] when a file cannot be opened, or the one to be read is not a capture.
+    pub fn open(name: &str, settings: &PcapSettings, cx: &OpenContext) -> Result<Self, PortError> {
+        PcapDriver.check(name, settings, &cx.directory)?;
         let failure = Failure::default();
         let queues = cx.queues.max(1);
         let counters: Vec<Arc<Counters>> = (0..queues).map(|_| Arc::default()).collect();
@@ -277,12 +223,13 @@ impl Pcap {
                 let path = cx.directory.join(write);
                 let format = settings.format.unwrap_or_else(|| Format::of(&path));
                 let writer = Writer::create(&path, format, settings.precision, settings.snap_length, name)
+                    .and_then(SharedWriter::new)
                     .map_err(|error| PortError::File {
                         port: name.into(),
                         path: path.display().to_string(),
                         problem: format!("cannot be written: {error}"),
                     })?;
-                Some(SharedWriter::new(writer))
+                Some(writer)
             }
             None => None,
         };
@@ -315,6 +262,9 @@ impl Port for Pcap {
     }
     fn counters(&self) -> Vec<Arc<Counters>> {
         self.counters.clone()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.writer.iter().flat_map(|writer| writer.warnings(&self.name)).collect()
     }
     fn failure(&self) -> Option<Arc<PortError>> {
         self.failure.get()
@@ -353,7 +303,7 @@ impl Port for Pcap {
     }
 }
 
-/// Writes what it is given.
+/// A transmit queue that writes its packets to a capture.
 struct Recording {
     port: String,
     writer: SharedWriter,
@@ -370,12 +320,8 @@ impl TransmitQueue for Recording {
         let written = self.writer.with(|writer| {
             batch
                 .iter()
-                .try_for_each(|packet| writer.write(now.max(packet.received_at()), packet.data(), None))
-                .map_err(|error| PortError::File {
-                    port: self.port.clone(),
-                    path: writer.path().display().to_string(),
-                    problem: format!("cannot be written: {error}"),
-                })
+                .try_for_each(|packet| write_packet(writer, now, packet, None))
+                .map_err(|error| flush::failed(&self.port, writer, &error))
         });
         match written {
             Some(Ok(())) => {
@@ -383,16 +329,32 @@ impl TransmitQueue for Recording {
                 batch.clear();
             }
             other => {
-                // What is half written is no capture: it never gets its name.
+                // A file that is only half written never gets its name.
                 if let Some(Err(error)) = other {
                     self.failure.report(error);
                 }
                 std::mem::drop(self.writer.take());
                 Counters::add_shared(&self.counters.not_sent, batch.len() as u64);
-                cx.drop_batch(batch, Drop::LinkDown);
+                cx.drop_batch(batch, DropReason::LinkDown);
             }
         }
     }
+}
+
+/// Writes a packet under its own time: its arrival, or its departure from a line that delays.
+///
+/// A packet without a time is written with `now`. No packet gets a time later than its batch can have.
+pub(crate) fn write_packet(
+    writer: &mut Writer,
+    now: u64,
+    packet: &Packet,
+    direction: Option<Direction>,
+) -> io::Result<()> {
+    let time = match packet.received_at() {
+        0 => now,
+        time => time.min(last_arrival(now)),
+    };
+    writer.write_beginning(time, packet.data(), packet.wire_len(), direction)
 }
 
 #[cfg(test)]

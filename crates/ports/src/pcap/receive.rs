@@ -1,13 +1,13 @@
-//! A capture as a receive queue: records become packets, in order, at capture time or at a pace.
+//! A capture as a receive queue: records become packets, in order, at capture time or paced.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 
 use super::Replay;
-use super::link::HEADER;
+use super::link::{HEADER, Unframed};
 use super::read::{ReadError, Reader, Record, Step};
 use crate::arrival::Arrivals;
 use crate::node::count_received;
@@ -15,18 +15,23 @@ use crate::port::{Counters, Failure, PortError, ReceiveQueue};
 
 /// Time between the last packet of one round and the first of the next (ns).
 const BETWEEN_ROUNDS: u64 = 1_000_000;
-/// Turns in which no buffer is free before a record is given up, some 3 s of the graph's clock: somebody keeps all of
-/// them, and waiting is no use.
+/// Bytes of the shortest Ethernet frame, without check sequence.
+///
+/// A frame that is no longer may be padded, and is not a segment that a device was still to cut.
+const SHORTEST_FRAME: usize = 60;
+/// Turns without a free buffer before a record is given up: some 3 s of the graph's clock.
+///
+/// After that, other nodes keep all buffers, and waiting does not help.
 const PATIENCE: u32 = 30_000;
 
 /// A capture that is being replayed.
 pub(super) struct Replaying {
     port: String,
     path: PathBuf,
-    /// `None` when it has ended.
+    /// `None` when the replay has ended.
     reader: Option<Reader>,
     replay: Replay,
-    /// Rounds to go after this one; `None` is without end.
+    /// Rounds after this one; `None` is without end.
     rounds: Option<u64>,
     counters: Arc<Counters>,
     failure: Failure,
@@ -35,24 +40,24 @@ pub(super) struct Replaying {
     stalled: u32,
 }
 
-/// Where a replay stands in time (ns).
+/// The position of a replay in time (ns).
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// Time of the first record in the file, and of the latest in this round.
+    /// The time of the first record in the file, and of the latest in this round.
     first: Option<u64>,
     latest: u64,
-    /// What is added to capture times in this round.
+    /// The time added to capture times in this round.
     shift: u64,
     /// The graph's time when the first record was due, in a paced replay.
     start: Option<u64>,
 }
 
-/// Why a record was not taken.
+/// The reason why a record was not taken.
 #[derive(Clone, Copy)]
 enum Refusal {
     /// The batch is full, or belongs to an earlier millisecond, or an event comes first.
     NotNow,
-    /// It is due at this time.
+    /// The record is due at this time.
     Until(u64),
     /// No buffer is free.
     NoBuffer,
@@ -126,10 +131,10 @@ impl Replaying {
         Ok((step, refusal))
     }
 
-    /// The capture is at its end: begins the next round, or ends.
+    /// Begins the next round at the end of the capture, or ends the replay.
     fn next_round(&mut self) -> Option<PortError> {
         self.reader = None;
-        // Without one record another round would be as empty.
+        // Without one record, another round would be empty too.
         let first = self.pace.first?;
         self.rounds = match self.rounds {
             Some(0) => return None,
@@ -148,9 +153,11 @@ impl Replaying {
 }
 
 impl Pace {
-    /// Another round of a file that begins at `first`. A file can say any times: they end where 64 bits do.
+    /// Begins another round of a file that begins at `first`.
+    ///
+    /// A file can state any times, so the sums saturate at 64 bits.
     fn begin_again(&mut self, first: u64) {
-        // `latest` has the shift in it.
+        // `latest` contains the shift.
         let lasted = self.latest.saturating_sub(first.saturating_add(self.shift));
         self.shift = self.shift.saturating_add(lasted).saturating_add(BETWEEN_ROUNDS);
     }
@@ -159,7 +166,7 @@ impl Pace {
         self.first.get_or_insert(captured);
         captured.saturating_add(self.shift)
     }
-    /// When a paced replay is to deliver it; `None` when it is not paced.
+    /// The time when a paced replay delivers the record; `None` when it is not paced.
     fn due(&mut self, time: u64, replay: Replay, now: u64) -> Option<u64> {
         let Replay::Times(times) = replay else { return None };
         let start = *self.start.get_or_insert(now);
@@ -180,19 +187,31 @@ fn place(
     if batch.len() >= cx.burst() || batch.is_full() {
         return Err(Refusal::NotNow);
     }
-    let bytes = record.data.len();
-    let lose = |cx: &mut Context, reason| {
+    // A record may hold more bytes than it says were on the wire: then its bytes count.
+    let wire = record.original_len.max(record.data.len());
+    let lose = |cx: &mut Context, bytes: usize, reason| {
         Counters::add(&counters.received, 1);
         Counters::add(&counters.received_bytes, bytes as u64);
-        cx.lost_on_arrival(reason, 1, bytes as u64);
+        cx.receiving().lost_on_arrival(reason, 1, bytes as u64);
     };
-    let Some((header, rest)) = record.link.frame(record.data) else {
-        lose(cx, Drop::Malformed);
-        return Ok(());
+    let frame = record.link.map_or(Err(Unframed::NotEthernet), |link| link.frame(record.data, wire));
+    let (header, rest) = match frame {
+        Ok(frame) => frame,
+        Err(Unframed::Short) => {
+            lose(cx, wire, DropReason::Malformed);
+            return Ok(());
+        }
+        Err(Unframed::NotEthernet) => {
+            lose(cx, wire, DropReason::NotEthernet);
+            return Ok(());
+        }
     };
+    let missing = wire - record.data.len();
     let header = header.as_slice();
+    let wire = header.len() + rest.len() + missing;
     if HEADER + rest.len() > cx.pool().largest_packet() {
-        lose(cx, Drop::TooBig);
+        Counters::add(&counters.too_big_to_receive, 1);
+        lose(cx, wire, DropReason::TooBig);
         return Ok(());
     }
     let packet = cx.pool().empty(header.len() + rest.len()).and_then(|mut packet| {
@@ -203,14 +222,20 @@ fn place(
     let Some(mut packet) = packet else {
         if impatient {
             Counters::add_shared(&counters.no_buffer, 1);
-            lose(cx, Drop::PoolExhausted);
+            lose(cx, wire, DropReason::PoolExhausted);
             return Ok(());
         }
         return Err(Refusal::NoBuffer);
     };
-    if record.data.len() < record.original_len {
+    if missing > 0 {
         Counters::add(&counters.cut, 1);
+        // The lengths in a file have 32 bits.
+        packet.set_missing(missing as u32);
     }
+    if record.data.len() > record.original_len {
+        Counters::add(&counters.overlong, 1);
+    }
+    packet.set_length_unstated(wire > SHORTEST_FRAME);
     packet.set_received_at(time);
     // There is room: checked above.
     let _ = batch.push(packet);

@@ -1,8 +1,9 @@
+mod options;
 mod written;
 
 use std::io::Cursor;
 
-use netbricks_core::Drop;
+use netbricks_core::DropReason;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -11,7 +12,7 @@ use crate::testing::*;
 
 type Packets = Vec<(u64, Vec<u8>)>;
 
-/// Packets of many lengths, the times in whole microseconds, several a millisecond.
+/// Packets of many lengths, with times in whole microseconds, several a millisecond.
 fn sample(count: usize) -> Packets {
     (0..count)
         .map(|i| {
@@ -46,7 +47,7 @@ fn read(mut reader: Reader) -> (Packets, Option<ReadError>) {
 }
 
 #[test]
-fn what_is_written_reads_back_in_every_format() {
+fn written_packets_read_back_in_every_format() {
     let directory = Directory::new("formats");
     let packets = sample(3_000);
     for name in ["a.pcap", "a.pcapng", "a.pcap.gz", "a.pcapng.gz"] {
@@ -101,8 +102,9 @@ fn a_link_type_that_is_no_ethernet_is_an_error_that_names_it() {
     assert!(Reader::new(Cursor::new(Vec::new())).unwrap_err().to_string().contains("empty"));
 }
 
-/// Damages, cuts and repeats parts of valid captures: nothing panics or goes on for ever, and an error comes back the
-/// same when asked again.
+/// Damages, cuts and repeats parts of valid captures.
+///
+/// No read panics or goes on for ever, and an error is the same when asked again.
 #[test]
 fn hostile_captures_never_panic() {
     let directory = Directory::new("hostile");
@@ -209,7 +211,7 @@ fn packets_that_a_snap_length_cut_are_counted_and_short_headers_are_malformed() 
     let mut from = open("pcap", "read = 'sll.pcap'", &cx).unwrap();
     let (mut to, _far) = collector(&pool);
     let totals = forward(from.as_mut(), &mut to, &pool, 32);
-    assert_eq!(totals.drops.of(Drop::Malformed).packets, 1);
+    assert_eq!(totals.drops.of(DropReason::Malformed).packets, 1);
 }
 
 #[test]
@@ -226,9 +228,11 @@ fn a_port_that_is_not_closed_leaves_no_file() {
     assert!(error.contains("missing.pcap: cannot be read"), "{error}");
 }
 
-/// A rename used to put a file in the place of `/dev/null`; a pipe without a writer kept whoever read it for ever.
+/// A capture must not replace a device such as `/dev/null` by a rename.
+///
+/// A pipe without a writer must not block the reader.
 #[test]
-fn what_is_no_file_stays_what_it_is() {
+fn targets_that_are_no_files_stay_as_they_are() {
     let (pool, directory) = (pool(), Directory::new("targets"));
     let cx = context(&pool, &directory);
     let at = |name: &str| directory.0.join(name);
@@ -242,7 +246,7 @@ fn what_is_no_file_stays_what_it_is() {
             assert!(error.contains(&format!("it is {kind}, and a file is expected")), "{error}");
         }
     }
-    // A device is written to: by way of a link, which is all that could go.
+    // A device is written to directly. Here the way is a link, the only thing that a rename could replace.
     for device in ["null", "full"] {
         std::os::unix::fs::symlink(format!("/dev/{device}"), at(device)).unwrap();
     }
@@ -261,14 +265,15 @@ fn what_is_no_file_stays_what_it_is() {
     assert!(std::fs::symlink_metadata(at("link.pcap")).unwrap().is_symlink());
     let (found, error) = read(Reader::new(File::open(at("old.pcap")).unwrap()).unwrap());
     assert_eq!((found, error), (packets.clone(), None));
-    // Also to one that will be; what it is follows from the name that was given.
+    // A link may also lead to a file that does not exist yet; its format follows from the name that was
+    // given.
     std::os::unix::fs::symlink("folder/new", at("new.pcap.gz")).unwrap();
     write(&at("new.pcap.gz"), &packets, Precision::Nanoseconds);
     assert!(std::fs::symlink_metadata(at("new.pcap.gz")).unwrap().is_symlink());
     assert_eq!(std::fs::read(at("folder/new")).unwrap()[..2], [0x1f, 0x8b]);
 }
 
-/// Paced by the graph's clock, which stands here where the test puts it: each packet comes when it is due, not before.
+/// Paced by the graph's clock, which the test sets: each packet comes when it is due.
 #[test]
 fn a_paced_replay_keeps_the_distances_of_the_capture() {
     let (pool, directory) = (pool(), Directory::new("paced"));
@@ -318,8 +323,9 @@ fn block(big: bool, kind: u32, body: &[u8]) -> Vec<u8> {
     [&word(kind)[..], &len, &body, &len].concat()
 }
 
-/// Simple Packet Blocks (type 3) and the obsolete Packet Blocks (type 2), in both byte orders, written here byte by byte
-/// (draft-ietf-opsawg-pcapng, sections 4.1, 4.2, 4.4 and appendix A).
+/// Simple Packet Blocks (type 3) and obsolete Packet Blocks (type 2), in both byte orders.
+///
+/// The test writes them byte by byte (draft-ietf-opsawg-pcapng, sections 4.1, 4.2, 4.4 and appendix A).
 #[test]
 fn simple_and_obsolete_packet_blocks_are_read() {
     for big in [false, true] {
@@ -359,8 +365,8 @@ fn simple_and_obsolete_packet_blocks_are_read() {
         assert_eq!(
             seen,
             [
-                (0, LinkType::Ethernet, 0, b"plain".to_vec(), 5),
-                (3_000_000_000, LinkType::RawIp, 1, b"older".to_vec(), 70),
+                (0, Some(LinkType::Ethernet), 0, b"plain".to_vec(), 5),
+                (3_000_000_000, Some(LinkType::RawIp), 1, b"older".to_vec(), 70),
             ]
         );
         for (wrong, expected) in [
@@ -377,7 +383,7 @@ fn simple_and_obsolete_packet_blocks_are_read() {
     }
 }
 
-/// Real captures, where there are some: all files below `NETBRICKS_CAPTURES`, or `../shared/captures` beside the
+/// Real captures, if there are any: all files below `NETBRICKS_CAPTURES`, or `../shared/captures` beside the
 /// checkout.
 fn captures() -> Vec<PathBuf> {
     let root = std::env::var_os("NETBRICKS_CAPTURES").map_or_else(
@@ -398,7 +404,9 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// What `capinfos` says: packets, and whether it could read to the end. `None` where it is not installed.
+/// The answer of `capinfos`: the number of packets, and whether it could read to the end.
+///
+/// `None` where it is not installed.
 fn counted(path: &Path) -> Option<(usize, bool)> {
     let output =
         std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r"]).arg(path).output().ok()?;
@@ -417,7 +425,7 @@ fn real_captures_are_read_to_the_last_packet() {
     for path in files {
         let reader = match Reader::new(File::open(&path).unwrap()) {
             Ok(reader) => reader,
-            // The one thing that may be wrong with a capture that others read.
+            // The only error that is allowed in a capture that other programs read.
             Err(error) => {
                 assert!(error.problem.contains("link type"), "{}: {error}", path.display());
                 continue;
@@ -430,7 +438,7 @@ fn real_captures_are_read_to_the_last_packet() {
             }
             _ => eprintln!("{}: not compared: capinfos is missing or cannot read it", path.display()),
         }
-        // And through a graph: all of them arrive or are counted, the same at every batch size.
+        // Also through a graph: all packets arrive or are counted, the same at every batch size.
         let directory = Directory::new("real-captures");
         let cx =
             crate::OpenContext { directory: path.parent().unwrap().into(), ..context(&pool, &directory) };
@@ -450,4 +458,9 @@ fn real_captures_are_read_to_the_last_packet() {
             assert!(first.get_or_insert_with(|| frames.clone()) == &frames, "{name}, burst {burst}");
         }
     }
+}
+
+#[test]
+fn the_declared_snap_length_is_the_longest() {
+    assert_eq!(PcapSettings::default().snap_length, write::SNAP_LENGTH);
 }

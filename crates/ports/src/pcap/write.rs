@@ -1,8 +1,11 @@
-//! Writing captures: pcap or pcapng, plain or gzip, of Ethernet frames. A file has a temporary name until it is whole; a device is
-//! written to as it is.
+//! Writing captures of Ethernet frames: pcap or pcapng, plain or gzip.
 //!
-//! The formats are those of the `pcap-file` crate: `pcap-parser`, which reads, makes several vectors of every packet that
-//! it writes.
+//! A file is called `NAME.partial` until it is complete. An older file `NAME` stays until then, and the data
+//! of a killed process can be found. A device is written directly.
+//!
+//! The formats are those of the `pcap-file` crate, except for pcap's records: that crate's writer gives no
+//! access to the file, so that it could not be flushed. (`pcap-parser`, which reads, makes several vectors
+//! for every packet that it writes.)
 
 use std::borrow::Cow;
 use std::fs::{self, File, FileType, OpenOptions};
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcap::{PcapHeader, PcapWriter};
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -21,7 +24,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgBlock, PcapNgWriter};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 
-/// Bytes of a packet that a capture holds at most (libpcap's own limit).
+/// The most bytes of a packet that a capture holds (libpcap's own limit).
 pub(super) const SNAP_LENGTH: usize = 262_144;
 const BUFFER: usize = 256 << 10;
 
@@ -29,14 +32,14 @@ const BUFFER: usize = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// The old one: one header, one link type (draft-ietf-opsawg-pcap).
+    /// The older format: one header, one link type (draft-ietf-opsawg-pcap).
     Pcap,
-    /// The new one: interfaces with names, directions (draft-ietf-opsawg-pcapng).
+    /// The newer format: interfaces with names, directions (draft-ietf-opsawg-pcapng).
     Pcapng,
 }
 
 impl Format {
-    /// The format that a file's name says: pcap for `.pcap` and `.cap`, with or without `.gz`, else pcapng.
+    /// The format by a file's name: pcap for `.pcap` and `.cap`, with or without `.gz`, otherwise pcapng.
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -73,17 +76,17 @@ impl Precision {
     }
 }
 
-/// Which way a captured packet went.
+/// The direction of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Into the port.
     Inbound,
-    /// Out of it.
+    /// Out of the port.
     Outbound,
 }
 
 impl Direction {
-    /// As in the lowest two bits of epb_flags.
+    /// The value in the lowest two bits of epb_flags.
     fn flags(self) -> u32 {
         match self {
             Self::Inbound => 1,
@@ -92,7 +95,7 @@ impl Direction {
     }
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 enum Output {
     Plain(BufWriter<File>),
     Gzip(Box<GzEncoder<BufWriter<File>>>),
@@ -113,10 +116,10 @@ impl Write for Output {
     }
 }
 
-/// A format over its output.
+/// A format and its output.
 enum Encoder {
-    Pcap(PcapWriter<Output>),
-    /// The block is filled anew for each packet, in the memory that it had for the last one.
+    Pcap(Output),
+    /// The block is filled again for each packet, in the same memory.
     Pcapng(PcapNgWriter<Output>, Block<'static>),
 }
 
@@ -136,7 +139,7 @@ impl Encoder {
                 Precision::Microseconds => TsResolution::MicroSecond,
             };
             let header = PcapHeader { snaplen, datalink, ts_resolution, endianness, ..PcapHeader::default() };
-            return Ok(Self::Pcap(PcapWriter::with_header(output, header)?));
+            return Ok(Self::Pcap(PcapWriter::with_header(output, header)?.into_writer()));
         }
         let mut writer = PcapNgWriter::with_endianness(output, endianness)?;
         let name = &interface[..interface.floor_char_boundary(255)];
@@ -162,17 +165,24 @@ impl Encoder {
         captured: &[u8],
         original: u32,
         direction: Option<Direction>,
-    ) -> Result<usize, PcapError> {
+    ) -> Result<(), PcapError> {
         match self {
-            Self::Pcap(writer) => {
-                // Seconds have 32 bits in this format.
-                let seconds = (time / 1_000_000_000).min(u32::MAX.into());
-                let time = Duration::new(seconds, (time % 1_000_000_000) as u32);
-                writer.write_packet(&PcapPacket::new(time, original, captured))
+            Self::Pcap(output) => {
+                // Seconds have 32 bits in this format (draft-ietf-opsawg-pcap, section 5).
+                let seconds = (time / 1_000_000_000).min(u32::MAX.into()) as u32;
+                let fraction = (time % 1_000_000_000 / precision.unit()) as u32;
+                let mut header = [0; 16];
+                let words = [seconds, fraction, captured.len() as u32, original];
+                for (place, word) in header.chunks_exact_mut(4).zip(words) {
+                    place.copy_from_slice(&word.to_le_bytes());
+                }
+                output.write_all(&header).map_err(PcapError::IoError)?;
+                output.write_all(captured).map_err(PcapError::IoError)
             }
             Self::Pcapng(writer, block) => {
                 if let Block::EnhancedPacket(packet) = block {
-                    // What is written is the number of nanoseconds in it, whatever the interface's unit.
+                    // The writer writes the number of nanoseconds of this value, whatever the interface's
+                    // unit.
                     packet.timestamp = Duration::from_nanos(time / precision.unit());
                     packet.original_len = original;
                     let data = packet.data.to_mut();
@@ -181,14 +191,22 @@ impl Encoder {
                     packet.options.clear();
                     packet.options.extend(direction.map(Direction::flags).map(EnhancedPacketOption::Flags));
                 }
-                writer.write_block(block)
+                writer.write_block(block)?;
+                Ok(())
             }
+        }
+    }
+
+    fn output(&mut self) -> &mut Output {
+        match self {
+            Self::Pcap(output) => output,
+            Self::Pcapng(writer, _) => writer.get_mut(),
         }
     }
 
     fn into_output(self) -> Output {
         match self {
-            Self::Pcap(writer) => writer.into_writer(),
+            Self::Pcap(output) => output,
             Self::Pcapng(writer, _) => writer.into_inner(),
         }
     }
@@ -199,18 +217,25 @@ pub struct Writer {
     /// `None` once it is finished.
     encoder: Option<Encoder>,
     path: PathBuf,
-    /// What is renamed in the end; `None` for a device.
+    /// The file that is renamed at the end; `None` for a device.
     partial: Option<PathBuf>,
+    /// Names of files that earlier processes left.
+    left: Vec<PathBuf>,
     precision: Precision,
     snap_length: usize,
+    /// Whether it has packets, and whether some may not be in the file yet.
+    used: bool,
+    unflushed: bool,
 }
 
 impl Writer {
-    /// Begins a capture that will be `path`, of one Ethernet interface named `interface`; at most `snap_length` bytes of
-    /// each packet are kept. Where `path` is a link, the capture will be the file that it leads to.
+    /// Begins a capture of one Ethernet interface named `interface`, which will be the file `path`.
+    ///
+    /// At most `snap_length` bytes of each packet are kept. If `path` is a link, the capture will be the file
+    /// to which it leads.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn create(
         path: &Path,
         format: Format,
@@ -219,17 +244,18 @@ impl Writer {
         interface: &str,
     ) -> io::Result<Self> {
         let snap_length = snap_length.min(SNAP_LENGTH);
-        // As the format, by the name that was given.
+        // Compression follows from the name that was given, as the format does.
         let compressed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
-        let (path, partial, file) = match target(path)? {
+        let (path, partial, left, file) = match target(path)? {
             Target::File(path) => {
-                let (partial, file) = temporary(&path)?;
-                (path, Some(partial), file)
+                let Partial { path: partial, file, left } = Partial::of(&path)?;
+                (path, Some(partial), left, file)
             }
-            Target::Device => (path.into(), None, OpenOptions::new().write(true).open(path)?),
+            Target::Device => (path.into(), None, Vec::new(), OpenOptions::new().write(true).open(path)?),
         };
-        // From here on its drop removes what was begun.
-        let mut writer = Self { encoder: None, path, partial, precision, snap_length };
+        // From here on, dropping the writer removes an unused partial file.
+        let (used, unflushed) = (false, true);
+        let mut writer = Self { encoder: None, path, partial, left, precision, snap_length, used, unflushed };
         let file = BufWriter::with_capacity(BUFFER, file);
         let output = if compressed {
             Output::Gzip(Box::new(GzEncoder::new(file, Compression::default())))
@@ -241,28 +267,70 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Where the capture will be.
+    /// The path of the finished capture.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The path until the capture is finished; `None` for a device.
+    pub fn partial(&self) -> Option<&Path> {
+        self.partial.as_deref()
+    }
+
+    /// Unfinished captures of the same name: their processes were killed, or still write.
+    pub fn left(&self) -> &[PathBuf] {
+        &self.left
     }
 
     /// Adds a frame, captured at `time` (ns since 1970). The direction is kept in pcapng only.
     ///
     /// # Errors
-    /// What the file system says; what was written so far is then of no use.
+    /// The file system's error; data written before it can be read.
     pub fn write(&mut self, time: u64, frame: &[u8], direction: Option<Direction>) -> io::Result<()> {
+        self.write_beginning(time, frame, frame.len(), direction)
+    }
+
+    /// As [`write`](Self::write), for a frame that had `wire_len` bytes on the wire.
+    ///
+    /// `frame` has the first of them.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_beginning(
+        &mut self,
+        time: u64,
+        frame: &[u8],
+        wire_len: usize,
+        direction: Option<Direction>,
+    ) -> io::Result<()> {
         let Some(encoder) = &mut self.encoder else {
             return Err(io::Error::other("the capture is finished"));
         };
         let captured = &frame[..frame.len().min(self.snap_length)];
-        let written = encoder.write(time, self.precision, captured, frame.len() as u32, direction);
-        written.map(|_| ()).map_err(io_error)
+        let original = u32::try_from(wire_len.max(frame.len())).unwrap_or(u32::MAX);
+        (self.used, self.unflushed) = (true, true);
+        encoder.write(time, self.precision, captured, original, direction).map_err(io_error)
     }
 
-    /// Writes out what is buffered and gives the file its name; one that was there is replaced.
+    /// Writes out buffered data, so that the capture so far can be read whatever happens to this process.
     ///
     /// # Errors
-    /// What the file system says; the file then does not get its name.
+    /// The file system's error.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match &mut self.encoder {
+            Some(encoder) if self.unflushed => {
+                encoder.output().flush()?;
+                self.unflushed = false;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes out buffered data and gives the file its name. An older file of that name is replaced.
+    ///
+    /// # Errors
+    /// The file system's error; the file then does not get its name.
     pub fn finish(mut self) -> io::Result<()> {
         let file = match self.encoder.take().map(Encoder::into_output) {
             None => return Ok(()),
@@ -276,27 +344,30 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Not finished, or not to be had under its name: nothing half-made stays. There is nobody to tell if that fails.
         let begun = self.encoder.take().is_some();
-        if let Some(partial) = self.partial.as_ref().filter(|partial| begun || partial.exists()) {
+        // A file without packets is no loss. A file with packets stays under its partial name, unless it got
+        // its final one. An error here has no receiver.
+        if let Some(partial) =
+            self.partial.as_ref().filter(|partial| !self.used && (begun || partial.exists()))
+        {
             let _ = fs::remove_file(partial);
         }
     }
 }
 
-/// What the name of a capture to write stands for.
+/// The target that the name of a capture stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A file that there is, or that there will be: by one path, behind any links, as far as its directory is there.
+    /// A file that exists or will exist: its path behind any links, canonical if its directory exists.
     File(PathBuf),
-    /// Something that takes bytes and keeps its name, such as `/dev/null`.
+    /// A target that takes bytes and keeps its name, such as `/dev/null`.
     Device,
 }
 
-/// What a capture can be written to under this name.
+/// Finds the target of a capture by its name.
 ///
 /// # Errors
-/// Where it is a directory, or a pipe or socket, of which nobody knows when somebody listens.
+/// If it is a directory, or a pipe or socket, whose reader may come at any time or never.
 pub fn target(path: &Path) -> io::Result<Target> {
     if path.file_name().is_none() {
         return Err(io::Error::other("the name of a file is expected"));
@@ -310,7 +381,9 @@ pub fn target(path: &Path) -> io::Result<Target> {
     }
 }
 
-/// Where links lead that lead to nothing yet. There are 40 at most, or the system would have said so.
+/// The target of links that lead to no file yet.
+///
+/// There are at most 40 links, or the system would have reported it.
 fn behind_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..40 {
@@ -320,7 +393,7 @@ fn behind_links(path: &Path) -> PathBuf {
     path
 }
 
-/// A path by which a file that there is not yet has one name.
+/// A canonical path for a file that does not exist yet.
 fn whole(path: &Path) -> PathBuf {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (directory.canonicalize(), path.file_name()) {
@@ -329,7 +402,7 @@ fn whole(path: &Path) -> PathBuf {
     }
 }
 
-/// What a file that is none is.
+/// The name of a file's kind, for files that are not regular.
 pub(super) fn kind_of(kind: FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a directory",
@@ -340,22 +413,46 @@ pub(super) fn kind_of(kind: FileType) -> &'static str {
     }
 }
 
-/// A new file beside `path`, where a rename stays within the file system.
-fn temporary(path: &Path) -> io::Result<(PathBuf, File)> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let process = std::process::id();
-    for attempt in 0..100 {
-        let partial = path.with_file_name(format!(".{name}.{process}.{attempt}.partial"));
-        match OpenOptions::new().write(true).create_new(true).open(&partial) {
-            Ok(file) => return Ok((partial, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "100 temporary files of this name are there already"))
+/// A new file in the directory of the final one, so that a rename stays within the file system.
+struct Partial {
+    path: PathBuf,
+    file: File,
+    /// Partial files that existed already.
+    left: Vec<PathBuf>,
 }
 
-/// What the file system said, as it said it.
+impl Partial {
+    /// The most partial files of one name.
+    const MOST: usize = 100;
+
+    /// Creates `NAME.partial`, or `NAME.partial.2` and so on.
+    ///
+    /// A name is taken if a killed process left a file of that name.
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut left = Vec::new();
+        for number in 1..=Self::MOST {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(".partial");
+            if number > 1 {
+                name.push(format!(".{number}"));
+            }
+            let partial = path.with_file_name(name);
+            match OpenOptions::new().write(true).create_new(true).open(&partial) {
+                Ok(file) => return Ok(Self { path: partial, file, left }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => left.push(partial),
+                Err(error) => return Err(error),
+            }
+        }
+        let problem = format!(
+            "{} captures of this name were begun and not finished, the first in {}.partial: keep or remove them",
+            Self::MOST,
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
+    }
+}
+
+/// The file system's error, without the crate's wrapper.
 fn io_error(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,

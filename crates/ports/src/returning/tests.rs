@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Drop as Reason, Node};
+use netbricks_core::{DetachedContext, DropReason as Reason, Node};
 
 use super::*;
 use crate::TransmitNode;
@@ -45,7 +45,7 @@ fn device(mtu: usize, link: Link, pool: &Pool) -> Box<dyn Port> {
     Box::new(Device { port: Box::new(collector(pool).0), mtu, link })
 }
 
-/// Waits until something is so, for half a minute at most.
+/// Waits until a condition holds, for at most half a minute.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if is_so() {
@@ -56,16 +56,17 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within half a minute: {what}");
 }
 
-/// Packets of 4,000 bytes that `node` finds too big for its port.
+/// The number of packets of 4,000 bytes that `node` finds too big for its port.
 fn too_big(node: &mut TransmitNode, pool: &Pool) -> u64 {
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     pool.allocate_written_into(&mut batch, 3, &[0; 4_000]);
     node.process(0, &mut batch, &mut cx);
     cx.take_drops().of(Reason::TooBig).packets
 }
 
-/// What is sent is held against the MTU of the device that is there now, and not of the first of its name; but against no
-/// larger one than the port's settings say.
+/// The MTU that counts is that of the device that is there now, not of the first of its name.
+///
+/// It is never larger than the port's settings say.
 #[test]
 fn a_device_that_returns_brings_its_own_mtu() {
     for (settings, refused) in [("", 0), ("mtu = 1400", 3)] {
@@ -76,7 +77,7 @@ fn a_device_that_returns_brings_its_own_mtu() {
                 let pool = pool.clone();
                 Box::new(move |_: &[Arc<Counters>]| Ok(device(9_000, Link::Up, &pool)))
             };
-            // The loopback device is there on every machine.
+            // The loopback device exists on every machine.
             let port = returning(device(1_500, Link::Gone, &pool), "lo", Wanted::There, again).unwrap();
             let common = toml::from_str(settings).unwrap();
             let mut port = crate::wrap::wrap(port, &common, &context(&pool, &directory)).unwrap();
@@ -115,7 +116,7 @@ fn a_panic_while_opening_does_not_end_the_watch() {
     until("all is well", || port.warnings().is_empty());
 }
 
-/// Queues with so many pipes to watch.
+/// A queue with several pipes to watch.
 struct Piped(Vec<OwnedFd>);
 
 impl ReceiveQueue for Piped {
@@ -127,7 +128,9 @@ impl ReceiveQueue for Piped {
     }
 }
 
-/// Those of the queue that is there now, and the bell for the next; a queue without any is asked again and again, bell or not.
+/// A worker watches the descriptors of the current queue, and the bell for the next one.
+///
+/// A queue without any descriptor is polled again and again, with or without the bell.
 #[test]
 fn a_worker_watches_the_queue_and_the_bell() {
     use std::os::fd::AsRawFd;
@@ -148,7 +151,7 @@ fn a_worker_watches_the_queue_and_the_bell() {
     let mut receiver = Receiver { queue, seat: Arc::clone(&seat) };
     assert_eq!(watched(&receiver), [numbers[0], numbers[1], bell]);
     let pool = pool();
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool));
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool));
     for count in [1, 3, 0] {
         let (queue, mut numbers) = pipes(count);
         seat.offer(queue);
@@ -177,7 +180,7 @@ fn a_queue_that_is_offered_while_another_is_taken_is_not_forgotten() {
         let mut last = 0;
         while last < OFFERS {
             let agree = seat.change(|next| next.is_some() == seat.waits());
-            assert!(agree, "one waits, and nobody knows");
+            assert!(agree, "one waits, and `waits` does not say so");
             if seat.waits() {
                 let taken = seat.take().map_or(last, |number| *number);
                 assert!(taken > last, "one was taken that was not there");

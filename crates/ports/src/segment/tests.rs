@@ -1,7 +1,10 @@
+mod arrivals;
+mod tunnels;
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use netbricks_core::{Drop, Turn};
+use netbricks_core::{DropReason, Turn};
 use netbricks_packet::build::ethernet;
 use netbricks_packet::checksum;
 use proptest::prelude::*;
@@ -11,7 +14,7 @@ use crate::memory::Memory;
 use crate::testing::*;
 use crate::{ReceiveNode, TransmitLimits, TransmitNode};
 
-/// What a sender leaves to the device: a packet whose checksum field holds the pseudo-header's sum.
+/// A packet that a sender leaves to the device: its checksum field holds the pseudo-header's sum.
 #[derive(Clone, Debug)]
 struct Sent {
     v6: bool,
@@ -118,13 +121,23 @@ fn sent() -> impl Strategy<Value = Sent> {
     )
 }
 
-/// Sends packets through a node whose port cuts nothing; what comes out, and how it was counted.
+/// Sends packets through a node whose port cuts nothing. Answers the output and the counts.
 fn through(packets: Vec<Packet>, pool: &Pool, burst: usize) -> (Vec<Vec<u8>>, netbricks_core::Totals) {
+    let limits = TransmitLimits { mtu: 1_500, checksum_offload: false, segmentation_offload: false };
+    through_limits(packets, pool, burst, limits)
+}
+
+/// As [`through`], for a port with these limits.
+fn through_limits(
+    packets: Vec<Packet>,
+    pool: &Pool,
+    burst: usize,
+    limits: TransmitLimits,
+) -> (Vec<Vec<u8>>, netbricks_core::Totals) {
     let (mut from, near) = Memory::new("in", 1, 64, pool);
     let (mut to, far) = Memory::new("out", 1, 8_192, pool);
     packets.into_iter().for_each(|packet| near.push_packet(0, packet).unwrap());
     near.end();
-    let limits = TransmitLimits { mtu: 1_500, checksum_offload: false, segmentation_offload: false };
     let queue = crate::Port::take_transmit(&mut to, 0).unwrap();
     let node = TransmitNode::new(queue, "memory", limits, Default::default());
     let mut builder = netbricks_core::GraphBuilder::new("test");
@@ -139,7 +152,7 @@ fn through(packets: Vec<Packet>, pool: &Pool, burst: usize) -> (Vec<Vec<u8>>, ne
     (far.frames(0), finish(graph, 0))
 }
 
-/// Checks a segment by what the RFCs say, with nothing of what cut it; answers its payload.
+/// Checks a segment by the RFCs, with no code of the cutter; answers its payload.
 fn check(sent: &Sent, frame: &[u8], index: usize, offset: usize, is_last: bool) -> Vec<u8> {
     let half = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     let (network, transport) = (sent.network(), sent.transport());
@@ -174,10 +187,40 @@ fn check(sent: &Sent, frame: &[u8], index: usize, offset: usize, is_last: bool) 
     frame[transport + header..].to_vec()
 }
 
+/// The checksum of each segment also covers the final destination and the home address.
+#[test]
+fn segments_on_a_source_route_have_right_checksums() {
+    let home = [&[1, 2, 0, 0, 201, 16][..], &[9; 16]].concat();
+    let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
+    let v4 = ethernet().ipv4("10.0.0.1", "10.0.0.2").option(131, &[4, 10, 0, 0, 7, 10, 0, 0, 8]);
+    let payload = [7; 3_000];
+    let frames = [
+        (GsoKind::TcpV6, v6().routing(2, 1, &[8; 20]).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+        (GsoKind::TcpV6, v6().destination_options(&home).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+        (GsoKind::TcpV4, v4.tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+        // An unknown type: no segment can get a checksum.
+        (GsoKind::TcpV6, v6().routing(253, 1, &[8; 20]).tcp(1, 2).ack(9).payload(&payload).build().unwrap()),
+    ];
+    let pool = pool();
+    let sent = frames.map(|(gso, frame)| {
+        let mut packet = pool.packet(&frame).unwrap();
+        packet.set_offload(Offload { gso, gso_size: 1_000, ..Offload::default() });
+        packet
+    });
+    let (segments, totals) = through(sent.into(), &pool, 32);
+    assert_eq!(segments.len(), 9);
+    for segment in segments {
+        let (ip, payload) = IpRef::split(&segment[14..]).unwrap();
+        assert_eq!(ip.transport_checksum_is_valid(payload), Some(true));
+    }
+    assert_eq!(totals.drops.of(DropReason::NoOffload).packets, 1, "{totals:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Segments carry the whole's bytes in order, each a valid packet of its own that fits, between the packets that
-    /// came before and after; all of it is counted.
+    /// Segments have the whole packet's bytes in order, each in a valid packet that fits.
+    ///
+    /// They leave between the packets before and after. All are counted.
     #[test]
     fn segments_are_the_packet(batch in prop::collection::vec(sent(), 1..6), burst in prop::sample::select(&BURSTS[..])) {
         let pool = pool();
@@ -203,12 +246,12 @@ proptest! {
         }
         prop_assert!(frames.is_empty());
         prop_assert_eq!(totals.created.packets, created);
-        prop_assert_eq!(totals.drops.of(Drop::Segmented).packets, cut);
+        prop_assert_eq!(totals.drops.of(DropReason::Segmented).packets, cut);
         prop_assert_eq!(totals.drops.total().packets, cut);
         prop_assert_eq!(pool.available(), pool.capacity());
     }
 
-    /// Whatever an offload claims, and whatever the bytes are: nothing panics, and everything is counted.
+    /// With any offload and any bytes, nothing panics, and all packets are counted.
     #[test]
     fn offloads_that_lie_are_refused(
         sent in sent(),
@@ -251,9 +294,9 @@ fn large(size: u16) -> Sent {
 }
 
 #[test]
-fn what_cannot_be_cut_is_no_offload_and_what_does_not_fit_is_too_big() {
+fn uncuttable_packets_are_no_offload_and_oversized_ones_too_big() {
     let pool = pool();
-    // 48 bytes are what MOST_SEGMENTS allows; fewer only for shorter packets.
+    // MOST_SEGMENTS allows 48 bytes; fewer only for shorter packets.
     let reason = |sent: Sent| {
         let (frames, totals) = through(vec![sent.packet(&pool)], &pool, 32);
         assert!(frames.is_empty());
@@ -261,12 +304,12 @@ fn what_cannot_be_cut_is_no_offload_and_what_does_not_fit_is_too_big() {
         assert_eq!(count.packets, 1);
         reason
     };
-    assert_eq!(reason(large(8)), Drop::NoOffload);
-    assert_eq!(reason(large(1_461)), Drop::TooBig);
+    assert_eq!(reason(large(8)), DropReason::NoOffload);
+    assert_eq!(reason(large(1_461)), DropReason::TooBig);
     let mut packet = large(1_000).packet(&pool);
     packet.data_mut()[14 + 6] = 0x20;
     let (_, totals) = through(vec![packet], &pool, 32);
-    assert_eq!(totals.drops.of(Drop::NoOffload).packets, 1, "a fragment");
+    assert_eq!(totals.drops.of(DropReason::NoOffload).packets, 1, "a fragment");
 }
 
 #[test]
@@ -274,6 +317,6 @@ fn a_pool_without_room_for_all_segments_is_counted() {
     let pool = Pool::builder().frames(4).large(2, 16_384).build().unwrap();
     let (frames, totals) = through(vec![large(1_000).packet(&pool)], &pool, 32);
     assert!(frames.len() < 12, "{}", frames.len());
-    assert_eq!(totals.drops.of(Drop::PoolExhausted).packets, 1);
+    assert_eq!(totals.drops.of(DropReason::PoolExhausted).packets, 1);
     assert_eq!(totals.created.packets, frames.len() as u64);
 }

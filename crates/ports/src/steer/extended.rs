@@ -1,5 +1,6 @@
-//! The program of [`program`](super::program) in the language that TAP devices run: eBPF, as a socket filter. Instruction by
-//! instruction, over a whole frame.
+//! The program of [`program`](super::program) as eBPF, the language that TAP devices run.
+//!
+//! It is a socket filter over a whole frame, translated instruction by instruction.
 
 use super::program::{
     ABSOLUTE, ACCUMULATOR, AD_PROTOCOL, AD_VLAN_TAG, AD_VLAN_TAG_PRESENT, ALWAYS, BY_X, COMPUTE, INDIRECT,
@@ -8,7 +9,7 @@ use super::program::{
 use crate::sys::bpf::Instruction;
 use crate::sys::packet::Instruction as Classic;
 
-/// Bytes of an Ethernet header, at which the classic program begins and this one does not.
+/// Bytes of an Ethernet header. The classic program begins behind it, this one at it.
 const ETHERNET: i32 = 14;
 
 // Registers: A, X, the packet's context, the stack.
@@ -35,7 +36,7 @@ const LEN: i16 = 0;
 const VLAN_PRESENT: i16 = 20;
 const VLAN_TCI: i16 = 24;
 
-/// The same program.
+/// Translates a classic program.
 pub(crate) fn extended(classic: &[Classic]) -> Vec<Instruction> {
     let mut e = Extended::default();
     e.push(COMPUTE_64 | SET | OF_REGISTER, CONTEXT, 1, 0);
@@ -51,9 +52,9 @@ pub(crate) fn extended(classic: &[Classic]) -> Vec<Instruction> {
 #[derive(Default)]
 struct Extended {
     instructions: Vec<Instruction>,
-    /// Where each of the classic instructions begins.
+    /// The place where each classic instruction begins.
     starts: Vec<usize>,
-    /// Jumps, and to which classic instruction.
+    /// The jumps, each with the classic instruction to which it goes.
     jumps: Vec<(usize, usize)>,
 }
 
@@ -71,7 +72,7 @@ impl Extended {
 
     fn translate(&mut self, place: usize, instruction: &Classic) {
         let Classic { code, if_true, if_false, value } = *instruction;
-        // The sixteen words of memory are the stack's first.
+        // The sixteen words of memory are the first words of the stack.
         let word = || -64 + 4 * value as i16;
         match code & 7 {
             LOAD => match code & 0xe0 {
@@ -81,7 +82,7 @@ impl Extended {
                     self.at_offset(LOAD_WORD, A, CONTEXT, LEN);
                     self.push(COMPUTE_32 | SUBTRACT, A, 0, ETHERNET);
                 }
-                // What the device was told of a frame may differ from what it is: the frame says it.
+                // The frame itself gives the EtherType: the device may have been told another one.
                 ABSOLUTE if value == AD_PROTOCOL => self.push(LOAD_HALF_ABSOLUTE, 0, 0, ETHERNET - 2),
                 ABSOLUTE if value == AD_VLAN_TAG_PRESENT => {
                     self.at_offset(LOAD_WORD, A, CONTEXT, VLAN_PRESENT);

@@ -1,4 +1,4 @@
-//! What filters can know of a frame.
+//! The facts that filters can know of a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,49 +6,54 @@ use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
 
-/// VLAN tags that are looked behind.
+/// The most VLAN tags that filters look behind.
 const TAGS: usize = 2;
-/// Extension headers of IPv6 that are looked behind.
+/// The most IPv6 extension headers that filters look behind.
 pub(crate) const EXTENSIONS: usize = 4;
-/// Of the flags and the fragment offset of IPv4 (RFC 791, section 3.1): not zero in any fragment.
+/// A mask of the flags and the fragment offset of IPv4 (RFC 791, section 3.1): not zero in any fragment.
 pub(crate) const FRAGMENT_V4: u16 = 0x3fff;
 /// As [`FRAGMENT_V4`], in IPv6's fragment header (RFC 8200, section 4.5).
 pub(crate) const FRAGMENT_V6: u16 = 0xfff9;
 
-/// What a frame's first bytes say. Lengths that headers announce are not looked at, nor is anything behind a tunnel.
+/// The facts in a frame's first bytes.
+///
+/// Length fields in headers are not read, and neither is anything behind a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The id in the first VLAN tag.
     pub vlan: Option<u16>,
     /// The EtherType behind up to two VLAN tags.
     pub ethertype: u16,
-    /// What there is of an IP header.
+    /// The facts of its IP header, if it has one.
     pub ip: Option<IpFacts>,
 }
 
-/// What an IP header says.
+/// The facts of an IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpFacts {
-    /// Where the packet comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The destination address.
     pub destination: IpAddr,
-    /// The protocol; in IPv6 behind up to four extension headers, or the fragment header's. `None` where those are cut off.
+    /// The protocol. In IPv6, behind up to four extension headers, or the protocol in the fragment header.
+    ///
+    /// `None` if the extension headers are cut off.
     pub protocol: Option<u8>,
-    /// Source and destination port, of protocols that have them. Fragments have none, the first included: all fragments of
-    /// a packet are alike.
+    /// Source and destination port, of protocols that have them.
+    ///
+    /// Fragments have none, also the first: all fragments of a packet have the same facts.
     pub ports: Option<(u16, u16)>,
 }
 
 impl IpFacts {
-    /// The version.
+    /// The IP version.
     pub fn version(&self) -> Version {
         if self.source.is_ipv4() { Version::V4 } else { Version::V6 }
     }
 }
 
 impl Facts {
-    /// What an Ethernet frame says.
+    /// The facts of an Ethernet frame.
     #[inline]
     pub fn of(frame: &[u8]) -> Self {
         let Some(mut ethertype) = half(frame, 12) else { return Self::default() };
@@ -123,7 +128,9 @@ fn v6(packet: &[u8]) -> Option<IpFacts> {
     })
 }
 
-/// The protocol behind the extension headers, and where it begins; that is not known in a fragment.
+/// The protocol behind the extension headers, and the place where it begins.
+///
+/// The place is not known in a fragment.
 fn upper_layer(packet: &[u8], mut next: u8) -> (Option<u8>, Option<usize>) {
     let mut at = 40;
     for _ in 0..EXTENSIONS {

@@ -1,4 +1,4 @@
-//! What a rule speaks of: fields of Ethernet, IP and transport headers, each of which may be left out.
+//! Filters of rules: fields of Ethernet, IP and transport headers, each of which is optional.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,10 +10,11 @@ use netbricks_packet::protocol;
 
 use super::facts::Facts;
 
-/// What packets must have to match: every field that is given. One that gives none matches every frame.
+/// A filter: a packet matches it if it matches every field that is given.
 ///
-/// [`Rules`](super::Rules) are of filters that some packet could match ([`checked`](Self::checked)). A filter sees nothing
-/// behind two VLAN tags, in a tunnel, and of ports in a fragment; see [`Facts`].
+/// A filter without fields matches every frame. [`Rules`](super::Rules) consist of filters that some packet
+/// could match ([`checked`](Self::checked)). A filter sees nothing behind two VLAN tags or in a tunnel, and
+/// no ports in a fragment; see [`Facts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     pub(crate) ethertype: Option<u16>,
@@ -26,10 +27,10 @@ pub struct Filter {
     pub(crate) destination_port: Option<u16>,
 }
 
-/// Why no packet could match.
+/// The reason why no packet could match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    /// Not an EtherType: the numbers below say a frame's length.
+    /// Not an EtherType: smaller numbers give a frame's length.
     #[error("an EtherType is 0x600 to 0xffff, found {0:#x}")]
     EtherType(u16),
     /// A tag's own EtherType.
@@ -41,16 +42,16 @@ pub enum Contradiction {
     /// One field says IPv4, another IPv6.
     #[error("`{0}` and `{1}` are of different IP versions: no packet has both")]
     Versions(&'static str, &'static str),
-    /// Fields of IP, in frames that are none.
+    /// Fields of IP, in frames without IP.
     #[error("`{0}` is a field of IP, and `ethertype` says that the frame holds none: take one of them out")]
     NotIp(&'static str),
-    /// A port, of a protocol that has none, or of no protocol.
+    /// A port without a protocol, or with a protocol that has no ports.
     #[error("`{0}` needs a `protocol` that has ports: \"tcp\", \"udp\", \"sctp\", \"udp-lite\" or \"dccp\"")]
     NoPorts(&'static str),
 }
 
 impl Filter {
-    /// One that matches every frame.
+    /// The filter that matches every frame.
     pub const ANY: Self = Self {
         ethertype: None,
         vlan: None,
@@ -103,7 +104,7 @@ impl Filter {
         Self { destination_port: Some(port), ..self }
     }
 
-    /// The same, if any packet could match; what follows from its fields is filled in.
+    /// Checks that some packet could match, and fills in the fields that follow from the others.
     ///
     /// # Errors
     /// [`Contradiction`]
@@ -164,7 +165,7 @@ impl Filter {
         Ok(self)
     }
 
-    /// Whether a frame of which these are known matches.
+    /// Whether a frame with these facts matches.
     #[inline]
     pub fn matches(&self, facts: &Facts) -> bool {
         if self.ethertype.is_some_and(|number| number != facts.ethertype)
@@ -191,7 +192,7 @@ impl Filter {
             && port(self.destination_port, |(_, destination)| destination)
     }
 
-    /// Whether it matches all that `other` does.
+    /// Whether this filter matches every packet that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         fn wider<T: PartialEq>(this: Option<T>, other: Option<T>) -> bool {
             this.is_none() || this == other
@@ -211,7 +212,7 @@ impl Filter {
             && wider(self.destination_port, other.destination_port)
     }
 
-    /// What matches the other direction of the flows that it matches.
+    /// The filter for the other direction of the flows that this filter matches.
     #[must_use]
     pub const fn mirrored(&self) -> Self {
         Self {
@@ -224,7 +225,7 @@ impl Filter {
     }
 }
 
-/// Addresses that begin alike: `192.0.2.0/24`.
+/// Addresses with the same first bits: `192.0.2.0/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: IpAddr,
@@ -234,17 +235,17 @@ pub struct Prefix {
 /// Not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPrefix {
-    /// Not the form of one.
+    /// The text does not have the form of a prefix.
     #[error("expected an address or a prefix such as \"192.0.2.0/24\" or \"2001:db8::/32\", found {0:?}")]
     Form(String),
-    /// Bits behind its length.
+    /// The address has bits beyond the length.
     #[error("{address}/{len} has bits behind its first {len}: write {meant}")]
     Bits {
-        /// What was written.
+        /// The address that was written.
         address: IpAddr,
         /// Its length, in bits.
         len: u8,
-        /// What has no such bits.
+        /// The prefix without those bits.
         meant: Prefix,
     },
 }
@@ -253,7 +254,7 @@ impl Prefix {
     /// The first `len` bits of an address.
     ///
     /// # Errors
-    /// [`NoPrefix`] where the address is shorter, or has other bits.
+    /// [`NoPrefix`] if the address is shorter, or has other bits.
     pub fn new(address: IpAddr, len: u8) -> Result<Self, NoPrefix> {
         let longest = if address.is_ipv4() { 32 } else { 128 };
         if len > longest {
@@ -270,7 +271,7 @@ impl Prefix {
     pub const fn address(&self) -> IpAddr {
         self.address
     }
-    /// Bits in which its addresses are alike.
+    /// The number of bits that its addresses have in common.
     pub const fn bits(&self) -> u8 {
         self.len
     }
@@ -281,7 +282,7 @@ impl Prefix {
     }
 }
 
-/// An address's first `len` bits, the others 0.
+/// The first `len` bits of an address, with the other bits 0.
 #[inline]
 fn cut(address: IpAddr, len: u8) -> IpAddr {
     match address {

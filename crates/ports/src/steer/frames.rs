@@ -1,4 +1,4 @@
-//! Frames and rules for tests: made of few values, so that they meet.
+//! Frames and rules for tests. They are made of few values, so that rules often match frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -41,7 +41,7 @@ pub(crate) struct Packet {
     fragment: u16,
 }
 
-/// A frame before it is bytes.
+/// A frame before it is encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) tags: Vec<(u16, u16)>,
@@ -82,7 +82,7 @@ fn port() -> impl Strategy<Value = u16> {
 fn packet() -> impl Strategy<Value = Packet> {
     let addresses = prop_oneof![(v4(), v4()), (v6(), v6())];
     let protocols = prop_oneof![4 => prop::sample::select(PROTOCOLS.to_vec()), 1 => any::<u8>()];
-    // An extension header is no transport: it would be taken for one more to look behind.
+    // An extension header is not a transport: parsers would look behind it.
     let protocols = protocols.prop_filter("an extension header", |number| !EXTENSIONS.contains(number));
     let extensions = vec((prop::sample::select(EXTENSIONS.to_vec()), 0u8..3), 0..7);
     let fragment =
@@ -120,7 +120,7 @@ impl Packet {
         self.source.is_ipv4()
     }
 
-    /// The packet, its lengths as they should be.
+    /// The bytes of the packet, with correct lengths.
     fn bytes(&self, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         match (self.source, self.destination) {
@@ -163,7 +163,7 @@ impl Packet {
         (self.fragment & 0x1fff) << 3 | self.fragment >> 13 & 1
     }
 
-    /// What is to be known of it.
+    /// The facts that a filter should find in the packet.
     fn facts(&self) -> IpFacts {
         let (source, destination) = (self.source, self.destination);
         let with_ports = |protocol: u8| protocol::has_ports(protocol).then_some(self.ports);
@@ -216,7 +216,7 @@ impl Made {
         }
     }
 
-    /// What is to be known of it.
+    /// The facts that a filter should find in the frame.
     pub(crate) fn facts(&self) -> Facts {
         let vlan = self.tags.first().map(|(_, control)| control & 0xfff);
         match self.tags.get(2) {
@@ -225,7 +225,9 @@ impl Made {
         }
     }
 
-    /// What a router answers that sends this message about `quoted`, behind `options` words of options or headers.
+    /// A router's error about `quoted`, with this protocol number and message kind.
+    ///
+    /// It stands behind `options` words of options or headers.
     pub(crate) fn error(&self, number: u8, kind: u8, options: usize, quoted: &[u8]) -> Self {
         let mut error = self.clone();
         if let Some(packet) = &mut error.packet {
@@ -244,7 +246,7 @@ impl Made {
         error
     }
 
-    /// The other direction.
+    /// The same frame in the other direction.
     pub(crate) fn reversed(&self) -> Self {
         let mut reversed = self.clone();
         if let Some(packet) = &mut reversed.packet {
@@ -255,12 +257,12 @@ impl Made {
     }
 }
 
-/// What happens to frames on their way.
+/// Changes that may happen to frames in transit.
 pub(crate) fn mutations() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, bool)>> {
     vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 0..4)
 }
 
-/// A frame with these changes: bytes changed, ends cut off.
+/// A frame with these changes: changed bytes, cut ends.
 pub(crate) fn mutated(mut frame: Vec<u8>, changes: &[(prop::sample::Index, u8, bool)]) -> Vec<u8> {
     for (place, value, cut) in changes {
         if frame.is_empty() {
@@ -285,7 +287,7 @@ fn prefix(address: impl Strategy<Value = IpAddr>) -> impl Strategy<Value = Prefi
     )
 }
 
-/// Any filter that something matches.
+/// Any filter that some packet matches.
 pub(crate) fn filter() -> impl Strategy<Value = Filter> {
     let few = |values: Vec<u16>| prop::option::weighted(0.3, prop::sample::select(values));
     let ports = || few(PORTS.to_vec());

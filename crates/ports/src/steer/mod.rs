@@ -1,8 +1,8 @@
-//! Steering: an ordered list of rules says at which of a port's receive queues packets arrive. The first rule whose filter
-//! matches decides; what none matches goes by the driver's hash.
+//! Steering: an ordered list of rules decides at which of a port's receive queues packets arrive.
 //!
-//! A [`Filter`] speaks of what [`Facts`] can know of a frame's beginning and of nothing else, so that the same rules can be
-//! applied to a packet in memory and compiled into a program that the kernel runs.
+//! The first rule whose filter matches decides. Packets that match no rule go by the driver's hash. A
+//! [`Filter`] uses only the [`Facts`] of a frame's beginning. So the same rules can be applied to a packet in
+//! memory and compiled into a program that the kernel runs.
 
 mod extended;
 mod facts;
@@ -14,19 +14,20 @@ use std::sync::Arc;
 
 pub(crate) use extended::extended;
 pub(crate) use program::program;
-pub(crate) use settings::KEY;
 
 pub use facts::{Facts, IpFacts};
 pub use filter::{Contradiction, Filter, NoPrefix, Prefix};
 
-/// Rules that one port may have: a packet may be held against all of them, and the longest make a program of less than the
-/// 4,096 instructions that the kernel takes.
+/// The most rules of one port.
+///
+/// A packet may be compared with all of them. A program of the longest rules has less than the 4,096
+/// instructions that the kernel accepts.
 pub const MOST_RULES: usize = 64;
 
-/// What of the traffic goes to which queue.
+/// A part of the traffic and its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it speaks of.
+    /// The packets to which the rule applies.
     pub filter: Filter,
     /// The receive queue, from 0.
     pub queue: u16,
@@ -36,16 +37,16 @@ pub struct Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Arc<[Rule]>);
 
-/// A list of rules that says less than it seems to.
+/// A list of rules that cannot have the effect that it seems to have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A filter that nothing matches.
+    /// A filter that no packet matches.
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
-    /// More than there may be.
+    /// More rules than allowed.
     #[error("there may be at most {MOST_RULES} rules")]
     TooMany,
-    /// A rule that no packet comes to.
+    /// A rule that no packet reaches.
     #[error("no packet comes to this rule: {}", match .queue == .there {
         true => format!("all that it matches goes to the same queue, {there}, by rule {} already; take it out", by + 1),
         false => format!(
@@ -54,20 +55,20 @@ pub enum Refusal {
         ),
     })]
     Unreachable {
-        /// The rule before it that takes everything, from 0.
+        /// The earlier rule that takes all packets of this one, from 0.
         by: usize,
-        /// Where that one sends it.
+        /// The queue of the earlier rule.
         there: u16,
-        /// Where this one would.
+        /// The queue of this rule.
         queue: u16,
     },
 }
 
 impl Rules {
-    /// These rules.
+    /// A list of these rules.
     ///
     /// # Errors
-    /// [`Refusal`], of the first rule that does not fit behind those before it.
+    /// [`Refusal`] of the first rule that is not allowed behind those before it.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, Refusal> {
         let mut list: Vec<Rule> = Vec::new();
         for rule in rules {
@@ -76,7 +77,7 @@ impl Rules {
         Ok(Self(list.into()))
     }
 
-    /// A rule that may stand behind these.
+    /// Checks a rule that is to follow these.
     fn admitted(before: &[Rule], rule: Rule) -> Result<Rule, Refusal> {
         if before.len() == MOST_RULES {
             return Err(Refusal::TooMany);
@@ -92,22 +93,22 @@ impl Rules {
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter()
     }
-    /// Whether there are none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The queue at which a frame arrives; `None` where no rule speaks of it.
+    /// The queue at which a frame arrives; `None` if no rule matches.
     #[inline]
     pub fn queue_of(&self, frame: &[u8]) -> Option<u16> {
         let facts = Facts::of(frame);
         self.0.iter().find(|rule| rule.filter.matches(&facts)).map(|rule| rule.queue)
     }
 
-    /// The first rule whose queue a port with `queues` of them does not have.
+    /// Checks that a port with `queues` queues has the queue of every rule.
     ///
     /// # Errors
-    /// [`Unsteerable::NoQueue`].
+    /// [`Unsteerable::NoQueue`], for the first rule with another queue.
     pub fn check_queues(&self, queues: usize) -> Result<(), Unsteerable> {
         match self.0.iter().position(|rule| usize::from(rule.queue) >= queues) {
             Some(rule) => Err(Unsteerable::NoQueue { rule, queue: self.0[rule].queue, queues }),
@@ -115,9 +116,10 @@ impl Rules {
         }
     }
 
-    /// Whether both directions of every flow come to the same queue, given that they do without rules: each stretch of
-    /// rules for one queue matches as much in one direction as in the other. A rule by VLAN never counts as such, since a
-    /// flow may come back in another VLAN than it went.
+    /// Whether both directions of every flow come to the same queue, provided that they do without rules.
+    ///
+    /// This holds if each run of consecutive rules for one queue matches the same in both directions. A rule
+    /// by VLAN never counts as symmetric, since a flow may return in another VLAN.
     pub fn is_symmetric(&self) -> bool {
         self.0.chunk_by(|a, b| a.queue == b.queue).all(|stretch| {
             stretch.iter().all(|rule| {
@@ -128,16 +130,16 @@ impl Rules {
     }
 }
 
-/// What fixes at which queue of a port packets arrive, so that rules do not; and what can be done instead.
+/// The reason why rules cannot choose the queue of a port's arrivals, and what can be done instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fixed {
-    /// Its driver knows nothing of rules.
+    /// Its driver does not support rules.
     #[error("its driver does not steer; a `shuffle` first in the chain gives each flow to a worker")]
     Driver,
-    /// There is nothing to choose from.
+    /// It has only one queue.
     #[error("it has one receive queue; a `shuffle` first in the chain gives each flow to a worker")]
     OneQueue,
-    /// Nothing arrives.
+    /// No packet arrives.
     #[error("nothing arrives at it: give the rules to the port that packets come from")]
     Silent,
     /// The network card chooses.
@@ -148,13 +150,13 @@ pub enum Fixed {
     NetworkCard,
 }
 
-/// Why a port cannot steer as it was asked to.
+/// The reason why a port cannot steer by the given rules.
 #[derive(Debug, thiserror::Error)]
 pub enum Unsteerable {
-    /// Its queues are somebody else's to choose.
+    /// The port's queues are chosen by something other than rules.
     #[error(transparent)]
     Fixed(#[from] Fixed),
-    /// It has no such queue.
+    /// The port has no such queue.
     #[error(
         "rule {} names queue {queue}, and there {}; queues are numbered from 0, one a worker where nothing else is said",
         rule + 1,
@@ -163,20 +165,20 @@ pub enum Unsteerable {
     NoQueue {
         /// The rule, from 0.
         rule: usize,
-        /// What it names.
+        /// The queue that the rule names.
         queue: u16,
-        /// How many there are.
+        /// The number of queues.
         queues: usize,
     },
-    /// Queues are in use that would have to be others.
+    /// Queues are in use that would have to change.
     #[error("its queues are in use already; rules are given before the first is taken")]
     Taken,
     /// The kernel refused.
     #[error("{action}: {source}")]
     System {
-        /// What was tried.
+        /// The action that was tried.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

@@ -1,9 +1,12 @@
-//! Rules as a classic BPF program, which the kernel runs for every arrival to choose among the sockets of a fanout group
-//! (packet(7), `PACKET_FANOUT_CBPF`).
+//! Rules as a classic BPF program.
 //!
-//! It finds out what [`Facts`](super::Facts) knows of a frame, each into a word of its memory, holds that against one
-//! rule after the other, and hashes flows that none speaks of. It sees what a socket of the group would get: a packet from
-//! its network layer on, and beside it the first VLAN tag, which the kernel has taken off.
+//! The kernel runs it for every arrival to choose among the sockets of a fanout group (packet(7),
+//! `PACKET_FANOUT_CBPF`).
+//!
+//! The program finds the [`Facts`](super::Facts) of a frame and stores each in a word of its memory. It
+//! compares them with one rule after the other, and hashes flows that match no rule. It sees the packet as a
+//! socket of the group would get it: from the network layer on, with the first VLAN tag beside it, which the
+//! kernel has removed.
 
 use std::net::IpAddr;
 
@@ -15,7 +18,7 @@ use super::facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
 use super::{Filter, Prefix, Rules};
 use crate::sys::packet::Instruction;
 
-// Words of the program's memory. What is not known of a packet has a value that no rule can ask for.
+// Words of the program's memory. A fact that is not known has a value that no rule can ask for.
 const VLAN: u32 = 0;
 const ETHERTYPE: u32 = 1;
 const NETWORK: u32 = 2;
@@ -24,13 +27,13 @@ const TRANSPORT: u32 = 4;
 const SOURCE_PORT: u32 = 5;
 const DESTINATION_PORT: u32 = 6;
 const VERSION: u32 = 7;
-/// Four words each; of IPv4 the first.
+/// Four words each; IPv4 uses the first.
 const SOURCE: u32 = 8;
 const DESTINATION: u32 = 12;
 const NO_VLAN: u32 = 0x1000;
 const NO_PROTOCOL: u32 = 0x100;
 const NO_PORT: u32 = 0x1_0000;
-/// In the place of [`NETWORK`], once that is read: the packet is no fragment, and [`TRANSPORT`] is where it says.
+/// Replaces [`NETWORK`] after that was read: the packet is not a fragment, and [`TRANSPORT`] is valid.
 const WHOLE: u32 = 0x1_0000;
 
 /// Types of ICMP that quote a packet (RFC 792; RFC 1122, section 3.2.2).
@@ -41,10 +44,10 @@ const ERRORS_V4: [u8; 5] = [
     icmpv4::kind::TIME_EXCEEDED,
     icmpv4::kind::PARAMETER_PROBLEM,
 ];
-/// The first type of ICMPv6 that quotes none (RFC 4443, section 2.1).
+/// The first type of ICMPv6 that quotes no packet (RFC 4443, section 2.1).
 const INFORMATIONAL_V6: u8 = 128;
 
-// What stands beside the packet (linux/filter.h).
+// Offsets of the data beside the packet (linux/filter.h).
 pub(super) const AD_PROTOCOL: u32 = AD;
 pub(super) const AD_VLAN_TAG: u32 = AD + 44;
 pub(super) const AD_VLAN_TAG_PRESENT: u32 = AD + 48;
@@ -81,8 +84,9 @@ pub(super) const ACCUMULATOR: u16 = 0x10;
 const TO_X: u16 = 0x00;
 pub(super) const TO_A: u16 = 0x80;
 
-/// The program: the queue of the first rule that matches, or a number by which the flow is divided, alike for both of its
-/// directions.
+/// The program: answers the queue of the first rule that matches, or a hash of the flow.
+///
+/// The hash is the same for both directions.
 pub(crate) fn program(rules: &Rules) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let known = a.label();
@@ -94,7 +98,7 @@ pub(crate) fn program(rules: &Rules) -> Vec<Instruction> {
         a.emit(RETURN | VALUE, rule.queue.into());
         a.bind(next);
         if rule.filter == Filter::ANY {
-            // Nothing comes further, and the verifier of eBPF refuses what is never reached.
+            // No packet goes further, and the verifier of eBPF refuses unreachable code.
             return a.finish();
         }
     }
@@ -103,7 +107,7 @@ pub(crate) fn program(rules: &Rules) -> Vec<Instruction> {
     a.finish()
 }
 
-/// Tags and EtherType, then what follows them; goes to `known` where there is no more to know.
+/// Reads tags and EtherType, then the headers after them. Goes to `known` when there are no more facts.
 fn link(a: &mut Assembler, known: Label) {
     for (word, value) in [
         (VLAN, NO_VLAN),
@@ -150,7 +154,7 @@ fn link(a: &mut Assembler, known: Label) {
     ports(a, known);
 }
 
-/// Ports of a packet that is no fragment; goes to `known` where there are none.
+/// Reads the ports of a packet that is not a fragment; goes to `known` if there are none.
 fn ports(a: &mut Assembler, known: Label) {
     let ports = a.label();
     a.load(PROTOCOL);
@@ -165,14 +169,16 @@ fn ports(a: &mut Assembler, known: Label) {
     a.copy(HALF, 2, DESTINATION_PORT);
 }
 
-/// Puts the packet that an ICMP error quotes in the place of the error, so that it comes to the queue of the flow that it is
-/// about (RFC 792; RFC 4443, section 2.4). Whoever sent it, rules have been held against the error itself.
+/// Replaces an ICMP error by the packet that it quotes, so that it comes to the queue of its flow.
+///
+/// See RFC 792 and RFC 4443, section 2.4. Any router may send the error. Rules were compared with the error
+/// itself before.
 fn quoted(a: &mut Assembler) {
     let done = a.label();
     type Read = fn(&mut Assembler, Label, Label);
     let kinds: [(u32, u8, Read); 2] = [(4, protocol::ICMP, ipv4), (6, protocol::ICMPV6, ipv6)];
     for (version, protocol, header) in kinds {
-        // Jumps on a condition are short.
+        // Conditional jumps are short.
         let (other, none, error, transport, end) = (a.label(), a.label(), a.label(), a.label(), a.label());
         a.load(NETWORK);
         a.unless(EQUAL, WHOLE, none);
@@ -204,7 +210,7 @@ fn quoted(a: &mut Assembler) {
     a.bind(done);
 }
 
-/// A tag in the packet; goes to `network` where there is none.
+/// Reads a tag in the packet; goes to `network` if there is none.
 fn tag(a: &mut Assembler, is_first: bool, network: Label) {
     let tag = a.label();
     a.load(ETHERTYPE);
@@ -343,10 +349,12 @@ fn within(a: &mut Assembler, first: u32, prefix: Prefix, next: Label) {
     }
 }
 
-/// Returns a hash of addresses, protocol and ports that does not change with the direction: the kernel's own, by which other
-/// groups are divided, is not there for programs to read unless the device or the sender computed it.
+/// Returns a hash of addresses, protocol and ports that is the same in both directions.
+///
+/// The kernel's own hash divides other groups. Programs can read it only if the device or the sender computed
+/// it.
 fn hash(a: &mut Assembler) {
-    // What is added up is symmetric; multipliers are those of MurmurHash3's finaliser and the golden ratio's.
+    // The sums are symmetric. The multipliers are those of MurmurHash3's finaliser and the golden ratio's.
     const SUM: u32 = NETWORK;
     const PARTS: [(u32, u32); 5] = [
         (SOURCE_PORT, DESTINATION_PORT),
@@ -386,11 +394,11 @@ fn mix(a: &mut Assembler, bits: u32, by: u32) {
     a.emit(COMPUTE | MULTIPLY, by);
 }
 
-/// Somewhere further on to jump to; bound once.
+/// A later place to jump to; bound once.
 #[derive(Clone, Copy)]
 struct Label(usize);
 
-/// Which field of a jump tells how far it goes.
+/// The field of a jump that holds its distance.
 #[derive(Clone, Copy)]
 enum Way {
     IfTrue,
@@ -420,11 +428,11 @@ impl Assembler {
         self.jumps.push((self.instructions.len(), way, label));
         self.emit(JUMP | test, value);
     }
-    /// Jumps where the test of A holds.
+    /// Jumps if the test of A holds.
     fn when(&mut self, test: u16, value: u32, label: Label) {
         self.jump(Way::IfTrue, test, value, label);
     }
-    /// Jumps where it does not.
+    /// Jumps if the test of A does not hold.
     fn unless(&mut self, test: u16, value: u32, label: Label) {
         self.jump(Way::IfFalse, test, value, label);
     }
@@ -455,8 +463,9 @@ impl Assembler {
         self.emit(COMPUTE | ADD, bytes);
         self.emit(STORE, word);
     }
-    /// Jumps unless the packet has `bytes` from the offset in a word of the memory on. A load past its end would end the
-    /// program.
+    /// Jumps to `otherwise` unless the packet has `bytes` bytes from the offset in a word of the memory.
+    ///
+    /// A load beyond the packet's end would end the program.
     fn need(&mut self, word: u32, bytes: u32, otherwise: Label) {
         self.load(word);
         self.emit(COMPUTE | ADD, bytes);

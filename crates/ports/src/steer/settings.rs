@@ -1,9 +1,9 @@
-//! Rules as a port's table has them: `steer = [{ protocol = "udp", destination_port = 4789, queue = 1 }]`. What is wrong with
-//! one is said at its place, and what is wrong with its place among the others, too.
+//! Rules in a port's table: `steer = [{ protocol = "udp", destination_port = 4789, queue = 1 }]`.
+//!
+//! An error in a rule is reported at its place, also one about its position among the others.
 
 use std::fmt;
 
-use netbricks_core::Key;
 use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
@@ -11,18 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::{Filter, Prefix, Rule, Rules};
 
-/// The key of a port's table.
-pub(crate) const KEY: Key = Key {
-    name: "steer",
-    kind: "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }",
-    default: Some("[]"),
-    summary: "At which receive queue packets arrive: the first rule that matches decides, and what none matches goes \
-              by the driver's hash. A rule has its queue (from 0) and any of ethertype (0x88cc or \"arp\"), vlan (the \
-              first tag's id), ip (\"v4\" or \"v6\"), protocol (\"udp\" or 17), source and destination (an address or \
-              prefix), source_port, destination_port; those left out match all. Fragments have no ports.",
-};
-
-/// What may be written in a rule.
+/// A rule as it is written.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -49,7 +38,7 @@ struct Written {
 const VLAN: usize = 0;
 const PORT: usize = 1;
 const QUEUE: usize = 2;
-/// What numbers are.
+/// The kinds of numbers.
 const NUMBERS: [&str; 3] = [
     "a VLAN's id, 0 (a tag with a priority only) to 4094",
     "a port, 0 to 65535",
@@ -90,10 +79,10 @@ impl Written {
     }
 }
 
-/// A number up to `MOST`, which is what [`NUMBERS`] says of `KIND`.
+/// A number up to `MOST`; [`NUMBERS`] describes it under `KIND`.
 struct Number<const MOST: u16, const KIND: usize>(u16);
 
-/// A value of a rule: a number, a text, and what was wanted of them.
+/// A value of a rule: a number or a text, and a description of what is accepted.
 trait Value: Sized {
     const WANTED: &'static str;
     fn of_number(_: i64) -> Option<Self> {
@@ -157,7 +146,7 @@ impl Value for Prefix {
     }
 }
 
-/// Reads a value, and says in the rules' own words what is wrong with it.
+/// Reads a value, and reports an error in terms of the rules.
 struct Reading<V>(std::marker::PhantomData<V>);
 
 impl<'de, V: Value> Visitor<'de> for Reading<V> {
@@ -208,7 +197,7 @@ readable! {
     [] Prefix;
 }
 
-/// Reads the rule that stands behind others.
+/// Reads the rule that follows others.
 struct Next<'r>(&'r [Rule]);
 
 impl<'de> DeserializeSeed<'de> for Next<'_> {

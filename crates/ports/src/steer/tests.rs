@@ -9,28 +9,29 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_a_frame_was_made_of_is_known_of_it(made in made()) {
+    fn facts_of_a_frame_match_how_it_was_made(made in made()) {
         prop_assert_eq!(Facts::of(&made.bytes()), made.facts());
     }
 
-    /// The packet crate's parser is another one; where it finds a packet behind nothing but VLAN tags the two agree.
+    /// Compared with the packet crate's parser, a different one: the two agree on a packet behind VLAN tags
+    /// only.
     #[test]
     fn the_packet_crate_sees_the_same(made in made(), changes in mutations()) {
         let frame = mutated(made.bytes(), &changes);
         let facts = Facts::of(&frame);
         let Some(key) = FlowKey::from_frame(&frame) else { return Ok(()) };
         let known = matches!(facts.ethertype, 0x0800 | 0x86dd);
-        // MPLS and PPPoE, and what is behind more tags, filters leave alone.
+        // Filters ignore MPLS and PPPoE, and packets behind more tags.
         if !known {
             prop_assert_eq!(facts.ip, None);
             return Ok(());
         }
         let ip = facts.ip.expect("the packet crate found a header");
         prop_assert_eq!((ip.source, ip.destination), (key.source(), key.destination()));
-        // It walks over more extension headers than filters do.
+        // The packet crate's parser reads more extension headers than filters do.
         if ip.protocol == Some(key.protocol()) && let Some(ports) = ip.ports {
             let theirs = (key.source_port(), key.destination_port());
-            // What lies behind the end that the header announces is no port to it.
+            // That parser accepts no ports beyond the end that the header states.
             prop_assert!(ports == theirs || theirs == (0, 0), "{:?} {:?}", ports, theirs);
             prop_assert!(!key.is_fragment());
         }
@@ -106,7 +107,7 @@ fn which_lists_are_symmetric() {
     assert!(!symmetric(vec![rule(Filter::ANY.in_vlan(10), 1)]), "a flow may come back by another VLAN");
 }
 
-/// What is said of rules, and to which part of the text.
+/// The error about some rules, and the part of the text to which it points.
 fn refused(text: &str) -> (String, String) {
     #[derive(Debug, serde::Deserialize)]
     struct Port {

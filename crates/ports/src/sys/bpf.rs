@@ -1,5 +1,6 @@
-//! The bpf(2) system call: maps, programs, and the links that attach them. Everything ends with its descriptor, so a
-//! process that is killed leaves nothing.
+//! The bpf(2) system call: maps, programs, and the links that attach them.
+//!
+//! Each object ends with its descriptor, so a process that is killed leaves nothing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,10 +15,10 @@ const LINK_CREATE: libc::c_long = 28;
 const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// The program copes with packets in several buffers.
+/// The program can handle packets in several buffers.
 pub(crate) const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
-/// One instruction, as the kernel takes it.
+/// One instruction, in the kernel's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Instruction {
@@ -105,7 +106,7 @@ unsafe fn bpf<T: IntoBytes + Immutable>(command: libc::c_long, attributes: &T) -
 unsafe fn create<T: IntoBytes + Immutable>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let descriptor = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the command made this descriptor, which nobody else has.
+    // SAFETY: the command made this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -140,7 +141,7 @@ impl Map {
         // SAFETY: key and value point to four bytes each, which the map has, and outlive the call.
         unsafe { bpf(MAP_UPDATE, &attributes) }.map(|_| ())
     }
-    /// Takes a key out; no error when it is not there.
+    /// Removes a key; no error if it does not exist.
     pub(crate) fn remove(&self, key: u32) -> io::Result<()> {
         let attributes = self.element(&key, &0);
         // SAFETY: as in `set`; the value is not looked at.
@@ -158,7 +159,7 @@ impl Map {
             flags: 0,
         }
     }
-    /// Its descriptor, for instructions that name it.
+    /// The map's descriptor, for instructions that refer to it.
     pub(crate) fn descriptor(&self) -> i32 {
         self.0.as_raw_fd()
     }
@@ -172,7 +173,7 @@ pub(crate) struct Program(OwnedFd);
 const LOG: usize = 64 << 10;
 
 impl Program {
-    /// Loads an XDP program. An error of the verifier carries the end of its log.
+    /// Loads an XDP program. An error of the verifier contains the end of its log.
     pub(crate) fn load_xdp(instructions: &[Instruction], flags: u32, called: &str) -> io::Result<Self> {
         let head = ProgLoad {
             kind: PROG_TYPE_XDP,
@@ -228,7 +229,7 @@ impl Program {
         Ok(Self(unsafe { create(PROG_LOAD, &attributes) }?))
     }
 
-    /// Attaches it to an interface for as long as the link is open. `flags` are `XDP_FLAGS_*`.
+    /// Attaches the program to an interface for as long as the link is open. `flags` are `XDP_FLAGS_*`.
     pub(crate) fn attach_xdp(&self, index: u32, flags: u32) -> io::Result<Link> {
         let program = self.0.as_raw_fd() as u32;
         let attributes = LinkCreate { program, target: index, attach_type: ATTACH_XDP, flags };

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::socket::check;
 
-/// Bytes of an interface's name with its final zero.
+/// Bytes of an interface's name, including its final zero.
 pub(crate) const NAME: usize = libc::IFNAMSIZ;
 
 /// `struct ifreq` without the members that hold an address.
@@ -21,7 +21,7 @@ pub(crate) struct Request {
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>(), "the kernel copies a whole ifreq");
 
-/// What is asked. Every request here reads and writes the 40 bytes of [`Request`] and nothing else.
+/// The requests. Each one reads and writes the 40 bytes of [`Request`] and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Index,
@@ -51,7 +51,7 @@ impl Ask {
     }
 }
 
-/// The name as the kernel wants it; `None` when it is empty or longer than 15 bytes.
+/// The name as the kernel expects it; `None` if it is empty or longer than 15 bytes.
 pub(crate) fn padded(name: &str) -> Option<[u8; NAME]> {
     let mut padded = [0; NAME];
     if name.is_empty() || name.len() >= NAME || name.bytes().any(|byte| byte == 0 || byte == b'/') {
@@ -93,7 +93,7 @@ pub(crate) fn add_ipv6(index: u32, address: std::net::Ipv6Addr, prefix: u8) -> i
     check(unsafe { libc::ioctl(descriptor, libc::SIOCSIFADDR as _, &raw const request) }).map(|_| ())
 }
 
-/// The ethtool requests used here: each with the bytes that the kernel writes for it at most.
+/// The ethtool requests used here, each with the most bytes that the kernel writes for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ethtool {
     /// `ETHTOOL_GDRVINFO`: 196 bytes.
@@ -104,7 +104,7 @@ pub(crate) enum Ethtool {
     ReceiveOffload,
 }
 
-/// Bytes that any of the requests of [`Ethtool`] may write.
+/// The most bytes that a request of [`Ethtool`] may write.
 const ETHTOOL_ROOM: usize = 256;
 
 /// Asks a device's driver; answers the request's struct.

@@ -1,5 +1,6 @@
-//! Memory shared with the kernel: a mapping with bounds, whose words are read and written with the ordering that the
-//! kernel's rings ask for.
+//! Memory shared with the kernel: a mapping with bounds.
+//!
+//! Its words are read and written with the ordering that the kernel's rings require.
 
 use std::ffi::c_void;
 use std::io;
@@ -23,7 +24,7 @@ unsafe impl Send for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: base and len are what mmap gave, nothing borrows from a mapping that is dropped, and this is the only
-        // unmapping. A failure would leave the range mapped, which harms nobody.
+        // unmapping. A failure would leave the range mapped, which does no harm.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -41,10 +42,10 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// The address of `size` bytes at `at`, which must lie inside and be aligned.
+    /// The address of `size` bytes at `at`, which must be inside the mapping and aligned.
     ///
     /// # Panics
-    /// When they do not: offsets come from the kernel at set-up and from masked indices, never from a packet.
+    /// If they are not: offsets come from the kernel at setup and from masked indices, never from a packet.
     #[inline(always)]
     fn place(&self, at: usize, size: usize, align: usize) -> *mut u8 {
         assert!(
@@ -68,7 +69,7 @@ impl Mapping {
     pub(crate) fn load_acquire(&self, at: usize) -> u32 {
         self.word(at).load(Ordering::Acquire)
     }
-    /// Reads a word without ordering: one that only we write, or a hint.
+    /// Reads a word without ordering: a word that only we write, or a hint.
     #[inline(always)]
     pub(crate) fn load_relaxed(&self, at: usize) -> u32 {
         self.word(at).load(Ordering::Relaxed)
@@ -97,7 +98,7 @@ impl Mapping {
     /// Lends bytes that the kernel does not write at the moment.
     ///
     /// # Safety
-    /// Until the borrow ends, neither the kernel nor anybody of this process writes to these bytes.
+    /// Until the borrow ends, neither the kernel nor this process writes to these bytes.
     pub(crate) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let place = self.place(at, len, 1);
         // SAFETY: inside the mapping, initialised by it, and not written to, as the caller promises.

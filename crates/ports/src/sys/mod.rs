@@ -1,8 +1,14 @@
 //! System calls that no library wraps: the only unsafe code of this crate.
 //!
-//! Each file owns one kind of kernel object and gives it a safe interface: memory shared with the kernel (`mapping`),
-//! socket options (`socket`), interface requests (`interface`), AF_PACKET sockets and their rings (`packet`), AF_XDP
-//! sockets and theirs (`xdp`), TAP devices (`tun`), BPF maps, programs and links (`bpf`).
+//! Each file owns one kind of kernel object and gives it a safe interface:
+//!
+//! - memory shared with the kernel (`mapping`)
+//! - socket options (`socket`)
+//! - interface requests (`interface`)
+//! - AF_PACKET sockets and their rings (`packet`)
+//! - AF_XDP sockets and their rings (`xdp`)
+//! - TAP devices (`tun`)
+//! - BPF maps, programs and links (`bpf`)
 
 pub(crate) mod bpf;
 pub(crate) mod interface;

@@ -1,5 +1,6 @@
-//! AF_PACKET sockets (packet(7), Documentation/networking/packet_mmap.rst): options, the TPACKET_V3 receive ring, and
-//! sending a batch in one system call.
+//! AF_PACKET sockets: options, the TPACKET_V3 receive ring, and sending a batch in one system call.
+//!
+//! See packet(7) and Documentation/networking/packet_mmap.rst.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +22,7 @@ const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 /// The block is ours.
 const TP_STATUS_USER: u32 = 1;
 const TP_STATUS_KERNEL: u32 = 0;
-/// Where a block's status word lies.
+/// The offset of a block's status word.
 const BLOCK_STATUS: usize = 8;
 
 #[derive(IntoBytes, Immutable)]
@@ -53,12 +54,12 @@ pub(crate) struct Statistics {
     freezes: u32,
 }
 
-/// How a group of sockets divides what arrives.
+/// The way in which a group of sockets divides arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spread {
     /// By a symmetric hash of the flow.
     Hash,
-    /// As a program says.
+    /// By the answer of a program.
     Program,
 }
 
@@ -101,11 +102,11 @@ impl PacketSocket {
         set(self, libc::SOL_PACKET, option, value)
     }
 
-    /// Puts a virtio-net header before each packet, both ways.
+    /// Puts a virtio-net header before each packet, in both directions.
     pub(crate) fn carry_virtio_headers(&self) -> io::Result<()> {
         self.set(libc::PACKET_VNET_HDR, &1_i32)
     }
-    /// Does not show what leaves by the interface.
+    /// Ignores packets that leave by the interface.
     pub(crate) fn ignore_outgoing(&self) -> io::Result<()> {
         self.set(PACKET_IGNORE_OUTGOING, &1_i32)
     }
@@ -119,15 +120,20 @@ impl PacketSocket {
         let membership = Membership { index: index as i32, kind, address_len: 0, address: [0; 8] };
         self.set(libc::PACKET_ADD_MEMBERSHIP, &membership)
     }
-    /// Bytes of packets on their way out that the socket may have; the limit of the host is passed over where we may.
+    /// Sets the most bytes of outgoing packets that the socket may have.
+    ///
+    /// With the needed capability, this may exceed the host's limit.
     pub(crate) fn set_send_buffer(&self, bytes: i32) -> io::Result<()> {
         set(self, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
             .or_else(|_| set(self, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
     }
 
-    /// Joins a group of sockets among which flows are spread: a new one, or that of `first`. The socket must be bound.
+    /// Joins a group of sockets among which flows are spread: a new group, or that of `first`.
+    ///
+    /// The socket must be bound.
     pub(crate) fn join(&self, first: Option<&Self>, spread: Spread) -> io::Result<()> {
-        // What a socket ignores by itself, its group hears all the same; kernels that do not know the flag pass it over.
+        // The group receives outgoing packets even if a socket of it ignores them. Kernels that do not know
+        // the flag ignore it.
         let spread = PACKET_FANOUT_FLAG_IGNORE_OUTGOING
             | match spread {
                 Spread::Hash => PACKET_FANOUT_HASH,
@@ -142,20 +148,22 @@ impl PacketSocket {
         }
     }
 
-    /// Has a program choose among the sockets of the group that this one has joined: what it answers, modulo their number,
-    /// in the order in which they joined. That order is another when one of them gets its ring afterwards, for which the
-    /// kernel takes it out and puts it in again.
+    /// Has a program choose among the sockets of the group that this socket has joined.
+    ///
+    /// The chosen socket is the program's answer modulo their number, in the order in which they joined. The
+    /// order changes if a socket gets its ring afterwards: the kernel then removes it from the group and adds
+    /// it again.
     pub(crate) fn choose_by(&self, program: &[Instruction]) -> io::Result<()> {
         self.set_program(libc::SOL_PACKET, PACKET_FANOUT_DATA, program)
     }
 
-    /// Hears nothing, whatever it is bound to, until it is to [`hear_all`](Self::hear_all).
+    /// Receives nothing, whatever the socket is bound to, until [`hear_all`](Self::hear_all).
     pub(crate) fn hear_nothing(&self) -> io::Result<()> {
         const RETURN: u16 = 0x06;
         let nothing = Instruction { code: RETURN, if_true: 0, if_false: 0, value: 0 };
         self.set_program(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &[nothing])
     }
-    /// Hears again what it is bound to.
+    /// Receives again from the interface to which it is bound.
     pub(crate) fn hear_all(&self) -> io::Result<()> {
         set(self, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
     }
@@ -187,7 +195,7 @@ impl PacketSocket {
         check(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), len) }).map(|_| ())
     }
 
-    /// Packets that the kernel dropped and saw since the last call.
+    /// The numbers of packets that the kernel dropped and saw since the last call.
     pub(crate) fn statistics(&self) -> io::Result<Statistics> {
         get(self, libc::SOL_PACKET, libc::PACKET_STATISTICS)
     }
@@ -201,8 +209,10 @@ impl PacketSocket {
         }
     }
 
-    /// Makes this a TPACKET_V3 receiver with a ring of `blocks` blocks; a block is ours when it is full or
-    /// `retire_timeout` (ms) after its first packet. What the socket had received so far is forgotten.
+    /// Makes this a TPACKET_V3 receiver with a ring of `blocks` blocks.
+    ///
+    /// A block is ours when it is full, or `retire_timeout` (ms) after its first packet. Packets that the
+    /// socket received before are lost.
     pub(crate) fn into_ring(
         self,
         block_size: usize,
@@ -226,7 +236,7 @@ impl PacketSocket {
     }
 }
 
-/// A TPACKET_V3 receive ring: blocks that are the kernel's or ours, in turn.
+/// A TPACKET_V3 receive ring. Its blocks belong to the kernel or to us, in turn.
 #[derive(Debug)]
 pub(crate) struct BlockRing {
     mapping: Mapping,
@@ -248,7 +258,7 @@ impl BlockRing {
         // needs the ring for changing.
         Some(unsafe { self.mapping.bytes(at, self.block_size) })
     }
-    /// Gives the current block back to the kernel and goes on to the next. It must be ours.
+    /// Returns the current block to the kernel and goes on to the next. The block must be ours.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.mapping.store_release(self.current * self.block_size + BLOCK_STATUS, TP_STATUS_KERNEL);
@@ -262,7 +272,7 @@ impl BlockRing {
     }
 }
 
-/// Packets that one call of [`Sender::send`] takes at most.
+/// The most packets that one call of [`Sender::send`] takes.
 pub(crate) const SEND: usize = 64;
 /// Bytes of a virtio-net header.
 pub(crate) const VIRTIO: usize = 10;
@@ -286,7 +296,7 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     pub(crate) fn new() -> Self {
         let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: an mmsghdr of zeros is a message of nothing to nobody.
+        // SAFETY: an mmsghdr of zeros is a message of nothing without a receiver.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         Self {
             headers: vec![[0; VIRTIO]; SEND].into(),
@@ -295,8 +305,9 @@ impl Sender {
         }
     }
 
-    /// Sends packets, each behind its header where there is one, in one system call. Answers how many the kernel took,
-    /// at most [`SEND`], and what it said of the next when it took none.
+    /// Sends packets in one system call, each behind its header if it has one.
+    ///
+    /// Answers how many the kernel took, at most [`SEND`]. If it took none, answers its error for the first.
     pub(crate) fn send<'p>(
         &mut self,
         socket: &PacketSocket,

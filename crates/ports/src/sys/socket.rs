@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Sets an option. For options whose value holds no address: the kernel then reads the value's bytes and no others.
+/// Sets an option. The value must hold no address: the kernel then reads the value's bytes and no others.
 pub(super) fn set<T: IntoBytes + Immutable>(
     socket: impl AsFd,
     level: libc::c_int,
@@ -20,7 +20,7 @@ pub(super) fn set<T: IntoBytes + Immutable>(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads an option. Where the kernel knows less than `T` holds, the rest is zero.
+/// Reads an option. If the kernel's value is shorter than `T`, the rest is zero.
 pub(super) fn get<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
     level: libc::c_int,

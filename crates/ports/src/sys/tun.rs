@@ -10,19 +10,19 @@ use super::bpf::Program;
 use super::interface::{NAME, padded};
 use super::socket::check;
 
-/// Where TAP devices are asked for.
+/// The file that makes TAP devices.
 pub(crate) const MAKER: &str = "/dev/net/tun";
 /// The sender may leave checksums to us.
 pub(crate) const TUN_F_CSUM: u32 = 0x01;
 /// The sender may give us large TCP packets over IPv4.
 pub(crate) const TUN_F_TSO4: u32 = 0x02;
-/// And over IPv6.
+/// The sender may give us large TCP packets over IPv6.
 pub(crate) const TUN_F_TSO6: u32 = 0x04;
-/// And such with ECN.
+/// The sender may give us large TCP packets with ECN.
 pub(crate) const TUN_F_TSO_ECN: u32 = 0x08;
-/// And large UDP packets over IPv4 (since Linux 6.2).
+/// The sender may give us large UDP packets over IPv4 (since Linux 6.2).
 pub(crate) const TUN_F_USO4: u32 = 0x20;
-/// And over IPv6.
+/// The sender may give us large UDP packets over IPv6.
 pub(crate) const TUN_F_USO6: u32 = 0x40;
 
 /// `_IOR('T', 224, int)` (linux/if_tun.h).
@@ -37,14 +37,16 @@ struct Request {
     rest: [u8; 22],
 }
 
-/// A queue of a TAP device, which vanishes with its last queue. Reads and writes carry one packet each, behind a
-/// virtio-net header of 10 bytes.
+/// A queue of a TAP device. The device vanishes with its last queue.
+///
+/// A read or write carries one packet, behind a virtio-net header of 10 bytes.
 #[derive(Debug)]
 pub(crate) struct Queue(OwnedFd);
 
 impl Queue {
-    /// Makes the device of this name (`"tap%d"` lets the kernel choose) or attaches another queue to it; answers the
-    /// queue and the device's name.
+    /// Makes the device of this name, or attaches another queue to it.
+    ///
+    /// With `"tap%d"` the kernel chooses the name. Answers the queue and the device's name.
     pub(crate) fn attach(name: &str) -> io::Result<(Self, String)> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(MAKER, flags, Mode::empty())?;
@@ -56,7 +58,7 @@ impl Queue {
         Ok((Self(file), String::from_utf8_lossy(&request.name[..len]).into_owned()))
     }
 
-    /// Says what the sender may leave to us (`TUN_F_*`).
+    /// Sets the work that the sender may leave to us (`TUN_F_*`).
     pub(crate) fn set_offload(&self, flags: u32) -> io::Result<()> {
         // SAFETY: the descriptor is open; the request's argument is a number.
         check(unsafe {
@@ -65,8 +67,10 @@ impl Queue {
         .map(|_| ())
     }
 
-    /// Has a program choose among the device's queues for what the host sends, by what it answers modulo their number, in
-    /// the order in which they were attached; `None` leaves that to the kernel again. The device keeps the program.
+    /// Has a program choose among the device's queues for packets from the host.
+    ///
+    /// The chosen queue is the program's answer modulo their number, in the order in which they were
+    /// attached. `None` gives the choice back to the kernel. The device keeps the program.
     pub(crate) fn choose_by(&self, program: Option<&Program>) -> io::Result<()> {
         let descriptor = program.map_or(-1, |program| program.as_fd().as_raw_fd());
         let descriptor = (&raw const descriptor).cast::<libc::c_int>();
@@ -74,7 +78,7 @@ impl Queue {
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), TUNSETSTEERINGEBPF as _, descriptor) }).map(|_| ())
     }
 
-    /// Its descriptor.
+    /// The queue's descriptor.
     pub(crate) fn file(&self) -> &OwnedFd {
         &self.0
     }

@@ -1,14 +1,14 @@
 //! AF_XDP sockets (Documentation/networking/af_xdp.rst): frames of a pool are lent to the kernel through four rings.
 //!
-//! A frame is lent by giving up its packet, and becomes a packet again when the kernel hands it back through a ring, or
-//! when the socket is closed. `Lent` knows which frames are out, so that what a ring says is checked and no frame can
-//! come back twice.
+//! To lend a frame, its packet is given up. The frame becomes a packet again when the kernel returns it
+//! through a ring, or when the socket is closed. `Lent` knows which frames are lent, so that the entries of a
+//! ring are checked and no frame can return twice.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netbricks_buffer::{Packet, Pool, RawFrame};
+use netbricks_buffer::{Packet, Pages, Pool, RawFrame};
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpRingOffset, XdpStatistics, XdpUmemReg,
     XdpUmemRegFlags,
@@ -28,7 +28,7 @@ const PGOFF_RX: u64 = 0;
 const PGOFF_TX: u64 = 0x8000_0000;
 const PGOFF_FILL: u64 = 0x1_0000_0000;
 const PGOFF_COMPLETION: u64 = 0x1_8000_0000;
-/// The packet goes on in the next descriptor.
+/// The packet continues in the next descriptor.
 const CONTINUES: u32 = 1;
 
 /// `struct xdp_desc`
@@ -40,10 +40,18 @@ struct Descriptor {
     options: u32,
 }
 
+/// The lowest of the upper bits of an address that hold the packet's offset, where chunks are not aligned.
+///
+/// The offset counts from the start that was stocked.
+const OFFSET_SHIFT: u32 = 48;
+/// The unit of distances between frames (bytes).
+const LINE: usize = 64;
+
 /// Frames of a pool that the kernel has.
 struct Lent {
     pool: Pool,
-    frame_bits: u32,
+    /// Cache lines from one frame to the next.
+    stride: u32,
     frames: Box<[Option<RawFrame>]>,
     count: usize,
 }
@@ -52,10 +60,12 @@ impl Lent {
     fn new(pool: &Pool) -> Self {
         let region = pool.region();
         let frames = vec![None; region.frames].into();
-        Self { pool: pool.clone(), frame_bits: region.frame_size.trailing_zeros(), frames, count: 0 }
+        // Strides are multiples of a line, and far below 4 GiB.
+        Self { pool: pool.clone(), stride: (region.stride / LINE) as u32, frames, count: 0 }
     }
-    /// Takes a packet's frame out of circulation; answers the frame's offset in the UMEM. The packet must be in one of
-    /// the pool's small frames.
+    /// Lends a packet's frame; answers the frame's offset in the UMEM.
+    ///
+    /// The packet must be in one of the pool's small frames.
     #[inline(always)]
     fn lend(&mut self, packet: Packet) -> Result<u64, Packet> {
         if !self.pool.owns_small(&packet) {
@@ -65,14 +75,22 @@ impl Lent {
         let Some(place) = self.frames.get_mut(index) else { return Err(packet) };
         *place = Some(packet.into_raw());
         self.count += 1;
-        Ok((index as u64) << self.frame_bits)
+        Ok(self.address(index))
     }
-    /// Makes a packet of the `len` bytes at `address`, if the frame there was lent. For frames that came back only: see
-    /// the callers.
+    /// The offset of a frame in the UMEM.
+    #[inline(always)]
+    fn address(&self, index: usize) -> u64 {
+        index as u64 * u64::from(self.stride) * LINE as u64
+    }
+    /// Makes a packet of the `len` bytes at `address`, if the frame there was lent.
+    ///
+    /// Only for frames that the kernel has returned: see the callers.
     #[inline(always)]
     fn take_back(&mut self, address: u64, len: usize) -> Option<Packet> {
-        let index = usize::try_from(address >> self.frame_bits).ok()?;
-        let start = (address & ((1 << self.frame_bits) - 1)) as usize;
+        let place = (address & ((1 << OFFSET_SHIFT) - 1)) + (address >> OFFSET_SHIFT);
+        // A division of 32 bits is a fraction of one of 64: a UMEM has less than 2^32 lines.
+        let index = (u32::try_from(place / LINE as u64).ok()? / self.stride) as usize;
+        let start = (place - self.address(index)) as usize;
         let raw = self.frames.get_mut(index)?.take()?;
         self.count -= 1;
         // SAFETY: `raw` came from `into_raw` of a packet that `owns_small` said is this pool's, and was just taken out
@@ -80,21 +98,23 @@ impl Lent {
         // closing the socket made so.
         unsafe { self.pool.from_raw(raw, start, len) }
     }
-    /// Frees every frame that is out. For closed sockets only.
+    /// Frees every lent frame. For closed sockets only.
     fn take_all_back(&mut self) {
-        for index in 0..self.frames.len() as u64 {
-            // A packet of no bytes: what the frame holds is not looked at.
-            drop(self.take_back(index << self.frame_bits, 0));
+        for index in 0..self.frames.len() {
+            // A packet of no bytes: the contents of the frame are not read.
+            drop(self.take_back(self.address(index), 0));
         }
     }
 }
 
-/// A socket, shared by its two directions. When the last of them is dropped it is closed, and then the frames that the
-/// kernel still had go home.
+/// A socket, shared by its two directions.
+///
+/// It is closed when the last of them is dropped. Then the frames that the kernel still had return to the
+/// pool.
 pub(crate) struct Socket {
-    /// Taken when it is closed.
+    /// Taken when the socket is closed.
     file: Option<OwnedFd>,
-    /// What dropped directions had lent.
+    /// The lent frames of dropped directions.
     remaining: Mutex<Vec<Lent>>,
     /// The interface and queue it is bound to.
     bound: Option<(u32, u32)>,
@@ -116,7 +136,7 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let zero_copy = self.is_zero_copy();
-        // The directions' mappings of the rings, which keep a socket open too, went before them.
+        // The directions' mappings of the rings, which also keep a socket open, were dropped before.
         drop(self.file.take());
         let gone = !zero_copy || self.bound.is_none_or(|(index, queue)| is_free(index, queue));
         let mut remaining = std::mem::take(self.remaining.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -124,15 +144,16 @@ impl Drop for Socket {
             if gone {
                 lent.take_all_back();
             }
-            // Else a device may still write into them: they stay out for good, and the pool with them.
+            // Otherwise a device may still write into them: they and the pool are never freed.
         }
     }
 }
 
-/// Whether the kernel has finished unbinding a zero-copy socket from a queue, which it does in the background: a queue
-/// can be bound again only then. Waits up to two seconds.
+/// Whether the kernel has finished unbinding a zero-copy socket from a queue.
+///
+/// The kernel does that in the background, and a queue can be bound again only then. Waits up to two seconds.
 fn is_free(index: u32, queue: u32) -> bool {
-    let Ok(probe) = Pool::builder().frames(64).aligned(true).build() else { return false };
+    let Ok(probe) = Pool::builder().frames(64).for_device(true).build() else { return false };
     (0..200).any(|attempt| {
         if attempt > 0 {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -144,7 +165,7 @@ fn is_free(index: u32, queue: u32) -> bool {
                 &SocketAddrXdp::new(SocketAddrXdpFlags::XDP_COPY, index, queue),
             )?)
         });
-        // Any answer but "busy" says that nobody has the queue: a device that is gone writes nothing either.
+        // Any answer but "busy" says that the queue is free: a device that is gone does not write either.
         !matches!(bound, Err(error) if error.raw_os_error() == Some(libc::EBUSY))
     })
 }
@@ -157,7 +178,7 @@ impl Socket {
                 .is_ok_and(|flags| flags.contains(rustix::net::xdp::XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
         })
     }
-    /// What the kernel counted.
+    /// The kernel's counters.
     pub(crate) fn statistics(&self) -> io::Result<XdpStatistics> {
         Ok(sockopt::xdp_statistics(self)?)
     }
@@ -168,7 +189,7 @@ impl Socket {
             Ok(Err(error)) | Err(error) => Some(error.into()),
         }
     }
-    /// The pool whose frames it works on.
+    /// The pool whose frames the socket uses.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -177,12 +198,13 @@ impl Socket {
     }
 }
 
-/// How a socket is to work.
+/// The binding of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     pub(crate) index: u32,
     pub(crate) queue: u32,
-    /// `Some(true)` zero copy, `Some(false)` copy, `None` whichever the driver can do.
+    /// `Some(true)` for zero copy, `Some(false)` for copy, `None` for the better one that the driver
+    /// supports.
     pub(crate) zero_copy: Option<bool>,
     /// Accept packets in several frames.
     pub(crate) fragments: bool,
@@ -227,25 +249,35 @@ impl Setup {
 }
 
 /// Registers a pool's small frames as the socket's UMEM.
+///
+/// Frames that are not a power of two apart are unaligned chunks. A device can use these only on huge pages:
+/// a frame may lie in two small pages, which need not be neighbours in physical memory.
 fn register(file: &OwnedFd, pool: &Pool) -> io::Result<()> {
     let region = pool.region();
-    if region.stride != region.frame_size {
-        return Err(io::Error::other("the pool's frames are not aligned: build it with `aligned(true)`"));
+    let aligned = region.stride == region.frame_size;
+    if !aligned && pool.pages() != Pages::Huge {
+        return Err(io::Error::other(
+            "the pool's frames are neither a power of two apart nor on huge pages: build it with `for_device(true)`",
+        ));
     }
+    let flags =
+        if aligned { XdpUmemRegFlags::empty() } else { XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG };
     let umem = XdpUmemReg {
         addr: region.base.as_ptr() as u64,
         len: region.len as u64,
         chunk_size: region.frame_size as u32,
         // The kernel adds its own 256 bytes, which are a pool's headroom.
         headroom: 0,
-        flags: XdpUmemRegFlags::empty(),
+        flags,
         tx_metadata_len: 0,
     };
     // The kernel writes only into frames that are lent to it, which no packet names meanwhile.
     Ok(sockopt::set_xdp_umem_reg(file, umem)?)
 }
 
-/// Opens a socket and binds it to a queue of an interface, over the UMEM of `sibling` where there is one.
+/// Opens a socket and binds it to a queue of an interface.
+///
+/// It uses the UMEM of `sibling`, if there is one.
 pub(crate) fn open(
     pool: &Pool,
     ring: u32,
@@ -255,7 +287,7 @@ pub(crate) fn open(
     let setup = Setup::open(pool, ring)?;
     match sibling {
         Some(sibling) => {
-            // The kernel would write into frames that another pool's packets have.
+            // The kernel would write into frames of another pool's packets.
             if sibling.pool.region().base != pool.region().base {
                 return Err(io::Error::other("the sockets are of different pools"));
             }
@@ -286,7 +318,7 @@ pub(crate) fn open(
     setup.finish(pool, bind)
 }
 
-/// Has the socket's driver polled by the receiver instead of by interrupts: for up to `microseconds` and `packets` a
+/// Has the receiver poll the socket's driver, instead of interrupts: up to `microseconds` and `packets` a
 /// call.
 pub(crate) fn prefer_busy_poll(socket: &Socket, microseconds: u32, packets: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1_i32)?;
@@ -294,7 +326,7 @@ pub(crate) fn prefer_busy_poll(socket: &Socket, microseconds: u32, packets: u32)
     set(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &packets)
 }
 
-/// One of the four rings. Its entries have one producer and one consumer, of which one is the kernel.
+/// One of the four rings. Its entries have one producer and one consumer; one of the two is the kernel.
 struct Ring {
     mapping: Mapping,
     producer: usize,
@@ -302,7 +334,7 @@ struct Ring {
     flags: usize,
     entries: usize,
     size: u32,
-    /// Our own index, and the last that we saw of the kernel's.
+    /// Our own index, and the last value that we saw of the kernel's.
     mine: u32,
     theirs: u32,
 }
@@ -320,7 +352,7 @@ impl Ring {
     fn place(&self, index: u32, entry: usize) -> usize {
         self.entries + (index & (self.size - 1)) as usize * entry
     }
-    /// As producer: free entries, at least as many as `wanted` if there are.
+    /// As producer: the number of free entries, at least `wanted` if there are so many.
     #[inline(always)]
     fn free(&mut self, wanted: u32) -> u32 {
         let free = self.size.saturating_sub(self.mine.wrapping_sub(self.theirs));
@@ -330,12 +362,12 @@ impl Ring {
         self.theirs = self.mapping.load_acquire(self.consumer);
         self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
     }
-    /// As producer: what was written up to `mine` is the kernel's.
+    /// As producer: gives the entries written up to `mine` to the kernel.
     #[inline(always)]
     fn publish(&self) {
         self.mapping.store_release(self.producer, self.mine);
     }
-    /// As consumer: entries that wait.
+    /// As consumer: the number of waiting entries.
     #[inline(always)]
     fn waiting(&mut self) -> u32 {
         let waiting = self.theirs.wrapping_sub(self.mine);
@@ -345,7 +377,7 @@ impl Ring {
         self.theirs = self.mapping.load_acquire(self.producer);
         self.theirs.wrapping_sub(self.mine).min(self.size)
     }
-    /// As consumer: what was read up to `mine` is the kernel's again.
+    /// As consumer: returns the entries read up to `mine` to the kernel.
     #[inline(always)]
     fn release(&self) {
         self.mapping.store_release(self.consumer, self.mine);
@@ -356,11 +388,11 @@ impl Ring {
     }
 }
 
-/// What one descriptor brought.
+/// The contents of one descriptor.
 pub(crate) struct Arrival {
     /// The packet, or a piece of one.
     pub(crate) packet: Packet,
-    /// The packet goes on in the next arrival.
+    /// The packet continues in the next arrival.
     pub(crate) continues: bool,
 }
 
@@ -388,16 +420,18 @@ impl ReceiveRing {
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
-    /// Frames that the kernel has for arrivals.
+    /// The number of frames that the kernel has for arrivals.
     pub(crate) fn stocked(&self) -> usize {
         self.lent.as_ref().map_or(0, |lent| lent.count)
     }
-    /// Descriptors that wait.
+    /// The number of waiting descriptors.
     #[inline(always)]
     pub(crate) fn waiting(&mut self) -> usize {
         self.receive.waiting() as usize
     }
-    /// The next arrival. `Err` when the kernel named a frame or bytes that were never lent: nothing is known of it.
+    /// The next arrival.
+    ///
+    /// `Err` when the kernel named a frame or bytes that were never lent: nothing is known of the packet.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Result<Arrival, ()>> {
         if self.receive.waiting() == 0 {
@@ -411,17 +445,19 @@ impl ReceiveRing {
         let continues = descriptor.options & CONTINUES != 0;
         Some(packet.map(|packet| Arrival { packet, continues }).ok_or(()))
     }
-    /// Gives the descriptors read so far back.
+    /// Returns the descriptors read so far.
     #[inline(always)]
     pub(crate) fn release(&self) {
         self.receive.release();
     }
-    /// Room for frames to be stocked, at least `wanted` if there is.
+    /// Room for frames to be stocked, at least `wanted` if there is so much.
     #[inline(always)]
     pub(crate) fn room(&mut self, wanted: usize) -> usize {
         self.fill.free(wanted as u32) as usize
     }
-    /// Lends an empty packet's frame for an arrival; gives it back when it is none of the UMEM or there is no room.
+    /// Lends an empty packet's frame for an arrival.
+    ///
+    /// Gives the packet back if its frame is not in the UMEM or there is no room.
     #[inline(always)]
     pub(crate) fn stock(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.fill.free(1) == 0 {
@@ -432,7 +468,7 @@ impl ReceiveRing {
         self.fill.mine = self.fill.mine.wrapping_add(1);
         Ok(())
     }
-    /// Makes stocked frames the kernel's.
+    /// Gives stocked frames to the kernel.
     #[inline(always)]
     pub(crate) fn publish(&self) {
         self.fill.publish();
@@ -442,7 +478,7 @@ impl ReceiveRing {
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
-    /// Calls the driver, or polls it where busy polling was asked for.
+    /// Calls the driver, or polls it if busy polling was requested.
     pub(crate) fn wake(&self) {
         let mut nothing = [0_u8; 0];
         // Errors show in what arrives, and in the link's state.
@@ -473,20 +509,22 @@ impl TransmitRing {
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
-    /// Frames that the kernel has.
+    /// The number of frames that the kernel has.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> usize {
         self.lent.as_ref().map_or(0, |lent| lent.count)
     }
-    /// Room for packets, at least `wanted` if there is. What is in flight counts, so that there is always room for its
-    /// completions.
+    /// Room for packets, at least `wanted` if there is so much.
+    ///
+    /// Frames in flight count too, so that there is always room for their completions.
     #[inline(always)]
     pub(crate) fn room(&mut self, wanted: usize) -> usize {
         let completions = self.completion.size as usize - self.in_flight().min(self.completion.size as usize);
         (self.transmit.free(wanted as u32) as usize).min(completions)
     }
-    /// Puts a packet, or a piece of one, into the ring; gives it back when its frame is none of the UMEM or there is no
-    /// room.
+    /// Puts a packet, or a piece of one, into the ring.
+    ///
+    /// Gives it back if its frame is not in the UMEM or there is no room.
     #[inline(always)]
     pub(crate) fn send(&mut self, packet: Packet, continues: bool) -> Result<(), Packet> {
         if self.room(1) == 0 {
@@ -502,12 +540,12 @@ impl TransmitRing {
         self.transmit.mine = self.transmit.mine.wrapping_add(1);
         Ok(())
     }
-    /// Makes packets put into the ring the kernel's.
+    /// Gives packets in the ring to the kernel.
     #[inline(always)]
     pub(crate) fn publish(&self) {
         self.transmit.publish();
     }
-    /// Packets put into the ring that the kernel has not taken yet.
+    /// The number of packets in the ring that the kernel has not taken yet.
     #[inline(always)]
     pub(crate) fn unsent(&mut self) -> u32 {
         self.transmit.size - self.transmit.free(u32::MAX)
@@ -536,7 +574,7 @@ impl TransmitRing {
         }
         None
     }
-    /// Gives the completions read so far back.
+    /// Returns the completions read so far.
     #[inline(always)]
     pub(crate) fn release(&self) {
         self.completion.release();

@@ -1,9 +1,11 @@
-//! `tap`: a TAP device of our own, whose other end is the host's stack. Good for tests, virtual machines and as a way
-//! into the host.
+//! `tap`: a TAP device of our own, whose other end is the host's stack.
 //!
-//! The device lives as long as the port. Packets go by one system call each: read(2) and write(2) on a TAP device carry one
-//! packet, however many buffers they name, and there is no ring to map and no recvmmsg(2) on what is no socket; batches are
-//! offered to vhost alone (`drivers/net/tun.c`, `tun_sendmsg`). With the offloads on, one packet is up to 64 KiB of a stream.
+//! Use it for tests, for virtual machines and as a way into the host. The device lives as long as the port.
+//!
+//! Each packet costs one system call: read(2) and write(2) on a TAP device carry one packet, however many
+//! buffers they name. There is no ring to map, and recvmmsg(2) needs a socket. Only vhost can hand over
+//! batches (`drivers/net/tun.c`, `tun_sendmsg`). With the offloads on, one packet has up to 64 KiB of a
+//! stream.
 
 mod queue;
 
@@ -11,63 +13,96 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Receiver, Sender};
-use crate::interface::{Interface, refused};
-use crate::open::{Drivers, OpenContext};
-use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
-use crate::returning::{Reopen, Wanted, returning};
+use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues};
+use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::interface::{HEADER, Interface, refused, unusable};
+use crate::port::{Capabilities, Port, PortError, ReceiveQueue, TransmitQueue};
+use crate::returning::Wanted;
 use crate::steer::{Rules, Unsteerable, extended, program};
 use crate::sys::bpf::Program;
 use crate::sys::interface::padded;
 use crate::sys::tun::{
     MAKER, Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6,
 };
-use crate::taken::Taken;
 
 const DRIVER: &str = "tap";
 const CAPABILITY: &str = "CAP_NET_ADMIN";
 
-pub(crate) fn register(drivers: &mut Drivers) {
-    drivers.add(
-        DRIVER,
-        "A TAP device that lives as long as the port; the host's stack is at its other end.",
-        open,
-    );
-    drivers.look_first(DRIVER, |port, settings: &TapSettings| {
+/// The driver `tap`.
+pub(crate) struct TapDriver;
+
+impl PortDriver for TapDriver {
+    type Settings = TapSettings;
+    const NAME: &'static str = DRIVER;
+    const SUMMARY: &'static str =
+        "A TAP device that lives as long as the port; the host's stack is at its other end.";
+    const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+
+    fn open(&self, name: &str, settings: &TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
+        let own = settings.clone();
+        // It is never made again here: it was deleted from outside.
+        device::open(name, &settings.device, cx, Wanted::There, move |opening| open_device(opening, &own))
+    }
+
+    fn lacks(&self, port: &str, settings: &TapSettings, _: usize) -> Vec<PortError> {
         let lack = |problem| PortError::Setting { port: port.into(), key: "device", problem };
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
         let device = &settings.device;
-        // One that is not there yet is made.
-        let other =
-            Interface::find(port, device).is_ok_and(|interface| interface.driver() != "tun").then(|| {
-                lack(format!("names {device}, which is there and is no TAP device: choose another name"))
-            });
+        // A device that does not exist yet is made.
+        let other = Interface::find(port, device)
+            .is_ok_and(|interface| is_other(port, &interface))
+            .then(|| unusable(port, device, "is there and is no TAP device: choose another name"));
         made_by.into_iter().chain(other).collect()
-    });
+    }
+
+    /// Large packets are segments that the host leaves uncut; without offloads, jumbo frames.
+    fn brings_large_packets(&self, settings: &TapSettings, small: usize) -> bool {
+        settings.offload || settings.device_mtu.is_some_and(|mtu| mtu + HEADER > small)
+    }
+
+    fn receive_queues(&self, settings: &TapSettings, wanted: usize) -> usize {
+        settings.queues.unwrap_or(wanted)
+    }
 }
 
-/// What an operator may write for such a port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TapSettings {
-    device: String,
-    #[serde(default)]
-    queues: Option<usize>,
-    #[serde(default = "on")]
-    offload: bool,
-    #[serde(default)]
-    device_mtu: Option<usize>,
-    #[serde(default)]
-    mac: Option<String>,
-    #[serde(default)]
-    address: Option<String>,
+/// The error for a device that cannot be made.
+///
+/// No capability helps if this user may not open the file through which it is made.
+fn not_made(name: &str, device: &str, error: std::io::Error) -> PortError {
+    let action = format!("making the TAP device {device}");
+    if error.raw_os_error() == Some(libc::EACCES) {
+        let action = format!("{action}: opening {MAKER} (this user must be allowed to read and write it)");
+        return PortError::System { port: name.into(), action, source: error };
+    }
+    refused(name, &action, CAPABILITY, error)
 }
 
-fn on() -> bool {
-    true
+/// Whether an existing interface is not a TAP device: another driver's, or a TUN device of the same driver.
+fn is_other(port: &str, interface: &Interface) -> bool {
+    interface.driver() != "tun" || interface.needs_ethernet(port).is_err()
+}
+
+netbricks_core::settings! {
+    /// The settings of a `tap` port.
+    #[derive(Clone, Debug)]
+    pub(crate) struct TapSettings {
+        /// The TAP device's name; with `%d` in it the kernel chooses the number.
+        device: String = required, "text, up to 15 bytes";
+        /// Queues among which the kernel spreads flows.
+        queues: Option<usize> = unset "one a worker", "whole number";
+        /// Carry partial checksums and packets up to 64 KiB (TSO, USO) both ways.
+        offload: bool = true, "true or false";
+        /// The device's MTU, which the host's stack keeps to.
+        device_mtu: Option<usize> = unset "1500", "whole number, bytes";
+        /// The host's MAC address on it.
+        mac: Option<String> = unset "random", "MAC address";
+        /// The host's IP address on it.
+        address: Option<String> = unset, "address/prefix";
+    }
 }
 
 impl TapSettings {
@@ -110,56 +145,15 @@ fn expected_address(found: &str) -> String {
 }
 
 impl Settings for TapSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "device",
-            kind: "text, up to 15 bytes",
-            default: None,
-            summary: "The TAP device's name; with `%d` in it the kernel chooses the number.",
-        },
-        Key {
-            name: "queues",
-            kind: "whole number",
-            default: Some("one a worker"),
-            summary: "Queues among which the kernel spreads flows.",
-        },
-        Key {
-            name: "offload",
-            kind: "true or false",
-            default: Some("true"),
-            summary: "Carry partial checksums and packets up to 64 KiB (TSO, USO) both ways.",
-        },
-        Key {
-            name: "device_mtu",
-            kind: "whole number, bytes",
-            default: Some("1500"),
-            summary: "The device's MTU, which the host's stack keeps to.",
-        },
-        Key {
-            name: "mac",
-            kind: "MAC address",
-            default: Some("random"),
-            summary: "The host's MAC address on it.",
-        },
-        Key {
-            name: "address",
-            kind: "address/prefix",
-            default: Some("none"),
-            summary: "The host's IP address on it.",
-        },
-    ];
-
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem| Err(Refused { key, problem });
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem| Err(InvalidSetting { key, problem });
         if padded(&self.device).is_none() {
             return refuse(
                 "device",
                 format!("must have 1 to 15 bytes and no slash, found {:?}", self.device),
             );
         }
-        if self.queues.is_some_and(|queues| queues == 0 || queues > 256) {
-            return refuse("queues", "must be 1 to 256".into());
-        }
+        check_queues(self.queues)?;
         if self.device_mtu.is_some_and(|mtu| !(68..=65_521).contains(&mtu)) {
             return refuse("device_mtu", "must be 68 to 65521 bytes".into());
         }
@@ -173,57 +167,37 @@ impl Settings for TapSettings {
     }
 }
 
-/// An open TAP device.
+/// The queues of an open TAP device.
 struct Tap {
-    name: String,
-    interface: Interface,
-    mtu: usize,
     offload: bool,
     queues: Vec<Arc<Queue>>,
-    taken: Taken,
-    counters: Vec<Arc<Counters>>,
-    rules: Rules,
-    warnings: Vec<String>,
+    is_steered: bool,
 }
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        if !self.rules.is_empty() {
-            // A device of somebody else's making stays. Where it is gone there is nothing to take back.
+        if self.is_steered {
+            // A device that another process made stays. If the device is gone, there is nothing to undo.
             let _ = self.queues[0].choose_by(None);
         }
     }
 }
 
-fn open(name: &str, settings: TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
-    let port = open_device(name, &settings, cx, None)?;
-    // Not the template that it may have been named by. It is never made again here: somebody deleted it.
-    let device = port.interface.name().to_owned();
-    let (name, cx) = (name.to_owned(), cx.clone());
-    let settings = TapSettings { device: device.clone(), ..settings };
-    let reopen: Reopen = Box::new(move |counters| {
-        Ok(Box::new(open_device(&name, &settings, &cx, Some(counters))?) as Box<dyn Port>)
-    });
-    returning(Box::new(port), &device, Wanted::There, reopen)
-}
-
-/// Makes the device, or attaches to it where it is there, for queues that go on with `known` counters where there are any.
-fn open_device(
-    name: &str,
-    settings: &TapSettings,
-    cx: &OpenContext,
-    known: Option<&[Arc<Counters>]>,
-) -> Result<Tap, PortError> {
+/// Makes the device, or attaches to it where it is there.
+fn open_device(opening: &Opening<'_>, settings: &TapSettings) -> Result<DevicePort<Tap>, PortError> {
+    let Opening { port: name, device: wanted, cx, .. } = *opening;
     let refused = |action: String| move |error| refused(name, &action, CAPABILITY, error);
-    let count = known.map_or(settings.queues.unwrap_or(cx.queues).clamp(1, 256), <[_]>::len);
-    let (first, device) = Queue::attach(&settings.device)
-        .map_err(refused(format!("making the TAP device {}", settings.device)))?;
+    let count = opening.queues(settings.queues, usize::MAX);
+    if let Ok(there) = Interface::find(name, wanted) {
+        there.needs_ethernet(name)?;
+    }
+    let (first, device) = Queue::attach(wanted).map_err(|error| not_made(name, wanted, error))?;
     let mut queues = vec![Arc::new(first)];
     for _ in 1..count {
         let (queue, _) = Queue::attach(&device).map_err(refused(format!("adding a queue to {device}")))?;
         queues.push(Arc::new(queue));
     }
-    // A device that outlives its users keeps the program of one who was killed.
+    // A device that outlives its users keeps the program of a user that was killed.
     let _ = queues[0].choose_by(None);
     let mut warnings = Vec::new();
     if settings.offload {
@@ -250,20 +224,12 @@ fn open_device(
     }
     interface.set_up().map_err(refused(format!("switching {device} on")))?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
-    Ok(Tap {
-        name: name.into(),
-        interface,
-        mtu,
-        offload: settings.offload,
-        taken: Taken::new(queues.len(), queues.len()),
-        counters: known.map_or_else(|| queues.iter().map(|_| Arc::default()).collect(), <[_]>::to_vec),
-        queues,
-        rules: Rules::default(),
-        warnings,
-    })
+    let counters = opening.counters(queues.len());
+    let queues = Tap { offload: settings.offload, queues, is_steered: false };
+    Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, queues))
 }
 
-/// Says what the host may leave to us, as much as its kernel knows.
+/// Sets the offloads that the host may leave to us, as far as its kernel knows them.
 fn offer(queue: &Queue, large: bool) -> std::io::Result<()> {
     if !large {
         return queue.set_offload(TUN_F_CSUM);
@@ -273,63 +239,39 @@ fn offer(queue: &Queue, large: bool) -> std::io::Result<()> {
     queue.set_offload(tcp | TUN_F_USO4 | TUN_F_USO6).or_else(|_| queue.set_offload(tcp))
 }
 
-impl Port for Tap {
-    fn driver(&self) -> &'static str {
-        DRIVER
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn mtu(&self) -> usize {
-        self.mtu
-    }
-    fn capabilities(&self) -> Capabilities {
+impl Device for Tap {
+    const DRIVER: &'static str = DRIVER;
+
+    fn capabilities(&self, _: &InUse) -> Capabilities {
         Capabilities {
             receive_queues: self.queues.len(),
             transmit_queues: self.queues.len(),
-            // With several, the kernel sends a flow to the queue that last sent for it, which may be any.
+            // With several queues, the kernel sends a flow to the queue that last sent for it, which may be
+            // any queue.
             symmetric_rss: self.queues.len() == 1,
             checksum_offload: self.offload,
             segmentation_offload: self.offload,
             ..Capabilities::default()
         }
     }
-    fn link(&self) -> Link {
-        self.interface.link()
-    }
-    fn counters(&self) -> Vec<Arc<Counters>> {
-        self.counters.clone()
-    }
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-    fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
-        rules.check_queues(self.queues.len())?;
-        if self.taken.is_any() {
-            return Err(Unsteerable::Taken);
-        }
-        let device = self.interface.name();
+    fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
+        let device = on.interface.name();
         let failed = |action: String| move |source| Unsteerable::System { action, source };
         let loaded = Program::load_filter(&extended(&program(rules)), "nb_steer")
             .map_err(failed(format!("loading a program for {device}, which needs CAP_BPF")))?;
         self.queues[0]
             .choose_by(Some(&loaded))
             .map_err(failed(format!("having a program choose among the queues of {device}")))?;
-        self.rules = rules.clone();
+        self.is_steered = !rules.is_empty();
         Ok(())
     }
-    fn rules(&self) -> Rules {
-        self.rules.clone()
-    }
-    fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
-        self.taken.receive(&self.name, queue)?;
+    fn receive_queue(&mut self, on: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let action = "making an event descriptor";
-        let receiver = Receiver::new(Arc::clone(&self.queues[queue]), Arc::clone(&self.counters[queue]));
-        Ok(Box::new(receiver.map_err(|error| refused(&self.name, action, CAPABILITY, error))?))
+        let receiver = Receiver::new(Arc::clone(&self.queues[queue]), Arc::clone(&on.counters[queue]));
+        Ok(Box::new(receiver.map_err(|error| refused(&on.port, action, CAPABILITY, error))?))
     }
-    fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        self.taken.transmit(&self.name, queue)?;
-        let (file, counters) = (Arc::clone(&self.queues[queue]), Arc::clone(&self.counters[queue]));
+    fn transmit_queue(&mut self, on: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        let (file, counters) = (Arc::clone(&self.queues[queue]), Arc::clone(&on.counters[queue]));
         Ok(Box::new(Sender::new(file, self.offload, counters)))
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DropReason, Poll};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -14,14 +14,17 @@ use crate::port::{Counters, ReceiveQueue, TransmitQueue};
 use crate::sys::tun::Queue;
 use crate::virtio::{self, VirtioHeader};
 
-/// Room for the largest packet behind its header; one byte more than that shows that something was cut off.
+/// Room for the largest packet behind its header. One byte more shows that a packet was cut off.
 const ROOM: usize = virtio::LEN + crate::interface::LARGEST_ARRIVAL + 1;
 
 pub(super) struct Receiver {
     queue: Arc<Queue>,
     room: Box<[u8]>,
     gone: bool,
-    /// Never readable: what a worker sleeps on when the device is gone, whose own descriptor would wake it for ever.
+    /// A descriptor that is never readable.
+    ///
+    /// A worker sleeps on it when the device is gone, because the device's own descriptor would always wake
+    /// it.
     never: OwnedFd,
     counters: Arc<Counters>,
 }
@@ -38,8 +41,8 @@ impl ReceiveQueue for Receiver {
         if self.gone {
             return Poll::Idle;
         }
-        let (mut packets, mut bytes, mut no_buffer) = (0, 0, 0);
-        // Lost packets count for the burst as well, so that a turn ends.
+        let (mut packets, mut bytes, mut no_buffer, mut too_big) = (0, 0, 0, 0);
+        // Lost packets count towards the burst as well, so that a turn ends.
         while packets < cx.burst() as u64 {
             match rustix::io::read(self.queue.file(), &mut *self.room) {
                 Ok(len) => {
@@ -55,8 +58,9 @@ impl ReceiveQueue for Receiver {
                         Err(reason) => {
                             let lost = len.saturating_sub(virtio::LEN) as u64;
                             bytes += lost;
-                            no_buffer += u64::from(reason == Drop::PoolExhausted);
-                            cx.lost_on_arrival(reason, 1, lost);
+                            no_buffer += u64::from(reason == DropReason::PoolExhausted);
+                            too_big += u64::from(reason == DropReason::TooBig);
+                            cx.receiving().lost_on_arrival(reason, 1, lost);
                         }
                     }
                 }
@@ -76,6 +80,9 @@ impl ReceiveQueue for Receiver {
         if no_buffer > 0 {
             Counters::add_shared(&self.counters.no_buffer, no_buffer);
         }
+        if too_big > 0 {
+            Counters::add(&self.counters.too_big_to_receive, too_big);
+        }
         Poll::Busy
     }
 
@@ -84,16 +91,17 @@ impl ReceiveQueue for Receiver {
     }
 }
 
-/// Makes a packet of what one read brought.
+/// Makes a packet of the data of one read.
 #[inline]
-fn make_packet(frame: &[u8], pool: &Pool) -> Result<Packet, Drop> {
-    let (virtio, bytes) = VirtioHeader::read_from_prefix(frame).map_err(|_| Drop::Malformed)?;
+fn make_packet(frame: &[u8], pool: &Pool) -> Result<Packet, DropReason> {
+    let (virtio, bytes) = VirtioHeader::read_from_prefix(frame).map_err(|_| DropReason::Malformed)?;
     if bytes.len() > crate::interface::LARGEST_ARRIVAL {
-        return Err(Drop::TooBig);
+        return Err(DropReason::TooBig);
     }
-    let offload = virtio.offload(0, bytes.len()).ok_or(Drop::NoOffload)?;
+    let offload = virtio.offload(0, bytes.len()).ok_or(DropReason::NoOffload)?;
     let too_big = bytes.len() > pool.largest_packet();
-    let mut packet = pool.packet(bytes).ok_or(if too_big { Drop::TooBig } else { Drop::PoolExhausted })?;
+    let mut packet =
+        pool.packet(bytes).ok_or(if too_big { DropReason::TooBig } else { DropReason::PoolExhausted })?;
     if offload != netbricks_buffer::Offload::default() {
         packet.set_offload(offload);
     }
@@ -112,7 +120,7 @@ impl Sender {
         Self { queue, offload, counters, done: Batch::new() }
     }
 
-    /// Writes packets from the first on; answers how many the kernel took, and what it said of the next.
+    /// Writes packets from the first on. Answers how many the kernel took, and its error for the next.
     fn write(&self, batch: &Batch) -> (usize, Option<Errno>) {
         for (sent, packet) in batch.iter().enumerate() {
             let header = if self.offload && packet.needs_device() {
@@ -140,7 +148,7 @@ impl TransmitQueue for Sender {
             if sent > 0 {
                 batch.take_front(sent, &mut self.done);
                 let (packets, bytes) = (self.done.len() as u64, self.done.bytes());
-                cx.sent(packets, bytes);
+                cx.transmitting().sent(packets, bytes);
                 Counters::add(&self.counters.sent, packets);
                 Counters::add(&self.counters.sent_bytes, bytes);
                 self.done.clear();
@@ -150,14 +158,17 @@ impl TransmitQueue for Sender {
             let (reason, all) = match error {
                 Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => return,
                 Errno::IO | Errno::BADFD | Errno::NODEV | Errno::NXIO | Errno::NETDOWN => {
-                    (Drop::LinkDown, true)
+                    (DropReason::LinkDown, true)
                 }
-                Errno::MSGSIZE => (Drop::TooBig, false),
-                _ if needs_device => (Drop::NoOffload, false),
-                _ => (Drop::Malformed, false),
+                Errno::MSGSIZE => (DropReason::TooBig, false),
+                _ if needs_device => (DropReason::NoOffload, false),
+                _ => (DropReason::Malformed, false),
             };
             batch.take_front(if all { batch.len() } else { 1 }, &mut self.done);
             Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
+            if reason == DropReason::TooBig {
+                Counters::add_shared(&self.counters.too_big_to_send, 1);
+            }
             cx.drop_batch(&mut self.done, reason);
         }
     }

@@ -1,9 +1,10 @@
-//! Wrappers around any port: a line that loses, delays, doubles, reorders and corrupts, seeded; and a capture of what
-//! passes.
+//! Wrappers around any port: a seeded line that loses, delays, duplicates, reorders and corrupts packets; and
+//! a capture.
 //!
-//! They see packets in the order in which they pass and draw as many random numbers for each, whatever the batch size,
-//! so that results depend on the seed alone. What the line loses, doubles and keeps counts as dropped, created and held
-//! at the port's node. A capture stands between the graph and the line: it has what the graph sent, and what it got.
+//! Wrappers see packets in the order in which they pass, and draw the same number of random numbers for each,
+//! whatever the batch size. So results depend on the seed alone. Packets that the line loses, duplicates and
+//! keeps count as dropped, created and held at the port's node. A capture stands between the graph and the
+//! line: it has the packets that the graph sent and received.
 
 mod line;
 mod receive;
@@ -13,173 +14,103 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netbricks_core::units::{Duration, Probability};
-use netbricks_core::{Key, Refused, Settings};
+use netbricks_core::{InvalidSetting, Key, Keys, RenamedKey, Settings};
 
 pub use line::LineSettings;
 
-use crate::checksum::Judge;
-use crate::open::OpenContext;
+use crate::checksum::ChecksumCheck;
+use crate::driver::OpenContext;
 use crate::pcap::{Format, Precision, SharedWriter, Writer};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
-use crate::steer::{self, Rules, Unsteerable};
+use crate::steer::{Rules, Unsteerable};
 use line::Line;
 
-/// Which packets a line works on.
+/// The packets on which a line works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Impair {
-    /// Those that arrive.
+    /// Packets that arrive.
     Receive,
-    /// Those that are sent.
+    /// Packets that are sent.
     Transmit,
-    /// Both.
+    /// Both directions.
     #[default]
     Both,
 }
 
-/// What may be written for every port.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Common {
-    loss: Probability,
-    duplicate: Probability,
-    reorder: Probability,
-    reorder_gap: u32,
-    corrupt: Probability,
-    delay: Duration,
-    jitter: Duration,
-    hold: usize,
-    impair: Impair,
-    pub(crate) seed: Option<u64>,
-    capture: Option<PathBuf>,
-    checksum: ChecksumPolicy,
-    mtu: Option<usize>,
-    pub(crate) steer: Rules,
-}
-
-impl Default for Common {
-    fn default() -> Self {
-        Self {
-            loss: Probability::NEVER,
-            duplicate: Probability::NEVER,
-            reorder: Probability::NEVER,
-            reorder_gap: 3,
-            corrupt: Probability::NEVER,
-            delay: Duration::ZERO,
-            jitter: Duration::ZERO,
-            hold: 1024,
-            impair: Impair::Both,
-            seed: None,
-            capture: None,
-            checksum: ChecksumPolicy::Trust,
-            mtu: None,
-            steer: Rules::default(),
-        }
+netbricks_core::settings! {
+    /// The settings of every port.
+    #[derive(Clone, Debug)]
+    pub struct Common {
+        /// How likely the line loses a packet; counted as dropped, impaired.
+        loss: Probability = 0, "probability, 0 to 1 or \"1 %\"";
+        /// How likely the line doubles a packet; the copy follows it at once and counts as created.
+        ///
+        /// Where no buffer is free or the line is full there is no copy.
+        duplicate: Probability = 0, "probability";
+        /// How likely a packet lets the next ones overtake it.
+        reorder: Probability = 0, "probability";
+        /// Packets that overtake a reordered one; it goes on after 1 s in which no packet comes.
+        reorder_gap: u32 = 3, "whole number, packets";
+        /// How likely one bit of a packet is flipped.
+        corrupt: Probability = 0, "probability";
+        /// How long the line keeps each packet, which counts as held until then.
+        delay: Duration = "0 s", "duration, \"5 ms\"";
+        /// How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each
+        /// other.
+        jitter: Duration = "0 s", "duration";
+        /// The most packets that the line keeps, for delay and reordering; more are dropped as queue-full.
+        limit: usize = 1024, "whole number, packets";
+        /// The packets on which the line works.
+        impair_direction: Impair = "both", "\"receive\", \"transmit\" or \"both\"";
+        /// Seed of everything random in the port: with the same one it does the same again.
+        pub(crate) seed: Option<u64> = unset "from the run's seed and the port's name", "whole number";
+        /// Capture of the packets that the graph receives from the port and sends to it.
+        ///
+        /// It is pcapng, or pcap by its name, and appears when the run ends.
+        capture: Option<PathBuf> = unset, "text, a file";
+        /// Arrivals with wrong checksums: do nothing, count them, or drop them as bad-checksum.
+        checksum: ChecksumPolicy = "trust", "\"trust\", \"verify\" or \"drop\"";
+        /// Largest frame that is sent, without its link header; larger ones are dropped as too-big.
+        mtu: Option<usize> = unset "the port's own", "whole number, bytes";
+        /// The rules that choose the receive queue of each packet.
+        ///
+        /// The first rule that matches decides; packets that match no rule go by the driver's hash. A rule
+        /// has its queue (from 0) and any of the other keys. They are ethertype (0x88cc or "arp"), vlan (the
+        /// first tag's id), ip ("v4" or "v6"), protocol ("udp" or 17), source and destination (an address or
+        /// prefix), source_port, and destination_port. Keys that are left out match all packets. Fragments
+        /// have no ports.
+        pub(crate) steer: Rules = [],
+            "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }";
     }
 }
 
-/// The keys that every port takes.
-pub const COMMON_KEYS: &[Key] = &[
-    Key {
-        name: "loss",
-        kind: "probability, 0 to 1 or \"1 %\"",
-        default: Some("0"),
-        summary: "How likely the line loses a packet; counted as dropped, impaired.",
-    },
-    Key {
-        name: "duplicate",
-        kind: "probability",
-        default: Some("0"),
-        summary: "How likely the line doubles a packet; the copy follows it at once and counts as created. Where no buffer is free or the line is full there is no copy.",
-    },
-    Key {
-        name: "reorder",
-        kind: "probability",
-        default: Some("0"),
-        summary: "How likely a packet lets the next ones overtake it.",
-    },
-    Key {
-        name: "reorder_gap",
-        kind: "whole number, packets",
-        default: Some("3"),
-        summary: "Packets that overtake a reordered one; it goes on after 1 s in which no packet comes.",
-    },
-    Key {
-        name: "corrupt",
-        kind: "probability",
-        default: Some("0"),
-        summary: "How likely one bit of a packet is flipped.",
-    },
-    Key {
-        name: "delay",
-        kind: "duration, \"5 ms\"",
-        default: Some("\"0 s\""),
-        summary: "How long the line keeps each packet, which counts as held until then.",
-    },
-    Key {
-        name: "jitter",
-        kind: "duration",
-        default: Some("\"0 s\""),
-        summary: "How much the delay varies: evenly from delay - jitter to delay + jitter, so that packets may overtake each other.",
-    },
-    Key {
-        name: "hold",
-        kind: "whole number, packets",
-        default: Some("1024"),
-        summary: "Packets that the line keeps at most, for delay and reordering; more are dropped as queue-full.",
-    },
-    Key {
-        name: "impair",
-        kind: "\"receive\", \"transmit\" or \"both\"",
-        default: Some("\"both\""),
-        summary: "On which packets the line works.",
-    },
-    Key {
-        name: "seed",
-        kind: "whole number",
-        default: Some("from the run's seed and the port's name"),
-        summary: "Seed of everything random in the port: with the same one it does the same again.",
-    },
-    Key {
-        name: "capture",
-        kind: "text, a file",
-        default: Some("none"),
-        summary: "Capture (pcapng, or pcap by its name) of what the graph receives from the port and sends to it; it appears when the run ends.",
-    },
-    Key {
-        name: "checksum",
-        kind: "\"trust\", \"verify\" or \"drop\"",
-        default: Some("\"trust\""),
-        summary: "What is done about wrong checksums of arrivals: nothing, count them, or drop the packets as bad-checksum.",
-    },
-    Key {
-        name: "mtu",
-        kind: "whole number, bytes",
-        default: Some("the port's own"),
-        summary: "Largest frame that is sent, without its link header; larger ones are dropped as too-big.",
-    },
-    steer::KEY,
-];
+/// The keys that every port has.
+pub const COMMON_KEYS: &[Key] = Common::KEYS;
+
+/// Keys of every port that had another name in an earlier version.
+pub const COMMON_RENAMED: &[RenamedKey] =
+    &[RenamedKey { old: "hold", new: "limit" }, RenamedKey { old: "impair", new: "impair_direction" }];
 
 impl Settings for Common {
-    const KEYS: &'static [Key] = COMMON_KEYS;
-    fn check(&self) -> Result<(), Refused> {
-        let refuse = |key, problem: String| Err(Refused { key, problem });
+    const RENAMED: &'static [RenamedKey] = COMMON_RENAMED;
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refuse = |key, problem: String| Err(InvalidSetting { key, problem });
         if self.jitter > self.delay {
             return refuse(
                 "jitter",
                 format!("must be at most the delay ({}), found {}", self.delay, self.jitter),
             );
         }
-        if !(1..=1_048_576).contains(&self.hold) {
-            return refuse("hold", format!("must be 1 to 1048576 packets, found {}", self.hold));
+        if !(1..=1_048_576).contains(&self.limit) {
+            return refuse("limit", format!("must be 1 to 1048576 packets, found {}", self.limit));
         }
-        if self.reorder_gap == 0 || self.reorder_gap as usize > self.hold {
+        if self.reorder_gap == 0 || self.reorder_gap as usize > self.limit {
             return refuse(
                 "reorder_gap",
-                format!("must be 1 to `hold` ({}), found {}", self.hold, self.reorder_gap),
+                format!("must be 1 to `limit` ({}), found {}", self.limit, self.reorder_gap),
             );
         }
         match self.mtu {
@@ -202,12 +133,12 @@ impl Common {
             corrupt: self.corrupt.value(),
             delay: self.delay.nanoseconds(),
             jitter: self.jitter.nanoseconds(),
-            hold: self.hold,
+            limit: self.limit,
         }
     }
 }
 
-/// Puts around a port what its common settings ask for; the port itself where they ask for nothing.
+/// Wraps a port as its common settings say. Without such settings, answers the port itself.
 pub(crate) fn wrap(
     port: Box<dyn Port>,
     common: &Common,
@@ -236,12 +167,13 @@ pub(crate) fn wrap(
             let path = cx.directory.join(path);
             let writer =
                 Writer::create(&path, Format::of(&path), Precision::Nanoseconds, usize::MAX, port.name())
+                    .and_then(SharedWriter::new)
                     .map_err(|error| PortError::File {
                         port: port.name().into(),
                         path: path.display().to_string(),
                         problem: format!("cannot be written: {error}"),
                     })?;
-            Some(SharedWriter::new(writer))
+            Some(writer)
         }
         None => None,
     };
@@ -249,7 +181,7 @@ pub(crate) fn wrap(
         mtu: common.mtu,
         checksum: common.checksum,
         line: line.does_something().then_some(line),
-        impair: common.impair,
+        impair: common.impair_direction,
         seed: cx.seed,
         capture,
         cx: cx.clone(),
@@ -272,7 +204,7 @@ struct Wrapped {
 }
 
 impl Wrapped {
-    /// The line of one queue, with randomness of its own.
+    /// The line of one queue, with its own random numbers.
     fn line(&self, direction: Impair, queue: usize) -> Option<Line> {
         let settings = self.line?;
         if self.impair != Impair::Both && self.impair != direction {
@@ -297,7 +229,7 @@ impl Port for Wrapped {
         self.port.name()
     }
     fn mtu(&self) -> usize {
-        // The port's own may be another by now.
+        // The MTU of the port itself may have changed.
         self.mtu.map_or(self.port.mtu(), |mtu| mtu.min(self.port.mtu()))
     }
     fn capabilities(&self) -> Capabilities {
@@ -313,7 +245,8 @@ impl Port for Wrapped {
         self.port.counters()
     }
     fn warnings(&self) -> Vec<String> {
-        self.port.warnings()
+        let capture = self.capture.iter().flat_map(|capture| capture.warnings(self.port.name()));
+        self.port.warnings().into_iter().chain(capture).collect()
     }
     fn failure(&self) -> Option<Arc<PortError>> {
         self.port.failure().or_else(|| self.failure.get())
@@ -342,8 +275,8 @@ impl Port for Wrapped {
         }
         let drives_clock = self.port.capabilities().drives_clock;
         let counters = self.port.counters().get(queue).cloned().unwrap_or_default();
-        let judge = Judge::new(self.checksum, counters);
-        Ok(Box::new(receive::Wrapped::new(inner, line, tap, judge, drives_clock, self.cx.pool.clone())))
+        let checksums = ChecksumCheck::new(self.checksum, counters);
+        Ok(Box::new(receive::Wrapped::new(inner, line, tap, checksums, drives_clock, self.cx.pool.clone())))
     }
     fn take_transmit(&mut self, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
         let inner = self.port.take_transmit(queue)?;
@@ -355,7 +288,9 @@ impl Port for Wrapped {
     }
 }
 
-/// A capture of what passes. It never holds a packet up: a file that cannot be written is reported, and left alone.
+/// A capture of the packets that pass.
+///
+/// It never delays a packet. If the file cannot be written, that is reported, and writing ends.
 struct Tap {
     writer: SharedWriter,
     failure: Failure,
@@ -370,9 +305,9 @@ impl Tap {
         packets: impl Iterator<Item = &'p netbricks_buffer::Packet>,
     ) {
         let written = self.writer.with(|writer| {
-            packets.into_iter().try_for_each(|packet| {
-                writer.write(now.max(packet.received_at()), packet.data(), Some(direction))
-            })
+            packets
+                .into_iter()
+                .try_for_each(|packet| crate::pcap::write_packet(writer, now, packet, Some(direction)))
         });
         if let Some(Err(error)) = written {
             let path =

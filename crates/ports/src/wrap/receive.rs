@@ -1,19 +1,22 @@
-//! A receive queue with a line before it. What enters the line has been received; what is on it, or off it but not in
-//! the graph yet, is held by the receive node; copies that the line makes are packets that the node created.
+//! A receive queue with a line before it.
 //!
-//! Where the queue drives the clock, the line does so in its place: what is delayed arrives when it is due, before the
-//! packets that come after it, whatever the batch size.
+//! Packets that enter the line count as received. The receive node holds the packets that are on the line, or
+//! that have left it but are not in the graph yet. Copies that the line makes are packets that the node
+//! created.
+//!
+//! If the queue drives the clock, the line does so in its place: a delayed packet arrives when it is due,
+//! before later packets, whatever the batch size.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::{Batch, Packet, Pool};
-use netbricks_core::{Context, Drop, Poll};
+use netbricks_core::{Context, DetachedContext, DropReason, Poll};
 
 use super::Tap;
 use super::line::{COPY, Exit, Line};
 use crate::arrival::Arrivals;
-use crate::checksum::Judge;
+use crate::checksum::ChecksumCheck;
 use crate::pcap::Direction;
 use crate::port::ReceiveQueue;
 
@@ -21,22 +24,24 @@ pub(super) struct Wrapped {
     inner: Box<dyn ReceiveQueue>,
     line: Option<Line>,
     tap: Option<Tap>,
-    judge: Judge,
+    checksums: ChecksumCheck,
     drives_clock: bool,
-    /// The queue's own clock, which may be ahead of the graph's while the line lets out what is due before.
-    shadow: Context,
-    /// From the queue, on the way to the line: empty between calls, but for one that panicked.
+    /// The queue's own clock.
+    ///
+    /// It may be ahead of the graph's while the line lets out packets that are due before.
+    shadow: DetachedContext,
+    /// Packets from the queue, on the way to the line: empty between calls, except after a panic.
     pending: Batch,
-    /// Off the line, in order.
+    /// Packets that left the line, in order.
     ready: VecDeque<Packet>,
     arrivals: Arrivals,
     last: Poll,
 }
 
-/// The line's exit: what is lost as it enters was received and dropped at once.
+/// The line's exit: a packet that is lost on entry was received and dropped at once.
 struct Out<'x> {
     ready: &'x mut VecDeque<Packet>,
-    judge: &'x Judge,
+    checksums: &'x ChecksumCheck,
     cx: &'x mut Context,
 }
 
@@ -44,15 +49,15 @@ impl Exit for Out<'_> {
     fn leave(&mut self, packet: Packet) {
         self.ready.push_back(packet);
     }
-    fn lose(&mut self, packet: Packet, reason: Drop) {
-        self.cx.drop_arrival(packet, reason);
+    fn lose(&mut self, packet: Packet, reason: DropReason) {
+        self.cx.receiving().drop_arrival(packet, reason);
     }
     fn copied(&mut self, _bytes: usize) {
-        // Its bytes count when it goes into the graph, as those of arrivals do.
-        self.cx.created(1, 0);
+        // Its bytes count when it enters the graph, like those of arrivals.
+        self.cx.receiving().created(1, 0);
     }
-    fn welcomes(&mut self, packet: &Packet) -> bool {
-        self.judge.welcomes(packet)
+    fn accepts(&mut self, packet: &Packet) -> bool {
+        self.checksums.accepts(packet)
     }
 }
 
@@ -61,7 +66,7 @@ impl Wrapped {
         inner: Box<dyn ReceiveQueue>,
         line: Option<Line>,
         tap: Option<Tap>,
-        judge: Judge,
+        checksums: ChecksumCheck,
         drives_clock: bool,
         pool: Pool,
     ) -> Self {
@@ -69,9 +74,9 @@ impl Wrapped {
             inner,
             line,
             tap,
-            judge,
+            checksums,
             drives_clock,
-            shadow: Context::new(pool),
+            shadow: DetachedContext::new(pool),
             pending: Batch::new(),
             ready: VecDeque::with_capacity(4 * netbricks_buffer::BATCH),
             arrivals: Arrivals::default(),
@@ -79,7 +84,7 @@ impl Wrapped {
         }
     }
 
-    /// Moves what is off the line into the batch, as much as may leave now.
+    /// Moves packets that left the line into the batch, as many as may leave now.
     fn give(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.arrivals.begin(cx);
         while let Some(front) = self.ready.front() {
@@ -90,7 +95,7 @@ impl Wrapped {
             let Some(mut packet) = self.ready.pop_front() else { return };
             if packet.verdict() == COPY {
                 packet.set_verdict(0);
-                cx.created(0, packet.len() as u64);
+                cx.receiving().created(0, packet.wire_len() as u64);
             }
             if let Err(packet) = batch.push(packet) {
                 // Not reached: there was room.
@@ -100,11 +105,13 @@ impl Wrapped {
         }
     }
 
-    /// Asks the queue for more and runs that through the line, which stays where it is: a panic in the queue must not
-    /// take it along.
+    /// Asks the queue for more packets and passes them through the line.
+    ///
+    /// The line stays in its place, so that a panic in the queue does not lose it.
     fn fetch(&mut self, cx: &mut Context) {
         self.give_up_pending(cx);
-        let Self { inner, line: Some(line), judge, drives_clock, shadow, pending, ready, last, .. } = self
+        let Self { inner, line: Some(line), checksums, drives_clock, shadow, pending, ready, last, .. } =
+            self
         else {
             return;
         };
@@ -113,10 +120,10 @@ impl Wrapped {
             *last = inner.receive(pending, shadow);
         }
         for (reason, count) in shadow.take_drops().iter() {
-            cx.lost_on_arrival(reason, count.packets, count.bytes);
+            cx.receiving().lost_on_arrival(reason, count.packets, count.bytes);
         }
         let now = shadow.now();
-        let mut exit = Out { ready, judge, cx };
+        let mut exit = Out { ready, checksums, cx };
         line.advance(now, &mut exit);
         for packet in pending.drain() {
             line.enter(packet, now, &mut exit);
@@ -124,15 +131,15 @@ impl Wrapped {
         if *last == Poll::Done {
             line.end(now, &mut exit);
             if *drives_clock {
-                // Nobody else moves the clock any more: what is due later arrives then.
+                // No source moves the clock any more: packets that are due later arrive then.
                 line.empty(&mut exit);
             }
         }
     }
 
-    /// Counts what a queue that panicked had received by then, which nobody has counted yet.
+    /// Counts the packets that a queue had received before it panicked; they are not counted yet.
     fn give_up_pending(&mut self, cx: &mut Context) {
-        cx.lost_on_arrival(Drop::Panicked, self.pending.len() as u64, self.pending.bytes());
+        cx.receiving().lost_on_arrival(DropReason::Panicked, self.pending.len() as u64, self.pending.bytes());
         self.pending.clear();
     }
 
@@ -145,7 +152,7 @@ impl Wrapped {
             return Poll::Busy;
         }
         match (self.last, self.line.as_ref().and_then(Line::due)) {
-            // The queue moves the clock to where what is on the line is due.
+            // The queue moves the clock to the time when packets on the line are due.
             (Poll::Idle, _) if self.drives_clock => Poll::Idle,
             (Poll::Done, None) => Poll::Done,
             (Poll::Done, Some(due)) => Poll::Until(due),
@@ -166,7 +173,7 @@ impl ReceiveQueue for Wrapped {
         poll
     }
     fn descriptors<'q>(&'q self, watch: &mut dyn FnMut(BorrowedFd<'q>)) {
-        // A worker that slept on them would miss what comes off the line.
+        // A worker that slept on them would miss packets that leave the line.
         if !self.line.as_ref().is_some_and(|line| line.keeps()) {
             self.inner.descriptors(watch);
         }
@@ -175,7 +182,7 @@ impl ReceiveQueue for Wrapped {
         self.inner.is_labelled()
     }
     fn keeps_packets(&self) -> bool {
-        // Without a delay as well: one burst of the queue may be two of the graph.
+        // Also without a delay: one burst of the queue may be two of the graph.
         self.line.is_some()
     }
     fn held(&self) -> u64 {
@@ -185,7 +192,7 @@ impl ReceiveQueue for Wrapped {
     fn release(&mut self, batch: &mut Batch, cx: &mut Context) {
         self.give_up_pending(cx);
         if let Some(line) = &mut self.line {
-            line.empty(&mut Out { ready: &mut self.ready, judge: &self.judge, cx });
+            line.empty(&mut Out { ready: &mut self.ready, checksums: &self.checksums, cx });
         }
         self.give(batch, cx);
         if let Some(tap) = &self.tap {

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Drop, Turn};
+use netbricks_core::{DropReason, Turn};
 use proptest::prelude::*;
 
 use crate::pcap::{Format, Precision, Reader, Step, Writer};
@@ -13,8 +13,9 @@ const TRAFFIC: &str = "packets = 2000\nrate = '10 kpps'\npayload = 'pattern'\nfr
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// On either side, however bad the line: nothing is lost uncounted, no batch size changes what comes out, and all
-    /// buffers come home.
+    /// On either side, with any faults of the line: every loss is counted, and all buffers return.
+    ///
+    /// No batch size changes the output.
     #[test]
     fn lines_keep_the_law_at_every_batch_size(
         loss in 0.0..0.5f64,
@@ -23,13 +24,13 @@ proptest! {
         corrupt in 0.0..0.3f64,
         delay in 0u64..20,
         jitter in 0u64..20,
-        hold in prop::sample::select(vec![4usize, 1_000]),
+        limit in prop::sample::select(vec![4usize, 1_000]),
         receive in any::<bool>(),
         seed in 0u64..100,
     ) {
         let jitter = jitter.min(delay);
         let line = format!(
-            "loss = {loss}\nduplicate = {duplicate}\nreorder = {reorder}\ncorrupt = {corrupt}\ndelay = '{delay} ms'\njitter = '{jitter} ms'\nhold = {hold}\nseed = {seed}\n"
+            "loss = {loss}\nduplicate = {duplicate}\nreorder = {reorder}\ncorrupt = {corrupt}\ndelay = '{delay} ms'\njitter = '{jitter} ms'\nlimit = {limit}\nseed = {seed}\n"
         );
         let mut first = None;
         for burst in BURSTS {
@@ -43,13 +44,13 @@ proptest! {
             let counters = if receive { from.counters() } else { to.counters() };
             let duplicated = counters[0].duplicated.load(Relaxed);
             let written = frames(&directory);
-            let lost = totals.drops.of(Drop::Impaired).packets;
+            let lost = totals.drops.of(DropReason::Impaired).packets;
             prop_assert_eq!(lost, counters[0].impaired.load(Relaxed));
-            let full = totals.drops.of(Drop::QueueFull).packets;
+            let full = totals.drops.of(DropReason::QueueFull).packets;
             prop_assert_eq!((totals.received.packets, totals.created.packets), (2_000, duplicated));
             prop_assert_eq!(written.len() as u64, 2_000 - lost - full + duplicated);
             prop_assert_eq!(totals.sent.packets, written.len() as u64);
-            prop_assert!(hold != 1_000 || full == 0);
+            prop_assert!(limit != 1_000 || full == 0);
             if receive {
                 let bytes: u64 = written.iter().map(|frame| frame.len() as u64).sum();
                 let gone = totals.drops.total().bytes;
@@ -144,24 +145,27 @@ fn limits_of_a_port_are_enforced_and_checked() {
     let mut from = open("generator", "packets = 300\nframe_sizes = [60, 1514]\nseed = 3", &cx).unwrap();
     let mut to = open("null", "mtu = 1000", &cx).unwrap();
     let totals = forward(from.as_mut(), to.as_mut(), &pool, 32);
-    let too_big = totals.drops.of(Drop::TooBig).packets;
+    let too_big = totals.drops.of(DropReason::TooBig).packets;
     assert!(too_big > 50 && too_big + totals.sent.packets == 300, "{too_big}");
     for (settings, expected) in [
         ("mtu = 9", "`mtu` must be 68"),
         ("jitter = '5 ms'", "`jitter` must be at most"),
         ("loss = 2", "a probability"),
-        ("hold = 0", "`hold` must be"),
+        ("limit = 0", "`limit` must be"),
+        ("hold = 9", "`hold` is called `limit` now"),
+        ("impair = 'receive'", "`impair` is called `impair_direction` now"),
     ] {
         let error = open("null", settings, &cx).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
 
-/// Every key at once.
-const BAD: &str = "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nhold = 200\nchecksum = 'drop'\n";
+/// All keys at once.
+const BAD: &str = "loss = 0.1\nduplicate = 0.2\nreorder = 0.1\ncorrupt = 0.1\ndelay = '4 ms'\njitter = '3 ms'\nlimit = 200\nchecksum = 'drop'\n";
 
-/// Stopped anywhere in mid-run, with lines on both sides: what the lines keep is held, comes out when the graph is taken
-/// down, and everything adds up.
+/// A run is stopped at any point, with lines on both sides.
+///
+/// The packets on the lines are held, and come out when the graph is taken down. All counts agree.
 #[test]
 fn a_run_that_is_stopped_gives_up_what_its_lines_keep() {
     for burst in BURSTS {
@@ -185,13 +189,15 @@ fn a_run_that_is_stopped_gives_up_what_its_lines_keep() {
                 [&from, &to].iter().map(|port| port.counters()[0].duplicated.load(Relaxed)).sum();
             assert_eq!(totals.created.packets, duplicated);
             let bad = from.counters()[0].bad_checksum.load(Relaxed);
-            assert_eq!(totals.drops.of(Drop::BadChecksum).packets, bad);
+            assert_eq!(totals.drops.of(DropReason::BadChecksum).packets, bad);
             assert_eq!(pool.available(), pool.capacity());
         }
     }
 }
 
-/// A pool that is used up by what is on the line: copies are not made, nothing is lost uncounted, and the run ends.
+/// Packets on the line use up the pool: no copies are made.
+///
+/// Every loss is counted, and the run ends.
 #[test]
 fn an_exhausted_pool_makes_no_copies_and_loses_nothing_uncounted() {
     for burst in BURSTS {
@@ -210,7 +216,7 @@ fn an_exhausted_pool_makes_no_copies_and_loses_nothing_uncounted() {
     }
 }
 
-/// On a clock that the source does not drive.
+/// A run on a clock that the source does not drive.
 #[test]
 fn delayed_packets_are_held_until_they_are_due_on_real_time() {
     let (pool, directory) = (pool(), Directory::new("real"));
@@ -233,7 +239,7 @@ fn delayed_packets_are_held_until_they_are_due_on_real_time() {
     }
 }
 
-/// The sink is taken down before the source, whose line then gives up what it keeps.
+/// The sink is taken down before the source, whose line then gives up its packets.
 #[test]
 fn the_order_in_which_nodes_are_taken_down_does_not_matter() {
     let (pool, directory) = (pool(), Directory::new("order"));
@@ -250,11 +256,13 @@ fn the_order_in_which_nodes_are_taken_down_does_not_matter() {
     assert_eq!(totals.sent.packets, totals.received.packets);
 }
 
-/// Nearly the longest delay that can be told, and all of it jitter.
+/// Nearly the longest delay that a setting can express, and all of it jitter.
 const LONGEST: &str = "delay = '5000000 h'\njitter = '5000000 h'\n";
 
-/// A capture may claim any time. Packets of the last milliseconds that a clock can tell come out all the same, whatever
-/// keeps them, and at every batch size.
+/// A capture may state any time.
+///
+/// Packets of the last milliseconds that a clock can express come out too, whatever holds them, at every
+/// batch size.
 #[test]
 fn lines_let_go_of_packets_at_the_end_of_time() {
     for (at_source, at_sink) in [

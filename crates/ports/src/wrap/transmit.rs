@@ -1,10 +1,12 @@
-//! A transmit queue with a line behind it. What is on the line is held by the transmit node, not sent yet; copies that
-//! the line makes are packets that the node created.
+//! A transmit queue with a line behind it.
+//!
+//! The transmit node holds the packets on the line; they are not sent yet. Copies that the line makes are
+//! packets that the node created.
 
 use std::collections::VecDeque;
 
 use netbricks_buffer::{Batch, Packet};
-use netbricks_core::{Context, Drop};
+use netbricks_core::{Context, DropReason};
 
 use super::Tap;
 use super::line::{Exit, Line};
@@ -16,14 +18,14 @@ pub(super) struct Wrapped {
     inner: Box<dyn TransmitQueue>,
     line: Option<Line>,
     tap: Option<Tap>,
-    /// The largest that it may take, whatever the port can.
+    /// The largest MTU allowed, whatever the port supports.
     mtu: Option<usize>,
-    /// Off the line, on the way to the queue: empty between calls, but for one that panicked.
+    /// Packets that left the line, on the way to the queue: empty between calls, except after a panic.
     ready: VecDeque<Packet>,
     out: Batch,
 }
 
-/// The line's exit: counted at the node that sends.
+/// The line's exit; it counts at the node that sends.
 struct Out<'x> {
     ready: &'x mut VecDeque<Packet>,
     cx: &'x mut Context,
@@ -34,11 +36,11 @@ impl Exit for Out<'_> {
         packet.set_verdict(0);
         self.ready.push_back(packet);
     }
-    fn lose(&mut self, packet: Packet, reason: Drop) {
+    fn lose(&mut self, packet: Packet, reason: DropReason) {
         self.cx.drop_packet(packet, reason);
     }
     fn copied(&mut self, bytes: usize) {
-        self.cx.created(1, bytes as u64);
+        self.cx.transmitting().created(1, bytes as u64);
     }
 }
 
@@ -53,13 +55,13 @@ impl Wrapped {
         Self { inner, line, tap, mtu, ready, out: Batch::new() }
     }
 
-    /// Frees what a queue that panicked did not get to: it was counted as lost then.
+    /// Frees packets that a queue did not reach when it panicked: they were counted as lost then.
     fn clear_up(&mut self) {
         self.ready.clear();
         self.out.clear();
     }
 
-    /// Gives the queue what is off the line. Each packet is sent or counted as lost before this returns.
+    /// Gives the queue the packets that left the line. Each is sent or counted as lost before this returns.
     fn send(&mut self, cx: &mut Context) {
         while !self.ready.is_empty() {
             while !self.out.is_full()
@@ -76,7 +78,7 @@ impl Wrapped {
                 && !self.out.is_empty()
             {
                 Counters::add_shared(&line.counters().not_sent, self.out.len() as u64);
-                cx.drop_batch(&mut self.out, Drop::TransmitFull);
+                cx.drop_batch(&mut self.out, DropReason::TransmitFull);
             }
         }
     }

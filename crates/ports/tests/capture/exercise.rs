@@ -1,5 +1,7 @@
-//! Any bytes as a capture: read at once, in small pieces, with every record refused first, and compressed; all must tell
-//! the same. Of a pcap file a naive reader tells it too. Tests and a fuzz target call this.
+//! Any bytes as a capture, read in several ways that must all give the same result.
+//!
+//! The ways are: at once, in small pieces, with every record refused first, and compressed. For a pcap file,
+//! a naive reader is compared too. Tests and a fuzz target call this.
 
 use std::io::{Cursor, Read, Write};
 
@@ -7,16 +9,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use netbricks_ports::pcap::{LinkType, ReadError, Reader, Record, Step};
 
-/// Bytes of a file that are looked at.
+/// The most bytes of a file that are read.
 const LONGEST: usize = 16 << 10;
-/// Bytes of records that are kept of it: compressed, few bytes may be many.
+/// The most bytes of its records that are kept: a few compressed bytes may become many.
 const MOST: usize = 1 << 20;
 
-/// A record, kept.
+/// A record that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     time: u64,
-    link: LinkType,
+    link: Option<LinkType>,
     interface: u32,
     data: Vec<u8>,
     original_len: usize,
@@ -29,17 +31,17 @@ impl From<Record<'_>> for Kept {
     }
 }
 
-/// What was read, and how it ended.
+/// The records, and the end of the reading.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     records: Vec<Kept>,
     /// `None` at the end of the file.
     error: Option<ReadError>,
-    /// Whether there was more of it than is kept.
+    /// Whether there were more bytes than are kept.
     stopped: bool,
 }
 
-/// Reads the bytes in every way. Answers how many records there are, and whether an error came after them.
+/// Reads the bytes in every way. Answers the number of records, and whether an error came after them.
 pub fn capture(bytes: &[u8]) -> (usize, bool) {
     let bytes = &bytes[..bytes.len().min(LONGEST)];
     let whole = || Cursor::new(bytes.to_vec());
@@ -106,7 +108,7 @@ fn read(source: impl Read + Send + 'static, refuses: bool) -> Told {
     Told { stopped: true, ..told }
 }
 
-/// Every record's bytes are the file's, in its order.
+/// Checks that every record's bytes are in the file, in its order.
 fn lies_in(bytes: &[u8], told: &Told) {
     let mut rest = bytes;
     for record in told.records.iter().filter(|record| !record.data.is_empty()) {
@@ -118,15 +120,17 @@ fn lies_in(bytes: &[u8], told: &Told) {
     }
 }
 
-/// A pcap file by draft-ietf-opsawg-pcap, with no thought of speed: its records, and where it stops being one. `None`
-/// where its header is none, or of a link type that is not read.
+/// Reads a pcap file by draft-ietf-opsawg-pcap, without regard to speed.
+///
+/// Answers its records, and the place where it stops being valid. `None` if its header is invalid, or of a
+/// link type that is not read.
 fn naive(bytes: &[u8]) -> Option<(Vec<Kept>, Option<usize>)> {
     let (little, unit, header) = match bytes.get(..4)? {
         [0xd4, 0xc3, 0xb2, 0xa1] => (true, 1_000, 16),
         [0xa1, 0xb2, 0xc3, 0xd4] => (false, 1_000, 16),
         [0x4d, 0x3c, 0xb2, 0xa1] => (true, 1, 16),
         [0xa1, 0xb2, 0x3c, 0x4d] => (false, 1, 16),
-        // Alexey Kuznetsov's: two more words a record.
+        // Alexey Kuznetsov's variant: two more words a record.
         [0x34, 0xcd, 0xb2, 0xa1] => (true, 1_000, 24),
         _ => return None,
     };
@@ -135,8 +139,8 @@ fn naive(bytes: &[u8]) -> Option<(Vec<Kept>, Option<usize>)> {
         Some(if little { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) })
     };
     let network = word(20)?;
-    let link = LinkType::of(network & 0xffff)?;
-    // The bit says whether the four above it are the length of a check sequence, in words of 16 bits.
+    let link = Some(LinkType::of(network & 0xffff)?);
+    // The bit says whether the four bits above it are the length of a check sequence, in words of 16 bits.
     let check_sequence = if network >> 26 & 1 == 1 { (network >> 28) as usize * 2 } else { 0 };
     let (mut at, mut records) = (24, Vec::new());
     while at < bytes.len() {
@@ -148,11 +152,13 @@ fn naive(bytes: &[u8]) -> Option<(Vec<Kept>, Option<usize>)> {
         let Some(data) = bytes.get(start..start + captured as usize) else {
             return Some((records, Some(at)));
         };
+        // The check sequence is at the end of the frame, which may be only partly captured.
+        let frame = data.len().max(original as usize).saturating_sub(check_sequence);
         records.push(Kept {
             time: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * unit,
             link,
             interface: 0,
-            data: data[..data.len().saturating_sub(check_sequence)].to_vec(),
+            data: data[..data.len().min(frame)].to_vec(),
             original_len: (original as usize).saturating_sub(check_sequence),
         });
         at = start + data.len();
@@ -172,7 +178,7 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory takes what is written to it")
 }
 
-/// A source that gives few bytes at a time, and is interrupted now and then.
+/// A source that gives few bytes at a time, and is sometimes interrupted.
 struct Pieces {
     bytes: Cursor<Vec<u8>>,
     next: usize,

@@ -1,4 +1,4 @@
-//! Captures that nobody vouches for: whatever is in them, every way of reading them tells the same.
+//! Untrusted captures: whatever is in them, every way of reading them gives the same result.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -76,7 +76,7 @@ impl Order {
     }
 }
 
-/// Files of every kind, with how many records each has.
+/// Files of every kind, each with its number of records.
 fn files() -> Vec<(Vec<u8>, usize)> {
     let [little, big] = [false, true].map(|big| Order { big });
     let mut files = vec![
@@ -125,7 +125,7 @@ fn cut_files_tell_what_came_before() {
 fn damaged_files_tell_the_same_in_every_way() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(12);
     let files = files();
-    // Read to the end; ended by an error, but after some records; and not at all.
+    // Files read to the end; files that end with an error after some records; files that cannot be read.
     let mut counts = [0; 3];
     for round in 0..6_000 {
         let mut bytes = files[round % files.len()].0.clone();

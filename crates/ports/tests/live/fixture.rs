@@ -1,4 +1,4 @@
-//! A laboratory of network namespaces: made for one test, gone with it.
+//! A laboratory of network namespaces, made for one test and removed with it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,24 +16,24 @@ use netbricks_ports::{Counters, Drivers, Link, OpenContext, OpenError, Port, Rec
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use toml::de::DeTable;
 
-/// Whether this process can make namespaces and TAP devices; says so when it can't.
+/// Whether this process can make namespaces and TAP devices. Prints a line if it cannot.
 pub(crate) fn is_possible() -> bool {
     let possible = rustix::process::geteuid().is_root() && Path::new("/dev/net/tun").exists();
     if !possible {
-        // Past the test harness, which would keep what a passing test prints.
+        // Written past the test harness, which would hide the output of a passing test.
         let _ = writeln!(std::io::stderr(), "skipped: needs root and /dev/net/tun");
     }
     possible
 }
 
-/// Namespaces with names of their own.
+/// Namespaces with unique names.
 pub(crate) struct Lab {
     prefix: String,
     names: Vec<String>,
 }
 
 impl Lab {
-    /// `None`, with a line that says so, where the test cannot run.
+    /// `None`, with a printed line, if the test cannot run.
     pub(crate) fn new(roles: &[&str]) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !is_possible() {
@@ -102,13 +102,14 @@ impl Drop for Lab {
     }
 }
 
-/// How long anything may take, however busy the machine is: what has not come about by then never will, and the test says
-/// what it was.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What timeout(1) ends with when it has ended its command.
+/// The longest time for any action, however busy the machine is.
+///
+/// An action that takes longer never ends, and the test names it.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The exit code of timeout(1) when it has ended its command.
 const TIMED_OUT: i32 = 124;
 
-/// A command that is ended when it does not end itself.
+/// A command that is ended if it does not end by itself.
 fn bounded(program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", &PATIENCE.as_secs().to_string(), program]);
@@ -139,7 +140,7 @@ pub(crate) fn open(name: &str, text: &str, pool: &Pool, queues: usize) -> Result
 /// A port's place: the namespace's role and its configuration.
 pub(crate) type Place = (&'static str, String);
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) totals: Totals,
@@ -153,7 +154,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What holds of every run: no packet unaccounted for, no frame lost.
+    /// Checks that hold for every run: every packet is accounted for, and no frame is lost.
     pub(crate) fn check(&self) {
         assert!(self.totals.is_conserved(), "{self:?}");
         assert!(self.unbalanced.is_empty(), "{self:?}");
@@ -164,7 +165,7 @@ impl Outcome {
     }
 }
 
-/// Two ports with a wire between them, on a thread of their own.
+/// Two ports with a wire between them, on their own thread.
 pub(crate) struct Forwarder {
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
@@ -173,11 +174,11 @@ pub(crate) struct Forwarder {
     thread: JoinHandle<()>,
 }
 
-/// Where it is, for whoever waits for it.
+/// The forwarder's position, for a test that waits for it.
 #[derive(Default)]
 struct Progress {
     turns: AtomicU64,
-    /// Turns that it has begun, the last of which has not ended where this is more.
+    /// The number of turns that it has begun. If this is larger, the last one has not ended.
     begun: AtomicU64,
     at: Mutex<&'static str>,
 }
@@ -214,7 +215,7 @@ impl Forwarder {
             Err(error) => self.gives_up("stop", error),
         }
     }
-    /// Its own panic, or where it hangs.
+    /// Reports the thread's own panic, or the place where it hangs.
     fn gives_up(self, what: &str, error: mpsc::RecvTimeoutError) -> ! {
         if error == mpsc::RecvTimeoutError::Disconnected {
             std::panic::resume_unwind(self.thread.join().unwrap_err());
@@ -226,11 +227,13 @@ impl Forwarder {
             "the forwarder did not {what} within {PATIENCE:?}: it is {at}, {begun} turns begun, {turns} ended"
         );
     }
-    /// What the queues count, those of the first port first: `missed` after a while, the others at once.
+    /// The counters of the queues, those of the first port first.
+    ///
+    /// `missed` is counted after a while, the others at once.
     pub(crate) fn counters(&self) -> &[Arc<Counters>] {
         &self.counters
     }
-    /// Packets' turns so far: that it is alive.
+    /// The number of turns so far, which shows that the forwarder is alive.
     pub(crate) fn turns(&self) -> u64 {
         self.progress.turns.load(Ordering::Relaxed)
     }
@@ -246,7 +249,7 @@ fn forward(
 ) -> Outcome {
     progress.is_at("opening its ports");
     let slot = WorkerSlot::claim().unwrap();
-    let pool = Pool::builder().frames(8192).aligned(true).large(large, 69_632).build().unwrap();
+    let pool = Pool::builder().frames(8192).for_device(true).large(large, 69_632).build().unwrap();
     let mut ports = Vec::new();
     for (namespace, text) in places {
         enter(namespace);
@@ -276,7 +279,7 @@ fn forward(
         let turn = graph.turn(start.elapsed().as_nanos() as u64);
         progress.turns.fetch_add(1, Ordering::Relaxed);
         if matches!(turn, Turn::Idle(_)) {
-            // Sleep as a worker would: until a port has something, but look at the clock.
+            // Sleep as a worker does: until a port has packets, but check the clock.
             let mut descriptors = Vec::new();
             graph.descriptors(&mut |file| {
                 descriptors.push(rustix::event::PollFd::from_borrowed_fd(file, rustix::event::PollFlags::IN));
@@ -306,11 +309,11 @@ fn forward(
     Outcome { available: pool.available(), ..outcome }
 }
 
-/// Waits until a condition holds, for ten seconds at most.
+/// Waits until a condition holds, for at most two minutes.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what} did not come about");
+        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not come about");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

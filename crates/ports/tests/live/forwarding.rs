@@ -1,19 +1,21 @@
-//! Real traffic through two ports with a wire between them: ping, TCP and UDP from the host's own stacks at both ends.
+//! Real traffic through two ports with a wire between them: ping, TCP and UDP.
+//!
+//! The traffic comes from the host's own stacks at both ends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 
 use super::fixture::{Forwarder, Lab, Outcome, eventually, open};
 
-const AF_PACKET: &str = "driver = \"af_packet\"";
+pub(crate) const AF_PACKET: &str = "driver = \"af_packet\"";
 const AF_XDP: &str = "driver = \"af_xdp\"";
 
 /// `left` – l0 ═ b0 – box – b1 ═ r0 – `right`, with addresses at both ends.
-fn wire() -> Option<Lab> {
+pub(crate) fn wire() -> Option<Lab> {
     let lab = Lab::new(&["left", "box", "right"])?;
     lab.veth(("box", "b0"), ("left", "l0"));
     lab.veth(("box", "b1"), ("right", "r0"));
@@ -28,21 +30,26 @@ fn address(lab: &Lab, left: &str, right: &str) {
     }
 }
 
-fn between(driver: &str, devices: [&str; 2], more: &str) -> [super::fixture::Place; 2] {
+pub(crate) fn between(driver: &str, devices: [&str; 2], more: &str) -> [super::fixture::Place; 2] {
     devices.map(|device| ("box", format!("{driver}\ndevice = \"{device}\"\n{more}")))
 }
 
 pub(crate) fn ping(lab: &Lab) {
-    lab.run("left", "ping -q -c 5 -i 0.05 -W 5 10.0.0.2");
-    lab.run("right", "ping -q -c 5 -i 0.05 -W 5 fd00::1");
-    // Fragments, and packets as long as the link takes.
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -s 1472 10.0.0.2");
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -s 4000 10.0.0.2");
+    lab.run("left", "ping -q -c 5 -i 0.05 -W 60 10.0.0.2");
+    lab.run("right", "ping -q -c 5 -i 0.05 -W 60 fd00::1");
+    // Fragments, and packets as long as the link allows.
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -s 1472 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -s 4000 10.0.0.2");
 }
 
 /// Sends `len` bytes over TCP from left to right and back, and compares them.
 pub(crate) fn transfer(lab: &Lab, len: usize) {
-    // Any port: a command that another test starts has the last listener, too, for a moment.
+    transfer_to(lab, "10.0.0.2", len);
+}
+
+/// As [`transfer`], to this address of the right namespace.
+pub(crate) fn transfer_to(lab: &Lab, address: &'static str, len: usize) {
+    // Any port: for a moment, a command that another test starts also has the last listener.
     let listening = lab.inside("right", || TcpListener::bind("[::]:0").unwrap());
     let listener = listening.join().unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -54,7 +61,7 @@ pub(crate) fn transfer(lab: &Lab, len: usize) {
     });
     let client = lab.inside("left", move || {
         let data: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let mut stream = TcpStream::connect(("10.0.0.2", port)).unwrap();
+        let mut stream = TcpStream::connect((address, port)).unwrap();
         let sent = data.clone();
         let mut writer = stream.try_clone().unwrap();
         let writing = std::thread::spawn(move || writer.write_all(&sent).unwrap());
@@ -81,7 +88,7 @@ fn af_packet_carries_streams_with_the_hosts_offloads_on() {
     ping(&lab);
     transfer(&lab, 20 << 20);
     let outcome = finish(forwarder);
-    // 40 MB in fewer packets than 1,500 bytes each would make: large ones came and went whole.
+    // 40 MB in fewer packets than 1,500 bytes each would need: large packets passed uncut.
     let packets = outcome.totals.sent.packets;
     assert!(packets < (40 << 20) / 1448 && outcome.totals.sent.bytes > 40 << 20, "{outcome:?}");
 }
@@ -99,7 +106,7 @@ fn tagged_frames() -> Vec<Vec<u8>> {
         for len in [46, 300, 1492] {
             let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
             frame.extend_from_slice(tags);
-            // An EtherType for local experiments, which no host's stack looks at.
+            // An EtherType for local experiments, which no host's stack reads.
             frame.extend_from_slice(&[0x88, 0xb5]);
             frame.extend((0..len).map(|byte| byte as u8));
             frames.push(frame);
@@ -113,17 +120,17 @@ fn tags_come_out_as_they_went_in() {
     for driver in [AF_PACKET, AF_XDP] {
         let Some(lab) = wire() else { return };
         for (role, device) in [("left", "l0"), ("right", "r0")] {
-            // Nothing but the test's own frames.
+            // Only the test's own frames.
             lab.run(role, &format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"));
         }
         let forwarder = Forwarder::start(&lab, between(driver, ["b0", "b1"], ""), 1, 64);
         let (ready, opened) = std::sync::mpsc::channel();
-        // The far end is a port too: a tag that the wire lost, or that this end loses, makes the bytes differ.
+        // The far end is a port too: a tag that is lost on the wire or at this end makes the bytes differ.
         let receiving = lab.inside("right", move || {
-            let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
+            let pool = Pool::builder().frames(512).for_device(true).build().unwrap();
             let mut port = open("right", "driver = \"af_packet\"\ndevice = \"r0\"", &pool, 1).unwrap();
             let mut queue = port.take_receive(0).unwrap();
-            let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+            let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
             ready.send(()).unwrap();
             let mut found: Vec<Vec<u8>> = Vec::new();
             let wanted = tagged_frames();
@@ -138,10 +145,10 @@ fn tags_come_out_as_they_went_in() {
         });
         opened.recv().unwrap();
         lab.inside("left", || {
-            let pool = Pool::builder().frames(512).aligned(true).build().unwrap();
+            let pool = Pool::builder().frames(512).for_device(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
-            let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+            let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
             for frame in tagged_frames() {
                 batch.push(pool.packet(&frame).unwrap()).unwrap();
             }
@@ -188,7 +195,7 @@ fn af_xdp_puts_jumbo_packets_together_and_takes_them_apart() {
     let forwarder = Forwarder::start(&lab, between(AF_XDP, ["b0", "b1"], ""), 1, 64);
     lab.run("left", "ethtool -K l0 tx off");
     lab.run("right", "ethtool -K r0 tx off");
-    lab.run("left", "ping -q -c 5 -i 0.05 -W 5 -M do -s 8972 10.0.0.2");
+    lab.run("left", "ping -q -c 5 -i 0.05 -W 60 -M do -s 8972 10.0.0.2");
     let outcome = finish(forwarder);
     let linearised: u64 = outcome.counters.iter().map(|c| c.linearised.load(Ordering::Relaxed)).sum();
     assert_eq!(linearised, 10, "{outcome:?}");
@@ -205,8 +212,8 @@ fn af_xdp_leaves_to_the_kernel_what_it_is_told_to() {
     let mut places = between(AF_XDP, ["b0", "b1"], "");
     places[0].1.push_str("kernel = [\"arp\", \"icmp\", \"tcp/7000\"]\n");
     let forwarder = Forwarder::start(&lab, places, 1, 64);
-    // The host answers ARP, pings and connections to port 7000; port 7001 is ours, so nobody answers.
-    lab.run("left", "ping -q -c 2 -i 0.05 -W 5 10.0.0.9");
+    // The host answers ARP, pings and connections to port 7000; port 7001 is ours, so it does not answer.
+    lab.run("left", "ping -q -c 2 -i 0.05 -W 60 10.0.0.9");
     let refused = lab.inside("left", || TcpStream::connect("10.0.0.9:7000")).join().unwrap();
     assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
     let timeout = std::time::Duration::from_millis(300);
@@ -228,11 +235,11 @@ fn af_xdp_takes_only_what_it_is_told_to() {
     lab.run("left", "ethtool -K l0 tx off");
     lab.run("box", "ip address add 10.0.0.9/24 dev b0");
     let mut places = between(AF_XDP, ["b0", "b1"], "");
-    // The other interface takes everything: nothing comes there beside the test.
+    // The other interface takes all packets: without this, packets besides the test's would arrive.
     lab.run("box", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
     places[0].1.push_str("only = [\"udp/53\"]\n");
     let forwarder = Forwarder::start(&lab, places, 1, 64);
-    lab.run("left", "ping -q -c 2 -i 0.05 -W 5 10.0.0.9");
+    lab.run("left", "ping -q -c 2 -i 0.05 -W 60 10.0.0.9");
     lab.inside("left", || {
         let socket = std::net::UdpSocket::bind("10.0.0.1:0").unwrap();
         for port in [53, 54, 53, 55, 53] {
@@ -241,7 +248,7 @@ fn af_xdp_takes_only_what_it_is_told_to() {
     })
     .join()
     .unwrap();
-    // They come in order: behind the last is nothing that might still be taken.
+    // They arrive in order: no packet behind the last can still be taken.
     eventually("the arrival of what it takes", || {
         forwarder.counters()[0].received.load(Ordering::Relaxed) >= 3
     });
@@ -261,7 +268,7 @@ fn tap_carries_streams_with_the_hosts_offloads_on() {
     let outcome = finish(forwarder);
     let packets = outcome.totals.sent.packets;
     assert!(packets < (40 << 20) / 1448 && outcome.totals.sent.bytes > 40 << 20, "{outcome:?}");
-    // Gone with the port.
+    // The device is gone with the port.
     assert!(!lab.try_run("left", "ip link show t0").status.success());
 }
 
@@ -278,7 +285,7 @@ fn tap_has_queues_and_settings() {
     lab.run("right", "ip address add fd00::2/64 dev t0 nodad");
     lab.run("left", "ip address add fd00::1/64 dev t0 nodad");
     ping(&lab);
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -M do -s 8900 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -M do -s 8900 10.0.0.2");
     assert!(lab.run("left", "ip link show t0").contains("02:00:00:00:00:01"));
     transfer(&lab, 1 << 20);
     finish(forwarder);
@@ -297,4 +304,38 @@ fn a_tap_reaches_an_interface() {
     ping(&lab);
     transfer(&lab, 5 << 20);
     finish(forwarder);
+}
+
+/// The program at the interface finds ports behind IPv4 options of any length.
+#[test]
+fn af_xdp_steers_by_ports_behind_ip_options() {
+    let Some(lab) = wire() else { return };
+    let only = "only = [\"udp/7777\"]";
+    let forwarder = Forwarder::start(&lab, between(AF_XDP, ["b0", "b1"], only), 1, 64);
+    lab.inside("left", || {
+        let pool = Pool::builder().frames(512).build().unwrap();
+        let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
+        let mut queue = port.take_transmit(0).unwrap();
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
+        for words in 0..=10_u8 {
+            for port in [7777_u16, 7778] {
+                let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+                let total = 20 + 4 * words + 8;
+                frame.extend([0x45 + words, 0, 0, total, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+                frame.extend(std::iter::repeat_n(1, 4 * usize::from(words)));
+                frame.extend([0x10, 0]);
+                frame.extend(port.to_be_bytes());
+                frame.extend([0, 8, 0, 0]);
+                batch.push(pool.packet(&frame).unwrap()).unwrap();
+            }
+        }
+        queue.transmit(&mut batch, &mut cx);
+        assert_eq!(batch.len(), 0);
+    })
+    .join()
+    .unwrap();
+    let received = forwarder.counters()[0].clone();
+    eventually("all that is ours", || received.received.load(Ordering::Relaxed) >= 11);
+    let outcome = finish(forwarder);
+    assert_eq!(outcome.totals.received.packets, 11, "{outcome:?}");
 }

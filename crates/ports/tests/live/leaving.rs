@@ -1,4 +1,4 @@
-//! What is left of a port when its process is killed: nothing.
+//! A port leaves nothing on the machine when its process is killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,7 +9,9 @@ use super::fixture::{Lab, enter, eventually, open};
 
 const CHILD: &str = "NETBRICKS_LIVE_CHILD";
 
-/// Not a test of its own: the process that the others kill. It opens the ports that its environment names.
+/// The process that the other tests kill, which is not a test of its own.
+///
+/// It opens the ports that its environment names.
 #[test]
 fn child() {
     let Ok(orders) = std::env::var(CHILD) else { return };
@@ -18,7 +20,7 @@ fn child() {
     if !namespace.is_empty() {
         enter(namespace);
     }
-    let pool = Pool::builder().frames(2048).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(2048).for_device(true).build().unwrap();
     let mut ports = Vec::new();
     for text in orders.next().unwrap().split("---") {
         match open("port", text, &pool, 1) {
@@ -30,11 +32,13 @@ fn child() {
         }
     }
     println!("\nready");
-    std::thread::sleep(std::time::Duration::from_secs(60));
+    std::thread::sleep(std::time::Duration::from_secs(900));
     drop(ports);
 }
 
-/// Starts the child; answers it with the first thing that it says, and its output, to be kept open while it runs.
+/// Starts the child; answers the child, its first line, and its output.
+///
+/// The output must be kept open while the child runs.
 pub(crate) fn start(
     lab: &Lab,
     role: &str,
@@ -47,7 +51,7 @@ pub(crate) fn start(
     let mut child = Command::new(&words[0])
         .args(&words[1..])
         .args(["--exact", "leaving::child", "--nocapture"])
-        // Empty where the wrapper enters the namespace itself.
+        // Empty if the wrapper enters the namespace itself.
         .env(CHILD, format!("{}\n{ports}", if wrapper.is_empty() { lab.name(role) } else { String::new() }))
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -73,7 +77,7 @@ fn kill_9_leaves_nothing() {
     let show = |device: &str| lab.run("box", &format!("ip -d link show {device}"));
     let (mut child, said, _output) = start(&lab, "box", &ports.join("---"), &[]);
     assert_eq!(said, "ready");
-    // First that it was there at all.
+    // First check that it existed at all.
     assert!(show("b0").contains("xdp") && show("b1").contains("xdpgeneric"), "{}", show("b0"));
     for device in ["b0", "b1", "b2"] {
         assert!(show(device).contains("promiscuity 1"), "{}", show(device));

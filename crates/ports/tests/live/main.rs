@@ -1,5 +1,6 @@
-//! Ports on real devices, between network namespaces that the tests make. They need root; without it they say so and
-//! pass.
+//! Ports on real devices, between network namespaces that the tests make.
+//!
+//! They need root. Without it they print a line and pass.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its laboratory has failed")]
 
@@ -7,6 +8,8 @@ mod fixture;
 mod forwarding;
 mod leaving;
 mod overlap;
+mod sizes;
 mod spreading;
 mod steering;
 mod trouble;
+mod tun;

@@ -1,6 +1,8 @@
-//! Whose bytes count where TCP segments overlap, where ends and bytes contradict each other, and what does not count at all: the
-//! kernel's word, by what a socket reads, against the reassembler's default policy fed the same frames. They go through a TAP
-//! device, whose other end is the kernel's stack.
+//! The kernel and the reassembler agree on overlapping TCP segments.
+//!
+//! The kernel's result is the stream that a socket reads; the reassembler has its default policy and gets the
+//! same frames. The schedules also have ends and bytes that contradict each other, and segments that do not
+//! count at all. The frames go through a TAP device, whose other end is the kernel's stack.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -11,31 +13,31 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
-use netbricks_core::stream::{End, Overlap, Protocol, Reassembler, StreamConfig, What};
 use netbricks_ports::{Port, ReceiveQueue, TransmitQueue};
+use netbricks_testkit::stream::{End, Overlap, Protocol, Reassembler, StreamConfig, What};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::fixture::{Lab, open};
 
-/// Seeded schedules.
+/// The number of seeded schedules.
 const SCHEDULES: u64 = 1_000;
 const US: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const PORT: u16 = 7_000;
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]];
 
-/// The near end of a TAP device: what is written there comes to the kernel as from a wire.
+/// The near end of a TAP device: frames that are written there arrive at the kernel as from a wire.
 struct Wire {
     receive: Box<dyn ReceiveQueue>,
     transmit: Box<dyn TransmitQueue>,
     pool: Pool,
-    cx: Context,
+    cx: DetachedContext,
     batch: Batch,
     came: VecDeque<Vec<u8>>,
     _port: Box<dyn Port>,
@@ -47,7 +49,7 @@ impl Wire {
         let text = "driver = \"tap\"\ndevice = \"t0\"\noffload = false\nmac = \"02:00:00:00:00:01\"\naddress = \"10.9.0.1/24\"\n";
         let mut port = open("port", text, &pool, 1).unwrap();
         let (receive, transmit) = (port.take_receive(0).unwrap(), port.take_transmit(0).unwrap());
-        let cx = Context::new(pool.clone());
+        let cx = DetachedContext::new(pool.clone());
         Self { receive, transmit, pool, cx, batch: Batch::new(), came: VecDeque::new(), _port: port }
     }
 
@@ -71,12 +73,12 @@ impl Wire {
                     return (number, flag, frame);
                 }
             }
-            assert!(start.elapsed() < Duration::from_secs(10), "the kernel does not answer {client}");
+            assert!(start.elapsed() < Duration::from_secs(120), "the kernel does not answer {client}");
             self.drain();
         }
     }
 
-    /// Takes what the kernel sent.
+    /// Takes the frames that the kernel sent.
     fn drain(&mut self) {
         let mut batch = Batch::new();
         self.receive.receive(&mut batch, &mut self.cx);
@@ -84,7 +86,7 @@ impl Wire {
     }
 }
 
-/// Whose a frame is, and where its TCP header lies.
+/// The flow of a frame, and the place of its TCP header.
 fn tcp(frame: &[u8]) -> Option<(FlowKey, Range<usize>)> {
     let ip = Layer::<_, Ip>::parse(Layer::<Root, Link>::parse(Root, frame).ok()?, frame).ok()?;
     let (at, facts) = ip.top();
@@ -93,13 +95,15 @@ fn tcp(frame: &[u8]) -> Option<(FlowKey, Range<usize>)> {
     Some((flow, ip.end()..tcp.end()))
 }
 
-/// A frame of a client's.
+/// A frame from a client.
 fn frame(client: u16, sequence: u32, acknowledgment: u32, flag: u8, bytes: &[u8]) -> Vec<u8> {
     let frame = ethernet().source(MAC[0]).destination(MAC[1]).ipv4(US, KERNEL).tcp(client, PORT);
     frame.sequence(sequence).ack(acknowledgment).flags(flag).payload(bytes).build().unwrap()
 }
 
-/// A segment of a schedule: where it begins, its bytes, its flags beside ACK, and those that it has not.
+/// A segment of a schedule: its start, its bytes and its flags.
+///
+/// `with` are its flags in addition to ACK, `without` the flags that it lacks.
 struct Piece {
     at: u32,
     bytes: Vec<u8>,
@@ -113,13 +117,15 @@ impl Piece {
     }
 }
 
-/// Segments over the same bytes that say different things, in whatever order, some of which no receiver takes, and perhaps an end
-/// before the end; and at last the whole stream once more, so that nothing is missing.
+/// A schedule of segments over the same bytes with different contents, in any order.
+///
+/// No receiver takes some of them, and there may be an end before the end. The whole stream follows once more
+/// at last, so that no bytes are missing.
 fn schedule(random: &mut impl Rng) -> Vec<Piece> {
     let mut below = |most: u32| random.next_u32() % most;
     let length = 60 + below(2_400);
     let longest = 1 + below(length.min(900));
-    // Who said it and where, so that no two agree by chance.
+    // The bytes depend on the segment and the place, so that no two segments agree by chance.
     let said = |number: u32, at: u32, len: u32| -> Vec<u8> {
         (at..at + len).map(|place| (number * 37 + place % 31) as u8).collect()
     };
@@ -131,7 +137,7 @@ fn schedule(random: &mut impl Rng) -> Vec<Piece> {
     let count = 2 + below(9);
     for number in 1..=count {
         let at = below(length);
-        // Often where another one begins or ends.
+        // Often where another segment begins or ends.
         let at = if below(3) == 0 { at / 50 * 50 } else { at };
         let len = (1 + below(longest)).min(length - at);
         let len = if below(3) == 0 { len.next_multiple_of(50).min(length - at) } else { len };
@@ -140,18 +146,19 @@ fn schedule(random: &mut impl Rng) -> Vec<Piece> {
             piece(at, len, number);
         }
     }
-    // An end where there is none, with bytes before it or without: some of what comes later runs over it.
+    // A wrong end, with or without bytes before it: some later segments go beyond it.
     if below(2) == 0 {
         let at = below(length);
         let bytes = vec![b'e'; below(longest.min(length - at) + 1) as usize];
         let end = at + bytes.len() as u32;
         let place = below(count + 1) as usize;
-        // Linux joins what begins right behind an end to it, and then finds that end behind both.
+        // Linux joins bytes that begin directly behind an end to it, and then finds that end behind both.
         if pieces.iter().all(|piece| piece.at != end + 1) {
             pieces.insert(place.min(pieces.len()), Piece { at, bytes, with: flags::FIN, without: 0 });
         }
     }
-    // To which of two it joins what follows one, and lies in the other or follows that too, depends on how its tree lies.
+    // Linux may join a segment to one that it directly follows, although it also overlaps or follows another.
+    // The shape of its tree decides to which one.
     let ranges: Vec<Range<u32>> =
         pieces.iter().map(|Piece { at, bytes, .. }| *at..at + bytes.len() as u32).collect();
     let is_odd = |at: u32| {
@@ -160,13 +167,13 @@ fn schedule(random: &mut impl Rng) -> Vec<Piece> {
         last.is_some_and(|last| before.clone().any(|other| other != last))
     };
     pieces.retain(|piece| !is_odd(piece.at));
-    // What is behind the window does not, nor does an end there.
+    // A segment behind the window does not count, and neither does its end.
     if below(2) == 0 {
         let (place, at) = (below(count) as usize, (1 << 17) + below(length));
         let with = [0, flags::FIN][below(2) as usize];
         pieces.insert(place.min(pieces.len()), Piece { at, bytes: vec![b'w'; 50], with, without: 0 });
     }
-    // What has no acknowledgment does not count, nor does what has no flag at all.
+    // A segment without acknowledgment does not count, and neither does one without any flag.
     for _ in 0..below(3) {
         let (place, at) = (below(count) as usize, below(length));
         let bytes = vec![b'n'; 1 + below(100) as usize];
@@ -198,22 +205,24 @@ fn overlaps_are_resolved_as_linux_resolves_them() {
             [first + u64::from(not_first), last + u64::from(not_last)]
         })
     });
-    // Nobody answers the kernel's ARP requests.
+    // The kernel's ARP requests get no answer.
     is_open.recv().unwrap();
     lab.run("host", "ip neighbour replace 10.9.0.2 lladdr 02:00:00:00:00:02 dev t0");
     known.send(()).unwrap();
     let told_apart = thread.join().unwrap();
-    // Else the schedules show nothing.
+    // Otherwise the schedules show nothing.
     assert!(told_apart.iter().all(|count| *count > SCHEDULES / 4), "other policies: {told_apart:?}");
 }
 
-/// Sends a schedule to a socket and to reassemblers; what the socket reads must be what the default policy tells. Answers
-/// which of the others would have told something else.
+/// Sends a schedule to a socket and to reassemblers.
+///
+/// The socket must read the bytes that the default policy gives. Answers which of the other policies would
+/// have given other bytes.
 fn agree(wire: &mut Wire, listener: &TcpListener, seed: u64) -> [bool; 2] {
     let mut random = Xoshiro256StarStar::seed_from_u64(seed);
     let pieces = schedule(&mut random);
     let client = 20_000 + seed as u16;
-    // Numbers wrap in the middle of some.
+    // Sequence numbers wrap in the middle of some schedules.
     let first =
         if seed.is_multiple_of(4) { 0u32.wrapping_sub(random.next_u32() % 1_000) } else { random.next_u32() };
     let mut frames = vec![frame(client, first.wrapping_sub(1), 0, flags::SYN, b"")];
@@ -248,7 +257,7 @@ fn agree(wire: &mut Wire, listener: &TcpListener, seed: u64) -> [bool; 2] {
 }
 
 fn read(mut stream: TcpStream, seed: u64) -> Vec<u8> {
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     let mut bytes = Vec::new();
     stream
         .read_to_end(&mut bytes)
@@ -267,6 +276,7 @@ fn reassembled(overlap: Overlap, client: u16, frames: &[Vec<u8>]) -> Vec<u8> {
             _ if told.flow.source_port() != client => {}
             What::Bytes(more) => whole.extend_from_slice(more),
             What::End(why) => end = Some(why),
+            What::Urgent(byte) => panic!("{byte} is not urgent"),
             What::Gap(missing) => panic!("{missing} bytes are missing"),
         });
     }

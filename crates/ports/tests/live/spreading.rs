@@ -1,5 +1,6 @@
-//! Flows over the queues of a port: each queue has its share, no flow is parted, and both directions of one come to
-//! queues of one number where that is promised.
+//! Flows over the queues of a port: each queue has its share, and no flow is split.
+//!
+//! Where a port promises that, both directions of a flow come to queues of the same number.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ const FLOWS: u16 = 64;
 /// Packets of each flow in each direction.
 const EACH: u64 = 10;
 
-/// `left` – l0 ═ b0 – box – b1 ═ r0 – `right`, where nothing is said but what a test says: no discovery of neighbours, no
-/// IPv6.
+/// `left` – l0 ═ b0 – box – b1 ═ r0 – `right`, with only the test's own packets.
+///
+/// There is no neighbour discovery and no IPv6.
 fn quiet(queues: usize) -> Option<Lab> {
     let lab = Lab::new(&["left", "box", "right"])?;
     for role in ["left", "box", "right"] {
@@ -42,7 +44,7 @@ fn quiet(queues: usize) -> Option<Lab> {
     Some(lab)
 }
 
-/// From here on there is IPv6, with what it says of its own accord.
+/// Turns IPv6 on, with the packets that it sends by itself.
 fn with_ipv6(lab: &Lab) {
     for (role, device, number) in [("left", "l0", 1), ("right", "r0", 2)] {
         lab.run(role, &format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=0"));
@@ -50,14 +52,14 @@ fn with_ipv6(lab: &Lab) {
     }
 }
 
-/// [`FLOWS`] flows of UDP, a packet of each at a time, there and back.
+/// Sends [`FLOWS`] flows of UDP, one packet of each at a time, in both directions.
 fn exchange(lab: &Lab) {
     let sockets = |role, own: &'static str, port: u16, other: &'static str, other_port: u16| {
         let opened = lab.inside(role, move || {
             let open = |flow| {
                 let socket = UdpSocket::bind((own, port + flow)).unwrap();
                 socket.connect((other, other_port + flow)).unwrap();
-                socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+                socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
                 socket
             };
             (0..FLOWS).map(open).collect::<Vec<_>>()
@@ -74,7 +76,7 @@ fn exchange(lab: &Lab) {
     }
 }
 
-/// What each queue has received, by port.
+/// The number of packets that each queue has received, by port.
 fn received(forwarder: &Forwarder) -> [Vec<u64>; 2] {
     let of = |counters: &[Arc<Counters>]| {
         counters.iter().map(|queue| queue.received.load(Ordering::Relaxed)).collect::<Vec<_>>()
@@ -83,8 +85,11 @@ fn received(forwarder: &Forwarder) -> [Vec<u64>; 2] {
     [of(b0), of(b1)]
 }
 
-/// Counts what an exchange brought to each queue: multiples of a flow's packets where no flow was parted. Fewer than five of
-/// 64 flows at a queue that has a third of them, or half, are chance less than once in a million times.
+/// Counts the packets that an exchange brought to each queue: multiples of a flow's packets if no flow was
+/// split.
+///
+/// The test allows no fewer than five of 64 flows at a queue that has a third or half of them. Chance gives
+/// fewer less than once in a million times.
 fn shares(lab: &Lab, forwarder: &Forwarder) -> [Vec<u64>; 2] {
     exchange(lab);
     let all = u64::from(FLOWS) * EACH;
@@ -121,12 +126,12 @@ fn af_packet_spreads_flows_over_queues() {
     let Some(lab) = quiet(1) else { return };
     let forwarder = Forwarder::start(&lab, places("af_packet"), 2, 256);
     let [there, back] = shares(&lab, &forwarder);
-    // Answers come by another port: state by flow is with its worker for both.
+    // Answers come by another port: one worker has the flow's state for both.
     assert_eq!(there, back, "both directions of each flow come to queues of one number");
     finish(&lab, forwarder);
 }
 
-/// Three queues of the device for two of the port. How the device spreads flows is its own affair.
+/// Three queues of the device for two of the port. The device decides how it spreads flows.
 #[test]
 fn af_xdp_shares_out_the_queues_of_a_device() {
     let Some(lab) = quiet(3) else { return };

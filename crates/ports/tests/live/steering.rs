@@ -1,11 +1,11 @@
-//! Rules on real devices: packets come to the queues that they say, through the kernel's own ways.
+//! Rules on real devices: packets come to the queues that the rules name, through the kernel itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::Context;
+use netbricks_core::DetachedContext;
 use netbricks_packet::build::{Builder, Payload, ethernet};
 use netbricks_ports::steer::Rules;
 use netbricks_ports::{Port, ReceiveQueue};
@@ -23,7 +23,7 @@ const RULES: &str = "[
     { ethertype = 'arp', queue = 1 },
 ]";
 
-/// A packet of each kind, by what it is, with the queue that a rule names for it.
+/// A packet of each kind, with its name and the queue that a rule names for it.
 fn told() -> Vec<(&'static str, usize, Vec<u8>)> {
     let v4 = || ethernet().ipv4("10.0.0.1", "10.0.0.2");
     let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8:7::9");
@@ -66,7 +66,7 @@ fn told() -> Vec<(&'static str, usize, Vec<u8>)> {
     ]
 }
 
-/// Flows that no rule speaks of, each with its other direction.
+/// Flows that match no rule, each with its other direction.
 fn untold() -> Vec<[Vec<u8>; 2]> {
     let flow = |number: u16| {
         let (one, other) = (format!("10.1.{}.{}", number >> 8, number & 0xff), "192.0.2.1");
@@ -77,13 +77,13 @@ fn untold() -> Vec<[Vec<u8>; 2]> {
     (0..64).map(flow).collect()
 }
 
-/// Sends frames from the other end, past its stack.
+/// Sends frames from the other end, past the host's stack.
 fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
     let sent = lab.inside("left", move || {
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
         let mut queue = port.take_transmit(0).unwrap();
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         for frame in frames {
             batch.push(pool.packet(&frame).unwrap()).unwrap();
         }
@@ -95,9 +95,10 @@ fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
     sent.join().unwrap();
 }
 
-/// Receives until so many packets have come in all; answers the queue of each frame, which comes once.
+/// Receives until this many packets have arrived in all. Answers the queue of each frame, which must arrive
+/// once.
 fn receive(queues: &mut [Box<dyn ReceiveQueue>], pool: &Pool, wanted: usize) -> BTreeMap<Vec<u8>, usize> {
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     let mut found = BTreeMap::new();
     eventually("the arrival of all frames", || {
         for (number, queue) in queues.iter_mut().enumerate() {
@@ -115,7 +116,7 @@ fn receive(queues: &mut [Box<dyn ReceiveQueue>], pool: &Pool, wanted: usize) -> 
 fn lab() -> Option<Lab> {
     let lab = Lab::new(&["left", "box"])?;
     for role in ["left", "box"] {
-        // Nothing but the test's own frames.
+        // Only the test's own frames.
         lab.run(role, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
     }
     lab.veth(("box", "b0"), ("left", "l0"));
@@ -148,7 +149,7 @@ fn check(lab: &Lab, queues: &mut [Box<dyn ReceiveQueue>], rules: &Rules, pool: &
 #[test]
 fn af_packet_brings_each_packet_to_the_queue_that_the_rules_say() {
     let Some(lab) = lab() else { return };
-    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(4096).for_device(true).build().unwrap();
     let mut port: Box<dyn Port> = {
         let pool = pool.clone();
         let opened = lab.inside("box", move || {
@@ -169,9 +170,9 @@ fn af_packet_brings_each_packet_to_the_queue_that_the_rules_say() {
 
     lab.run("box", "ip link delete b0");
     lab.veth(("box", "b0"), ("left", "l0"));
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     eventually("the return of the interface", || {
-        // What is handed over is taken by whoever asks.
+        // A queue that was handed over is taken at the next call.
         for queue in &mut queues {
             queue.receive(&mut batch, &mut cx);
         }
@@ -183,19 +184,20 @@ fn af_packet_brings_each_packet_to_the_queue_that_the_rules_say() {
     assert_eq!(received, 3 * (told().len() + 2 * untold().len()) as u64);
 }
 
-/// Sockets that join a group one after the other hear nothing before it is whole: no packet comes twice, and none to the wrong
-/// queue.
+/// Sockets that join a group one after the other receive nothing before the group is complete.
+///
+/// No packet arrives twice, and none at the wrong queue.
 #[test]
-fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
+fn arrivals_while_a_port_opens_come_once_and_to_their_queue() {
     let Some(lab) = lab() else { return };
     let stop = Arc::new(AtomicBool::new(false));
     let sending = lab.inside("left", {
         let stop = Arc::clone(&stop);
         move || {
-            let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+            let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
             let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
             let mut queue = port.take_transmit(0).unwrap();
-            let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+            let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
             for number in 0_u64.. {
                 let frame = ethernet()
                     .ipv4("10.0.0.1", "10.0.0.2")
@@ -214,7 +216,7 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
             }
         }
     });
-    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(4096).for_device(true).build().unwrap();
     for round in 0..8 {
         let opened = lab.inside("box", {
             let pool = pool.clone();
@@ -235,14 +237,14 @@ fn what_arrives_while_a_port_is_opened_comes_once_and_to_its_queue() {
     sending.join().unwrap();
 }
 
-/// A group of sockets hears no more of what leaves by its interface than a single one does.
+/// A group of sockets, like a single socket, does not receive packets that leave by its interface.
 #[test]
-fn what_the_host_sends_is_no_arrival() {
+fn packets_that_the_host_sends_are_no_arrivals() {
     for (queues, rules) in [(1, ""), (2, ""), (2, "steer = [{ protocol = 'udp', queue = 1 }]")] {
         let Some(lab) = lab() else { return };
         lab.run("box", "ip address add 10.0.0.2/24 dev b0");
         lab.run("box", "ip neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev b0");
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let opened = lab.inside("box", {
             let (pool, rules) = (pool.clone(), rules.to_owned());
             move || {
@@ -259,7 +261,7 @@ fn what_the_host_sends_is_no_arrival() {
             }
         });
         sent.join().unwrap();
-        // What comes last came after all that the host sent.
+        // The last packet arrives after all packets that the host sent.
         let last = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1, 2).payload(b"last").build().unwrap();
         send(&lab, vec![last.clone()]);
         let found = receive(&mut taken, &pool, 1);
@@ -268,11 +270,11 @@ fn what_the_host_sends_is_no_arrival() {
     }
 }
 
-/// What the host sends by a TAP device comes to the port's queues as the rules say.
+/// Packets that the host sends by a TAP device come to the port's queues by the rules.
 #[test]
 fn a_tap_brings_each_packet_to_the_queue_that_the_rules_say() {
     let Some(lab) = lab() else { return };
-    let pool = Pool::builder().frames(4096).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(4096).for_device(true).build().unwrap();
     lab.run("left", "ip link delete l0");
     let opened = lab.inside("left", {
         let pool = pool.clone();

@@ -1,11 +1,11 @@
-//! Bad luck and bad input on live ports.
+//! Failures and bad input on live ports.
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, Drop};
+use netbricks_buffer::{Batch, Pages, Pool};
+use netbricks_core::{DetachedContext, DropReason};
 use netbricks_ports::{Counters, Link, ReceiveQueue};
 
 use super::fixture::{Forwarder, Lab, enter, eventually, open};
@@ -21,7 +21,9 @@ fn wire() -> Option<Lab> {
     Some(lab)
 }
 
-/// The same where nothing comes but what a test sends: no IPv6, and no discovery of the neighbour that is not there.
+/// The same laboratory with only the packets that a test sends.
+///
+/// There is no IPv6, and no discovery of the neighbour that does not exist.
 fn quiet() -> Option<Lab> {
     let lab = Lab::new(&["left", "box", "right"])?;
     for role in ["left", "box", "right"] {
@@ -41,23 +43,23 @@ fn connect(lab: &Lab) {
     lab.run("right", "ethtool -K r0 tx off");
 }
 
-/// Packets that have come to an interface, as the kernel counts them.
+/// Packets that have arrived at an interface, by the kernel's count.
 fn arrived(lab: &Lab, device: &str) -> u64 {
     lab.run("box", &format!("cat /sys/class/net/{device}/statistics/rx_packets")).trim().parse().unwrap()
 }
 
-/// What a queue has seen of them: those that it received and those that it knows it missed.
+/// The number of these packets that a queue received or knows that it missed.
 fn seen(counters: &Counters) -> u64 {
     counters.received.load(Ordering::Relaxed) + counters.missed.load(Ordering::Relaxed)
 }
 
-/// Sends so many packets from the left, as fast as it can.
+/// Sends this many packets from the left, as fast as possible.
 fn flood(lab: &Lab, packets: u64, payload: &'static [u8]) {
     let sending = lab.inside("left", move || {
         let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
         let (mut sent, start) = (0, Instant::now());
         while sent < packets {
-            assert!(start.elapsed() < Duration::from_secs(60), "{sent} of {packets} packets could be sent");
+            assert!(start.elapsed() < Duration::from_secs(180), "{sent} of {packets} packets could be sent");
             sent += u64::from(socket.send_to(payload, "10.0.0.2:9").is_ok());
         }
     });
@@ -69,14 +71,14 @@ fn a_deleted_interface_is_a_port_that_is_down() {
     for driver in ["af_packet", "af_xdp"] {
         let Some(lab) = wire() else { return };
         let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
-        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 10.0.0.2");
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 60 10.0.0.2");
         lab.run("box", "ip link delete b1");
-        // What arrives has nowhere to go now.
+        // Arrivals have no way out now.
         assert!(!lab.try_run("left", "ping -q -c 3 -i 0.05 -W 1 10.0.0.2").status.success());
         let outcome = forwarder.finish();
         outcome.check();
         assert_eq!(outcome.links, [Link::Up, Link::Gone], "{driver}");
-        assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{driver}: {outcome:?}");
+        assert!(outcome.totals.drops.of(DropReason::LinkDown).packets > 0, "{driver}: {outcome:?}");
     }
 }
 
@@ -87,21 +89,21 @@ fn a_deleted_tap_is_a_port_that_is_down() {
         (role, format!("driver = \"tap\"\ndevice = \"t0\"\naddress = \"10.0.0.{number}/24\""))
     });
     let forwarder = Forwarder::start(&lab, places, 1, 128);
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 10.0.0.2");
     lab.run("right", "ip link delete t0");
     assert!(!lab.try_run("left", "ping -q -c 3 -i 0.05 -W 1 10.0.0.2").status.success());
     let outcome = forwarder.finish();
     outcome.check();
     assert_eq!(outcome.links, [Link::Up, Link::Gone]);
-    assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{outcome:?}");
+    assert!(outcome.totals.drops.of(DropReason::LinkDown).packets > 0, "{outcome:?}");
 }
 
-/// As it was before: the same addresses at a pair of the same names.
+/// Makes the pair of devices again, with the same names and addresses.
 fn make_again(lab: &Lab) {
     lab.veth(("box", "b1"), ("right", "r0"));
     lab.run("right", "ip address add 10.0.0.2/24 dev r0");
     lab.run("right", "ethtool -K r0 tx off");
-    // The other end has another address now.
+    // The other end has a different MAC address now.
     lab.run("left", "ip neigh flush dev l0");
 }
 
@@ -109,21 +111,22 @@ fn answers(lab: &Lab) -> bool {
     lab.try_run("left", "ping -q -c 1 -W 1 -w 2 10.0.0.2").status.success()
 }
 
-/// Twice, with one queue and with two: what was lost is counted, the counters go on, and the new device carries what the old
-/// one did.
+/// Twice, with one queue and with two, a device is deleted and made again.
+///
+/// Lost packets are counted, the counters continue, and the new device carries the traffic of the old one.
 #[test]
 fn an_interface_that_is_made_again_under_its_name_works_again() {
     for (driver, queues) in [("af_packet", 1), ("af_packet", 2), ("af_xdp", 1)] {
         let Some(lab) = wire() else { return };
         let forwarder = Forwarder::start(&lab, pair(driver), queues, 64);
-        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -w 120 10.0.0.2");
         for _ in 0..2 {
             lab.run("box", "ip link delete b1");
             assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
             make_again(&lab);
-            // Both ways, through sockets that did not exist when the forwarder began.
+            // Both directions, through sockets that did not exist when the forwarder began.
             eventually("an answer through the new device", || answers(&lab));
-            lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+            lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -w 120 10.0.0.2");
         }
         let before = forwarder.turns();
         eventually("the forwarder's next turn", || forwarder.turns() > before);
@@ -131,12 +134,12 @@ fn an_interface_that_is_made_again_under_its_name_works_again() {
         outcome.check();
         assert_eq!(outcome.links, [Link::Up, Link::Up], "{driver}");
         assert_eq!(outcome.returned, [0, 2], "{driver}");
-        assert!(outcome.totals.drops.of(Drop::LinkDown).packets > 0, "{driver}: {outcome:?}");
+        assert!(outcome.totals.drops.of(DropReason::LinkDown).packets > 0, "{driver}: {outcome:?}");
         assert!(outcome.totals.sent.packets >= 18, "{driver}: {outcome:?}");
     }
 }
 
-/// Somebody's interface of the port's name that is no TAP device is left alone; a TAP device is taken.
+/// An interface of the port's name that is not a TAP device is not touched; a TAP device is taken.
 #[test]
 fn a_tap_that_is_made_again_under_its_name_is_taken() {
     let Some(lab) = Lab::new(&["left", "right"]) else { return };
@@ -144,7 +147,7 @@ fn a_tap_that_is_made_again_under_its_name_is_taken() {
         (role, format!("driver = \"tap\"\ndevice = \"t0\"\naddress = \"10.0.0.{number}/24\""))
     });
     let forwarder = Forwarder::start(&lab, places, 1, 128);
-    lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+    lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -w 120 10.0.0.2");
     lab.run("right", "ip link delete t0");
     lab.run("right", "ip link add t0 type veth peer name t1");
     assert!(!lab.try_run("left", "ping -q -c 3 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
@@ -153,7 +156,7 @@ fn a_tap_that_is_made_again_under_its_name_is_taken() {
     lab.run("right", "ip tuntap add dev t0 mode tap multi_queue vnet_hdr");
     lab.run("left", "ip neigh flush dev t0");
     eventually("an answer through the new device", || answers(&lab));
-    // The kernel looks at who has a carrier once a second, and packets pass before that.
+    // The kernel checks carriers once a second, and packets pass before that.
     eventually("a device that is said to run", || {
         !lab.run("right", "ip link show t0").contains("state DOWN")
     });
@@ -167,12 +170,12 @@ fn an_interface_that_was_switched_off_works_again() {
     for driver in ["af_packet", "af_xdp"] {
         let Some(lab) = wire() else { return };
         let forwarder = Forwarder::start(&lab, pair(driver), 1, 64);
-        lab.run("left", "ping -q -c 3 -i 0.05 -W 5 -w 30 10.0.0.2");
+        lab.run("left", "ping -q -c 3 -i 0.05 -W 60 -w 120 10.0.0.2");
         lab.run("box", "ip link set b1 down");
         assert!(!lab.try_run("left", "ping -q -c 2 -i 0.05 -W 1 -w 5 10.0.0.2").status.success());
         lab.run("box", "ip link set b1 up");
-        // With -w it goes on until an answer comes: neighbours may have to be found again.
-        lab.run("left", "ping -q -c 1 -i 0.2 -w 30 10.0.0.2");
+        // With -w, ping goes on until an answer comes: neighbours may have to be found again.
+        lab.run("left", "ping -q -c 1 -i 0.2 -w 120 10.0.0.2");
         let outcome = forwarder.finish();
         outcome.check();
         assert_eq!(outcome.links, [Link::Up, Link::Up], "{driver}");
@@ -192,17 +195,19 @@ fn packets_without_a_frame_to_fit_are_counted() {
     eventually("the arrival of all packets", || seen(&forwarder.counters()[0]) >= 21);
     let outcome = forwarder.finish();
     outcome.check();
-    assert_eq!(outcome.totals.drops.of(Drop::TooBig).packets, 20, "{outcome:?}");
+    assert_eq!(outcome.totals.drops.of(DropReason::TooBig).packets, 20, "{outcome:?}");
     assert_eq!(outcome.totals.sent.packets, 1, "{outcome:?}");
-    assert!(outcome.warnings.iter().any(|warning| warning.contains("large frames")), "{outcome:?}");
+    assert!(outcome.warnings.iter().any(|warning| warning.contains("large_frames")), "{outcome:?}");
 }
 
-/// A worker that slept on a socket whose frames are all elsewhere would sleep for ever: they come back without its doing.
+/// A worker must not sleep on a socket whose frames are all elsewhere.
+///
+/// It would sleep for ever, because frames return without waking it.
 #[test]
 fn an_af_xdp_queue_that_has_no_frames_is_not_watched() {
     let Some(lab) = wire() else { return };
     lab.run("left", "ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev l0");
-    let pool = Pool::builder().frames(256).aligned(true).build().unwrap();
+    let pool = Pool::builder().frames(256).for_device(true).build().unwrap();
     let opened = lab.inside("box", {
         let pool = pool.clone();
         move || open("port", "driver = \"af_xdp\"\ndevice = \"b0\"", &pool, 1).unwrap()
@@ -215,10 +220,10 @@ fn an_af_xdp_queue_that_has_no_frames_is_not_watched() {
         count
     };
     assert!(watched(queue.as_ref()) > 0);
-    // All that the kernel has not got, and what comes in those that it has.
+    // All frames that the kernel does not have, and the arrivals in those that it has.
     let mut held: Vec<_> = std::iter::from_fn(|| pool.empty(0)).collect();
     assert!(held.len() < 256);
-    let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+    let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     eventually("the end of the kernel's frames", || {
         let sending = lab.inside("left", || {
             let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
@@ -235,7 +240,8 @@ fn an_af_xdp_queue_that_has_no_frames_is_not_watched() {
     assert!(watched(queue.as_ref()) > 0);
 }
 
-/// The veth itself may drop before a packet has come to the interface; of those that have, none is lost uncounted.
+/// The veth itself may drop a packet before it arrives at the interface. Of those that arrived, all are
+/// counted.
 #[test]
 fn a_flood_is_counted_to_the_last_packet() {
     const PACKETS: u64 = 20_000;
@@ -252,27 +258,27 @@ fn a_flood_is_counted_to_the_last_packet() {
         let seen: Vec<u64> = outcome.counters.iter().map(|queue| seen(queue)).collect();
         assert_eq!(seen, arrived, "{driver}: {outcome:?}");
         assert!(outcome.totals.received.packets > 0 && arrived[0] <= PACKETS, "{driver}: {outcome:?}");
-        assert_eq!(arrived[1], 0, "{driver}: nobody answers");
+        assert_eq!(arrived[1], 0, "{driver}: no answer comes");
     }
 }
 
-/// While nobody takes what arrives, a ring fills up and the kernel drops the rest.
+/// While no queue takes the arrivals, a ring fills up and the kernel drops the rest.
 #[test]
-fn what_a_full_ring_did_not_take_is_counted_as_missed() {
+fn packets_that_a_full_ring_did_not_take_count_as_missed() {
     for text in
         ["driver = \"af_packet\"\nring = \"256 KiB\"\nblock = \"128 KiB\"", "driver = \"af_xdp\"\nring = 64"]
     {
         let Some(lab) = quiet() else { return };
-        let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+        let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let opened = lab.inside("box", {
             let pool = pool.clone();
             move || open("port", &format!("{text}\ndevice = \"b0\""), &pool, 1).unwrap()
         });
         let mut port = opened.join().unwrap();
         let mut queue = port.take_receive(0).unwrap();
-        let (mut cx, mut batch) = (Context::new(pool.clone()), Batch::new());
+        let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
         let mut missed = 0;
-        // A few at last: it goes on when there is room again.
+        // A few packets at last: the ring continues when there is room again.
         for packets in [5_000, 10] {
             flood(&lab, packets, b"flood");
             let mut came = 0;
@@ -298,7 +304,7 @@ fn a_missing_interface_is_named_with_its_nearest() {
         let error = lab
             .inside("box", move || {
                 enter(&name);
-                let pool = Pool::builder().frames(1024).aligned(true).build().unwrap();
+                let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
                 open("lan", &text, &pool, 1).err().unwrap().to_string()
             })
             .join()
@@ -318,13 +324,20 @@ fn a_pool_that_a_device_cannot_divide_is_refused() {
         .inside("box", move || {
             enter(&name);
             let pool = Pool::builder().frames(1024).build().unwrap();
+            if pool.pages() == Pages::Huge {
+                return None;
+            }
             let error = open("lan", "driver = \"af_xdp\"\ndevice = \"b0\"", &pool, 1).err().unwrap();
             assert_eq!(pool.available(), pool.capacity());
-            error.to_string()
+            Some(error.to_string())
         })
         .join()
         .unwrap();
-    assert!(error.contains("build it with `aligned(true)`"), "{error}");
+    let Some(error) = error else {
+        eprintln!("skipped: on huge pages a device takes frames at any distance");
+        return;
+    };
+    assert!(error.contains("build it with `for_device(true)`"), "{error}");
 }
 
 #[test]
@@ -342,8 +355,8 @@ fn the_hosts_own_stack_is_warned_of() {
 #[test]
 fn without_permission_the_capability_is_named_and_nothing_is_left() {
     let Some(lab) = wire() else { return };
-    // Without capabilities, but still root to the file system, so that the child can be run wherever it was built. It
-    // enters the namespace first, which takes the capability to do so.
+    // Without capabilities, but still root to the file system, so that the child can be run from any build
+    // folder. The child enters the namespace first, which needs a capability.
     for (driver, device, capability) in [
         ("af_packet", "b0", "CAP_NET_RAW"),
         ("af_xdp", "b0", "CAP_NET_RAW"),

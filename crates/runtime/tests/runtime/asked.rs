@@ -1,16 +1,22 @@
-//! Authors' code that workers call outside turns: what panics there is told, and costs nobody else anything.
+//! Code of functions that workers call outside turns: a panic there is reported, and affects nothing else.
 
 use netbricks_buffer::Batch;
-use netbricks_core::{Context, ImportError, Node, Section, StateImage};
+use netbricks_core::{Context, ImportError, Node, NodeQueue, NodeState, Section, Shape, StateImage};
 use netbricks_runtime::{Event, EventSink, Factory, FactoryError, IdlePolicy, Runtime, WorkerContext};
 
 use crate::nodes::{Counting, Sink, Source, chain, config, pool};
 
-/// Panics over every question, and in its end.
+/// Panics at export, import and report, and when it is dropped.
 struct Rude;
 
 impl Node for Rude {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Rude {
     fn export(&self) -> Vec<StateImage> {
         panic!("no export")
     }
@@ -28,20 +34,27 @@ impl Drop for Rude {
     }
 }
 
-/// Panics over what it keeps, which is nothing.
+/// Panics when it is asked how many packets it holds.
 struct Mute;
 
 impl Node for Mute {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn keeps_packets(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::default() }
     }
-    fn held(&self) -> u64 {
-        panic!("no answer")
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
 }
 
-/// Two that panic in their end, which together would have ended the process.
+impl NodeQueue for Mute {
+    fn held(&self) -> u64 {
+        panic!("no answer")
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
+}
+
+/// Two nodes that panic when they are dropped, which together would have ended the process.
 fn rude(context: &WorkerContext, name: &str, packets: u64) -> Result<netbricks_core::Graph, FactoryError> {
     let nodes: Vec<(&str, Box<dyn Node>)> = vec![
         ("in", Box::new(Source::new(packets))),
@@ -100,12 +113,12 @@ fn a_node_that_cannot_say_what_it_holds_loses_its_batches_and_the_worker_runs_on
     let report = runtime.unwrap().wait();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     assert_eq!((report.totals.received.packets, report.totals.sent.packets), (2_000, 1_000));
-    assert_eq!(report.totals.drops.of(netbricks_core::Drop::Panicked).packets, 1_000);
+    assert_eq!(report.totals.drops.of(netbricks_core::DropReason::Panicked).packets, 1_000);
     assert_eq!(report.totals.held, 0);
 }
 
 #[test]
-fn who_panics_over_an_event_does_not_end_the_worker() {
+fn a_sink_that_panics_over_an_event_does_not_end_the_worker() {
     let config = config(pool(), 1).events(EventSink::new(|_| panic!("no events")));
     let factory = |_| Factory::new(|context: &WorkerContext| rude(context, "a", 100));
     let report = Runtime::start(config, factory).unwrap().wait();

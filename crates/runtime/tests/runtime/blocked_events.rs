@@ -1,4 +1,4 @@
-//! Events run on time while their worker waits for room in a full ring, and what they send waits in its turn.
+//! Events run on time while their worker waits for room in a full ring. Their packets wait in order.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netbricks_buffer::Pool;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Drop, Edge, Function, Graph, GraphBuilder, Input, Operator, Shuffle, ShuffleConfig, Team, Turn, Worker,
-    compose,
+    DropReason, Edge, Function, Graph, GraphBuilder, Input, Operator, Shuffle, ShuffleConfig, Turn, Worker,
+    WorkerGroup, compose,
 };
 
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, check_order, pool};
 
 const PERIOD: u64 = 1_000_000;
-/// Flows of which a packet each is sent at every time.
+/// Flows for which one packet each is sent at every time.
 const SENT: u16 = 16;
 
 /// Sends a packet of each of its flows every period, numbered within its flow.
@@ -45,8 +45,14 @@ struct Side {
 }
 
 impl Side {
-    fn new((team, index): (&Team, usize), packets: u64, pool: &Pool, shuffle: &Shuffle, seen: &Seen) -> Self {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+    fn new(
+        (group, index): (&WorkerGroup, usize),
+        packets: u64,
+        pool: &Pool,
+        shuffle: &Shuffle,
+        seen: &Seen,
+    ) -> Self {
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let source = Flows::new(index, 64, packets);
         let polls = source.polls.clone();
         let mut graph = GraphBuilder::new("test");
@@ -73,16 +79,16 @@ impl Side {
     }
 }
 
-/// Two workers whose rings to each other are full, and packets behind them.
+/// Two workers whose rings to each other are full, with packets that wait for them.
 fn blocked(pool: &Pool, seen: &Seen) -> [Side; 2] {
-    let (team, shuffle) = (Team::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
-    let mut sides = [0, 1].map(|index| Side::new((&team, index), 1_000, pool, &shuffle, seen));
+    let (group, shuffle) = (WorkerGroup::new(2), Shuffle::new(ShuffleConfig { ring: 8, ..SMALL }));
+    let mut sides = [0, 1].map(|index| Side::new((&group, index), 1_000, pool, &shuffle, seen));
     for side in &mut sides {
         side.turns(100, 1);
-        assert_eq!(side.graph.totals().handed.packets, 8, "the ring is full");
+        assert_eq!(side.graph.totals().handoff_out.packets, 8, "the ring is full");
         assert!(side.graph.totals().held > 0, "and packets wait for it");
     }
-    // The first took nothing yet: now both rings are full.
+    // The first worker took nothing yet: now both rings are full.
     sides[0].turns(1, 1);
     sides
 }
@@ -92,7 +98,7 @@ fn events_run_on_time_while_rings_are_full_both_ways() {
     let (pool, seen) = (pool(), Seen::default());
     let mut sides = blocked(&pool, &seen);
     const TIMES: u64 = 40;
-    // One worker never gets its turn: the other stays blocked for as long as it likes.
+    // One worker never gets its turn, so the other stays blocked.
     let [a, b] = &mut sides;
     let polls = a.polls.load(Ordering::Relaxed);
     for time in 1..=TIMES {
@@ -118,7 +124,7 @@ fn events_run_on_time_while_rings_are_full_both_ways() {
 }
 
 #[test]
-fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
+fn packets_that_events_send_into_a_full_ring_are_bounded_and_counted() {
     let (pool, seen) = (pool(), Seen::default());
     let mut sides = blocked(&pool, &seen);
     let [a, _] = &mut sides;
@@ -129,19 +135,19 @@ fn what_events_send_into_a_full_ring_is_bounded_and_counted() {
     }
     let totals = a.graph.totals();
     assert_eq!((a.ask("send.runs"), totals.created.packets), (times, times * u64::from(SENT)));
-    assert!(totals.drops.of(Drop::RingFull).packets > 0);
-    assert_eq!(totals.drops.of(Drop::RingFull), totals.drops.total());
+    assert!(totals.drops.of(DropReason::RingFull).packets > 0);
+    assert_eq!(totals.drops.of(DropReason::RingFull), totals.drops.total());
     assert!(totals.is_conserved() && a.graph.unbalanced().is_empty());
 }
 
 #[test]
-fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
-    let (pool, seen, team) = (pool(), Seen::default(), Team::new(2));
+fn packets_that_events_send_after_the_source_ended_are_handed_off() {
+    let (pool, seen, group) = (pool(), Seen::default(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(SMALL);
     const PACKETS: u64 = 20_000;
     let mut sides = [(0, 0), (1, PACKETS)]
-        .map(|(index, packets)| Side::new((&team, index), packets, &pool, &shuffle, &seen));
-    // Time stands still at last, so that no event comes between the end of the one source and that of the run.
+        .map(|(index, packets)| Side::new((&group, index), packets, &pool, &shuffle, &seen));
+    // Time stops at the end, so that no event comes between the end of the one source and the end of the run.
     let times = 100;
     for turn in 0..10_000 {
         sides.iter_mut().for_each(|side| side.turns(1, 1 + PERIOD * (turn / 4).min(times)));
@@ -151,6 +157,6 @@ fn what_events_send_after_a_workers_source_has_ended_still_crosses() {
         assert_eq!((turn, totals.drops.total().packets), (&Turn::Done, 0), "{:?}", totals.drops);
         assert_eq!(totals.created.packets, times * u64::from(SENT));
     }
-    assert!(a.1.received.packets == 0 && a.1.handed.packets > 0);
+    assert!(a.1.received.packets == 0 && a.1.handoff_out.packets > 0);
     check_order(&seen, 64 + 2 * usize::from(SENT), PACKETS + 2 * times * u64::from(SENT));
 }

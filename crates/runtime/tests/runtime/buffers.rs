@@ -1,17 +1,21 @@
-//! A driven graph whose sources find no buffer goes on when there are some again, however long that takes in its own time; where
-//! nobody gives any back the run ends and says so.
+//! A driven graph whose sources find no buffer continues when buffers are free again, after any time of its
+//! own.
+//!
+//! Where no buffer comes back, the run ends and reports that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use netbricks_buffer::{Batch, Pool};
-use netbricks_core::{Context, Node, Poll, Role};
+use netbricks_core::{Context, Node, Poll, Shape};
 use netbricks_runtime::{Config, Factory, IdlePolicy, Runtime};
 
 use crate::nodes::{Sink, chain, config};
 
-/// A packet a poll where there is a buffer; else it asks for a time, as sources do that move the clock.
+/// A source of one packet a poll where there is a buffer.
+///
+/// Else it asks for a time, as sources do that move the clock.
 struct Wanting {
     left: u64,
     polls: Arc<AtomicU64>,
@@ -19,21 +23,15 @@ struct Wanting {
 
 impl Node for Wanting {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         let Some(packet) = cx.pool().packet(&[0; 60]) else { return Poll::Until(cx.now() + 100_000) };
         batch.push(packet).unwrap();
         self.left -= 1;
         if self.left == 0 { Poll::Done } else { Poll::Busy }
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
     }
 }
 
@@ -48,7 +46,9 @@ fn start(config: Config, polls: &Arc<AtomicU64>) -> Runtime {
     .unwrap()
 }
 
-/// More timers in a row that move nothing than make a graph without sources end; those beyond take up to 4 ms each.
+/// More timers in a row than end a graph without sources, if they move nothing.
+///
+/// Those beyond that number take up to 4 ms each.
 const MANY: u64 = (1 << 16) + 100;
 
 #[test]
@@ -68,7 +68,7 @@ fn sources_without_buffers_wait_for_them() {
 }
 
 #[test]
-fn a_run_whose_buffers_nobody_gives_back_ends_and_says_so() {
+fn a_run_whose_buffers_never_return_ends_and_says_so() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let mut all = Batch::new();
     assert_eq!(pool.allocate_into(&mut all, 64), 64);

@@ -49,7 +49,7 @@ fn replacing_under_load_loses_nothing_and_moves_the_state() {
     let report = runtime.stop();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     assert_eq!(report.totals.received, report.totals.sent);
-    // Each worker's count went through twenty graphs.
+    // Each worker's count passed through twenty graphs.
     for (worker, row) in report.workers.iter().zip(&report.sections[0].section.rows) {
         let sent: u64 = worker.graphs.iter().map(|graph| graph.totals.sent.packets).sum();
         assert_eq!(row[0].parse(), Ok(sent));
@@ -65,7 +65,7 @@ fn state_that_does_not_fit_is_told_and_left_behind() {
     assert_eq!(replaced.refused, ["count: no state `seen` is declared here"]);
     let report = runtime.stop();
     assert!(report.conserved && report.pool_whole);
-    // One graph of one name: the counters of both together, the tables of the one that runs.
+    // One graph of one name: the counters of both together, and the tables of the running one.
     assert_eq!(report.workers[0].graphs.len(), 1);
     assert_eq!(report.totals.received, report.totals.sent);
     assert_eq!(report.sections[0].section.rows.len(), 1);
@@ -84,7 +84,7 @@ fn a_replacement_that_fails_leaves_what_ran_on_every_worker() {
     let error = control
         .replace(1, "a", Factory::new(|_: &WorkerContext| -> Result<Graph, GraphError> { panic!("planted") }))
         .unwrap_err();
-    // With the place, where somebody keeps it.
+    // With the place, if the panic hook keeps it.
     let expected = "worker 1 could not make the graph: its factory panicked: planted";
     assert!(error.to_string().starts_with(expected), "{error}");
     assert!(matches!(control.replace(0, "c", factory("d", "seen")), Err(CommandError::NoGraph { .. })));
@@ -94,7 +94,7 @@ fn a_replacement_that_fails_leaves_what_ran_on_every_worker() {
         Err(CommandError::NoWorker { workers: 2, .. })
     ));
 
-    // All of it is still there and runs: the counts go on.
+    // All of it is still there and runs: the counts continue.
     let before = control.snapshot().unwrap();
     for worker in &before.workers {
         assert_eq!(worker.graphs.iter().map(|graph| graph.graph.as_str()).collect::<Vec<_>>(), ["a"]);
@@ -206,7 +206,9 @@ fn a_worker_that_never_answers_does_not_hang_the_control_side() {
     assert!(runtime.stop().conserved);
 }
 
-/// State with an age, as a monitor's flows have: what was not seen for 60 s before an import is refused.
+/// State with an age, as a monitor's flows have.
+///
+/// An import refuses entries that were not seen within 60 s before it.
 struct Ageing {
     last: u64,
 }
@@ -217,6 +219,12 @@ impl netbricks_core::Node for Ageing {
     fn process(&mut self, _: usize, _: &mut netbricks_buffer::Batch, cx: &mut netbricks_core::Context) {
         self.last = cx.now();
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn netbricks_core::NodeState)) {
+        ask(self);
+    }
+}
+
+impl netbricks_core::NodeState for Ageing {
     fn export(&self) -> Vec<netbricks_core::StateImage> {
         vec![("flows".into(), self.last.to_be_bytes().to_vec())]
     }
@@ -230,7 +238,7 @@ impl netbricks_core::Node for Ageing {
 }
 
 #[test]
-fn what_is_imported_is_as_old_as_it_is() {
+fn imported_flows_keep_their_age() {
     let start = 1_800_000_000_000_000_000;
     let (clock, hand) = netbricks_runtime::Clock::manual(start);
     let mut config = busy(pool(), 1);

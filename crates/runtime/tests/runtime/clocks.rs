@@ -1,4 +1,5 @@
-//! Replayed packets bring their time along to the worker that they are given to, whatever that one receives itself.
+//! Replayed packets carry their time to the worker that they are given to, whatever that worker receives
+//! itself.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use netbricks_buffer::Batch;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Context, Edge, GraphBuilder, GraphError, Node, Output, Poll, Role, Shuffle, ShuffleConfig, compose,
+    Context, Edge, GraphBuilder, GraphError, Node, Poll, Shape, Shuffle, ShuffleConfig, compose,
 };
 use netbricks_runtime::{Clock, Factory, Runtime};
 
@@ -15,13 +16,15 @@ use crate::nodes::{Sink, config, pool};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
-/// When the captures begin.
+/// The beginning of the captures.
 const BEGIN: u64 = 1_700_000_000 * SECOND;
 const FLOWS: u16 = 64;
-/// How long the longer one is, and how many ticks of it there are a second, at each of which every flow has a packet.
+/// The length of the longer capture, and its ticks a second.
+///
+/// At each tick every flow has a packet.
 const SECONDS: u64 = 60;
 const TICKS: u64 = 5;
-/// Packets of the shorter one, all at its beginning.
+/// Packets of the shorter capture, all at its beginning.
 const SHORTER: u64 = 500;
 
 /// Replays packets of all flows at every tick.
@@ -31,7 +34,9 @@ struct Replay {
     packets: u64,
     /// ns between two rounds of the flows.
     step: u64,
-    /// It begins when the first is set, and when it has brought everything, it waits for the second and sets the third.
+    /// It begins when the first flag is set.
+    ///
+    /// When it has sent everything, it waits for the second and sets the third.
     begins: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
@@ -39,15 +44,6 @@ struct Replay {
 
 impl Node for Replay {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         if !self.begins.load(Ordering::Acquire) {
             return Poll::Idle;
@@ -55,11 +51,12 @@ impl Node for Replay {
         let flows = self.frames.len() as u64;
         while self.next < self.packets && batch.len() < cx.burst() {
             let time = BEGIN + self.next / flows * self.step;
-            if batch.is_empty() && !cx.approach(time) || batch.get(0).is_some_and(|p| p.received_at() < time)
+            if batch.is_empty() && !cx.receiving().approach(time)
+                || batch.get(0).is_some_and(|p| p.received_at() < time)
             {
                 return Poll::Busy;
             }
-            cx.advance(time);
+            cx.receiving().advance(time);
             let Some(mut packet) = cx.pool().packet(&self.frames[(self.next % flows) as usize]) else {
                 return Poll::Busy;
             };
@@ -76,9 +73,14 @@ impl Node for Replay {
             }
         }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// What a worker saw, in order: a packet's time of arrival and the time at which it was worked on, or an event's time.
+/// The events of a worker, in order.
+///
+/// A packet has its time of arrival and the time at which it was processed; an event has its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saw {
     Packet { arrived: u64, now: u64 },
@@ -87,7 +89,7 @@ enum Saw {
 
 type Log = Arc<Mutex<Vec<Saw>>>;
 
-/// Sends everything, and tells when.
+/// Sends everything, and records the times.
 struct Witness {
     log: Log,
     left: Arc<Mutex<u64>>,
@@ -96,7 +98,7 @@ struct Witness {
 
 impl Node for Witness {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut left = self.left.lock().unwrap();
         let mut log = self.log.lock().unwrap();
         for packet in batch.drain() {
@@ -105,25 +107,24 @@ impl Node for Witness {
         }
         self.all.store(*left == 0, Ordering::Release);
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
-/// When the shorter capture ends.
+/// The end of the shorter capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
     /// Before the longer one begins.
     Before,
-    /// After everything of the longer one has been worked on.
+    /// After all packets of the longer one have been processed.
     After,
 }
 
-/// The longer capture goes by a shuffle, on the first worker; the shorter one does not, on the last. Answers what each worker
-/// saw of the longer one.
+/// Runs both captures, and answers the records of each worker for the longer one.
+///
+/// The longer capture goes through a shuffle, on the first worker. The shorter one does not, on the last
+/// worker.
 fn run(workers: usize, ends: Ends) -> Vec<Vec<Saw>> {
     let logs: Vec<Log> = (0..workers).map(|_| Log::default()).collect();
     let packets = u64::from(FLOWS) * SECONDS * TICKS;

@@ -1,8 +1,8 @@
-//! What came in left for a counted reason, whatever the nodes did and however the run ended.
+//! All received packets leave for a counted reason, whatever the nodes do and however the run ends.
 
 use std::time::Duration;
 
-use netbricks_core::{Drop, Edge, GraphBuilder, GraphError};
+use netbricks_core::{DropReason, Edge, GraphBuilder, GraphError};
 use netbricks_runtime::{Clock, Config, Event, EventSink, Factory, FinalReport, Runtime, WorkerContext};
 
 use crate::nodes::{Counting, HOUR, Hourly, Keeper, Mixed, PANICS_AT, Sink, Source, chain, config, pool};
@@ -39,7 +39,7 @@ fn check(report: &FinalReport) {
     }
 }
 
-/// What one worker's `Mixed` must have come to, worked out packet by packet.
+/// The expected counts of one worker's `Mixed`, calculated packet by packet.
 #[derive(Default)]
 struct Expected {
     denied: u64,
@@ -54,8 +54,8 @@ fn expected(burst: u64) -> Expected {
     let mut all = Expected::default();
     for first in (0..PACKETS).step_by(burst as usize) {
         let batch = first..(first + burst).min(PACKETS);
-        // A panic takes with it what of its batch had not left: drops before it stand, what was handed on or made
-        // does not.
+        // A panic loses the packets of its batch that had not left: earlier drops stay counted, but packets
+        // that were passed on or created in this batch are lost.
         let panic = batch.clone().find(|number| number % PANICS_AT == PANICS_AT - 1);
         for number in batch {
             if panic.is_some_and(|panic| number >= panic) {
@@ -88,16 +88,16 @@ fn one_two_and_four_workers_conserve_every_packet() {
             let expected = expected(burst as u64);
             let all = |packets: u64| packets * workers as u64;
             assert_eq!(report.panics.iter().map(|panic| panic.count).sum::<u64>(), all(expected.panics));
-            assert_eq!(report.totals.drops.of(Drop::Denied).packets, all(expected.denied));
-            assert_eq!(report.totals.drops.of(Drop::Answered).packets, all(expected.answered));
-            assert_eq!(report.totals.drops.of(Drop::Panicked).packets, all(expected.panicked));
+            assert_eq!(report.totals.drops.of(DropReason::Denied).packets, all(expected.denied));
+            assert_eq!(report.totals.drops.of(DropReason::Answered).packets, all(expected.answered));
+            assert_eq!(report.totals.drops.of(DropReason::Panicked).packets, all(expected.panicked));
             assert_eq!(
                 report.totals.drops.total().packets,
                 all(expected.denied + expected.answered + expected.panicked)
             );
             assert_eq!(report.totals.created.packets, all(expected.created));
             assert_eq!(report.totals.sent.packets, all(expected.sent + expected.created));
-            // The merged nodes are the workers' sums.
+            // The merged nodes are the sums over workers.
             let node = report.nodes.iter().find(|node| node.node == "in").unwrap();
             assert_eq!(node.counters.received, report.totals.received);
             let by_worker: u64 = report
@@ -134,7 +134,7 @@ fn the_report_reads_as_the_json_that_is_promised() {
 }
 
 #[test]
-fn what_is_held_at_the_end_is_drained_in_order() {
+fn packets_held_at_the_end_are_drained_in_order() {
     let report = Runtime::start(config(pool(), 2), |_| {
         Factory::new(|context| {
             chain(
@@ -159,7 +159,7 @@ fn what_is_held_at_the_end_is_drained_in_order() {
 }
 
 #[test]
-fn a_panic_is_told_with_its_place_and_the_state_is_made_anew() {
+fn a_panic_is_reported_with_its_place_and_the_state_is_reset() {
     let (sink, events) = EventSink::channel(100);
     let config = config(pool(), 1).events(sink);
     let report = Runtime::start(config, |_| {
@@ -185,7 +185,7 @@ fn a_panic_is_told_with_its_place_and_the_state_is_made_anew() {
     assert!(panic.place.as_ref().unwrap().contains("nodes.rs:"));
     assert_eq!(report.nodes[1].counters.panics, 1);
     assert_eq!(report.totals.sent.packets, 10_000 - 32);
-    // 6,400 packets came before the new node was made.
+    // 6,400 packets came before the new node was built.
     assert_eq!(report.sections[0].section.rows, [["3600"]]);
 }
 

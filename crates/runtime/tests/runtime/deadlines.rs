@@ -1,5 +1,6 @@
-//! No batch spans the deadline of an event, on the worker that receives and on the one that it gives packets to alike: deadlines and
-//! arrivals are compared to the nanosecond.
+//! No batch spans the deadline of an event, on the receiving worker and on the worker that gets the packets.
+//!
+//! Deadlines and arrivals are compared to the nanosecond.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,8 +8,8 @@ use std::rc::Rc;
 use netbricks_buffer::Batch;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Context, Edge, Graph, GraphBuilder, Node, Operator, Output, Poll, Role, Shuffle, ShuffleConfig, Team,
-    Turn, Worker, compose,
+    Context, Edge, Graph, GraphBuilder, Node, Operator, Poll, Shape, Shuffle, ShuffleConfig, Turn, Worker,
+    WorkerGroup, compose,
 };
 
 use crate::shuffle::{NUMBER, SMALL, pool};
@@ -18,7 +19,9 @@ const PERIOD: u64 = 333_333;
 const FLOWS: u16 = 16;
 const PACKETS: u64 = 2_000;
 
-/// Packets of all flows in turn, numbered within their flows, a step apart, in batches as a port makes them of a capture.
+/// Packets of all flows in turn, a step apart, in batches as a port makes them from a capture.
+///
+/// They are numbered within their flows.
 pub(crate) struct Capture {
     frames: Vec<Vec<u8>>,
     begin: u64,
@@ -40,24 +43,15 @@ impl Capture {
 
 impl Node for Capture {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.next < self.packets && batch.len() < cx.burst() {
             let time = self.begin + self.next * self.step;
             if time >= cx.deadline().min(self.current + MILLISECOND) {
-                if !batch.is_empty() || !cx.approach(time) {
+                if !batch.is_empty() || !cx.receiving().approach(time) {
                     return Poll::Busy;
                 }
                 self.current = time - time % MILLISECOND;
-                cx.advance(self.current);
+                cx.receiving().advance(self.current);
             }
             let (number, flow) =
                 (self.next / self.frames.len() as u64, self.next as usize % self.frames.len());
@@ -69,9 +63,13 @@ impl Node for Capture {
         }
         if self.next == self.packets { Poll::Done } else { Poll::Busy }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// What a worker saw, in order: packets by their arrival, events by when they were due, which is when they ran.
+/// The events of a worker, in order: packets by their arrival, timed events by their deadline, at which they
+/// ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saw {
     Packet(u64),
@@ -84,18 +82,17 @@ struct Witness(Log);
 
 impl Node for Witness {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.0.borrow_mut().extend(batch.drain().map(|packet| Saw::Packet(packet.received_at())));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
-/// A worker's part: the first replays, all have a function that is called every period behind a shuffle, and once in addition.
+/// A worker's graph: the first worker replays, and all have a function behind a shuffle.
+///
+/// The function is called every period, and once in addition.
 fn part(worker: &Worker, shuffle: &Shuffle, (begin, step, once): (u64, u64, u64), log: &Log) -> GraphBuilder {
     let mut graph = GraphBuilder::new("test");
     let shuffle = graph.add("shuffle", shuffle.node(worker).unwrap()).unwrap();
@@ -121,12 +118,12 @@ fn part(worker: &Worker, shuffle: &Shuffle, (begin, step, once): (u64, u64, u64)
 }
 
 fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
-    let (pool, team) = (pool(), Team::new(workers));
+    let (pool, group) = (pool(), WorkerGroup::new(workers));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 256, ..SMALL });
     let logs: Vec<Log> = (0..workers).map(|_| Log::default()).collect();
     let mut graphs: Vec<Graph> = (0..workers)
         .map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let mut graph = part(&worker, &shuffle, times, &logs[index]).build(pool.clone()).unwrap();
             graph.set_burst(burst);
             graph.follow_arrivals(true);
@@ -135,7 +132,7 @@ fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
         .collect();
     let mut done = vec![false; workers];
     for turn in 0..1_000_000 {
-        // The others lag behind, so that there is more than one time in their rings.
+        // The others are delayed, so that there is more than one time in their rings.
         let at = if turn % 64 < 32 { 0 } else { turn % workers };
         done[at] = done[at] || graphs[at].turn(0) == Turn::Done;
         if done.iter().all(|done| *done) {
@@ -152,8 +149,8 @@ fn run(workers: usize, burst: usize, times: (u64, u64, u64)) -> Vec<Vec<Saw>> {
 
 #[test]
 fn events_come_between_the_same_packets_behind_a_ring_as_before_it() {
-    // Second and third of all packets on either side of `once`, within a millisecond; arrivals of the same nanosecond as events;
-    // holes of several milliseconds; and time that begins at 0.
+    // The second and third of all packets on either side of `once`, within a millisecond; arrivals at the
+    // same nanosecond as events; holes of several milliseconds; and time that begins at 0.
     let long_ago = 1_700_000_000_123_456_789;
     for (begin, step) in [(long_ago, 97_531), (long_ago, PERIOD), (long_ago, 7_100_003), (0, 97_531)] {
         let once = begin + step + step / 2;
@@ -168,7 +165,7 @@ fn events_come_between_the_same_packets_behind_a_ring_as_before_it() {
                     });
                     let packets: Vec<u64> = packets.collect();
                     assert!(packets.len() > 100, "{at}: both have work");
-                    // Periods begin with the first packet, given away or not.
+                    // Periods begin with the first packet, handed over or not.
                     let mut due = PERIOD + if worker == 0 { begin } else { packets[0] };
                     let mut at_once = Some(once);
                     let mut expected = Vec::new();
@@ -193,7 +190,7 @@ fn events_come_between_the_same_packets_behind_a_ring_as_before_it() {
                         "{at}: {:?}",
                         differs.map(|place| (saw[place], expected[place]))
                     );
-                    // The first worker's time goes on with what it gives away.
+                    // The first worker's time moves on with the packets that it hands over.
                     let rest = &saw[expected.len()..];
                     assert!(rest.iter().all(|saw| matches!(saw, Saw::Event(_))), "{at}: {rest:?}");
                     arrivals.extend(packets);

@@ -1,4 +1,6 @@
-//! A worker keeps the times of events: it wakes for them when it sleeps, and jumps to them where nothing else moves the clock.
+//! A worker keeps the times of events.
+//!
+//! It wakes for them, and jumps to them when only timers move the clock.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +19,7 @@ fn beacon(input: Input, worker: &Worker) -> impl Function + use<> {
     input.done()
 }
 
-/// A beacon into a sink, in a graph without a source so far.
+/// A beacon into a sink, in a graph that has no source yet.
 fn beacons(worker: &Worker) -> Result<GraphBuilder, GraphError> {
     let mut graph = GraphBuilder::new("g");
     let blueprint = Blueprint::new(|worker| compose(worker, |input| beacon(input, worker)));
@@ -43,7 +45,7 @@ fn a_quiet_worker_sleeps_until_the_next_event_and_wakes_for_it() {
         })
     })
     .unwrap();
-    // Nothing ever arrives: but for its events the worker would sleep for ever.
+    // No packet ever arrives: without its events the worker would sleep for ever.
     while runtime.progress().sent.packets < 20 {
         std::thread::yield_now();
     }

@@ -1,5 +1,6 @@
-//! Graphs that exchange packets run on all workers, with the same shuffles in one order: else some would wait for ever, and
-//! so they do not begin.
+//! Graphs that exchange packets run on all workers, with the same shuffles in one order.
+//!
+//! Other graphs do not start, because some workers would wait for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,7 +13,7 @@ use netbricks_runtime::{Clock, CommandError, Factory, Runtime, ShuffleMismatch, 
 use crate::nodes::{Sink, config};
 use crate::shuffle::{Flows, Seen, Witness, check_order, pool};
 
-/// Flows of each worker, and packets that it sends of all of them together.
+/// Flows of each worker, and the packets that it sends of all of them together.
 const FLOWS: u16 = 32;
 const PACKETS: u64 = 3_000;
 
@@ -21,7 +22,7 @@ fn shuffles() -> [Shuffle; 2] {
         .map(|key| Shuffle::new(ShuffleConfig { key, ring: 8, ..ShuffleConfig::default() }))
 }
 
-/// A source, these shuffles one behind the other, and the way out.
+/// A source, these shuffles one behind the other, and the exit.
 fn through(
     worker: usize,
     name: &'static str,
@@ -45,7 +46,7 @@ fn through(
 }
 
 fn idle(pool: &Pool, workers: usize) -> Runtime {
-    // Nothing runs yet.
+    // No graph runs yet.
     let mut config = config(pool.clone(), workers).clock(Clock::Driven);
     config.linger = true;
     Runtime::start_several(config, |_| Vec::new()).unwrap()
@@ -64,7 +65,7 @@ fn a_graph_with_a_shuffle_does_not_run_on_some_of_the_workers() {
          replace or remove it on all of them at once (`install_all`, `replace_all`, `remove_all`)"
     );
 
-    // On all it does; and one that has none runs on one as before.
+    // On all workers it starts. A graph without shuffles starts on one worker as before.
     let plain = |seen: &Seen| through(1, "g", Vec::new(), seen);
     assert_eq!(control.install(1, plain(&Seen::default())).unwrap(), "g");
     let [first, _] = shuffles();
@@ -81,14 +82,14 @@ fn a_graph_with_a_shuffle_does_not_run_on_some_of_the_workers() {
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
     check_order(&seen, 2 * usize::from(FLOWS), 2 * PACKETS);
 
-    // Who is alone has everybody.
+    // A single worker has all ends.
     let runtime = idle(&pool, 1);
     let [first, _] = shuffles();
     runtime.control().install(0, through(0, "g", vec![("by-flow", first)], &Seen::default())).unwrap();
     assert!(runtime.stop().conserved);
 }
 
-/// What a runtime says of workers whose graphs have these shuffles.
+/// The refusal of a runtime whose workers' graphs have these shuffles.
 fn refusal(
     pool: &Pool,
     workers: usize,
@@ -119,11 +120,11 @@ fn workers_do_not_begin_with_shuffles_of_which_some_have_no_end() {
     };
     assert_eq!(
         refusal(&pool, 3, of).unwrap().to_string(),
-        "worker 2 has no end of shuffle `b`, which worker 0 has: nobody would take the packets that belong to worker 2; make \
+        "worker 2 has no end of shuffle `b`, which worker 0 has: no worker would take the packets that belong to worker 2; make \
          every worker's graph with a node of the same shuffle, a clone of one `Shuffle`, also where it receives nothing \
          itself"
     );
-    // A shuffle for each worker is none.
+    // A separate shuffle for each worker connects no workers.
     let [first, second] = shuffles();
     let apart =
         refusal(&pool, 2, |worker| vec![("a", if worker == 0 { first.clone() } else { second.clone() })]);
@@ -150,7 +151,7 @@ fn workers_do_not_begin_with_shuffles_in_different_orders() {
         assert!(said.contains(step), "{said}");
     }
 
-    // Three of them, each two of which two workers agree on.
+    // Three shuffles, and each two of them have the same order on two workers.
     let three = [(); 3].map(|()| Shuffle::new(ShuffleConfig { ring: 8, ..ShuffleConfig::default() }));
     let names = ["a", "b", "c"];
     let of = |worker: usize| {
@@ -159,7 +160,7 @@ fn workers_do_not_begin_with_shuffles_in_different_orders() {
     };
     assert!(matches!(refusal(&pool, 3, of), Some(ShuffleMismatch::Order { .. })));
 
-    // The same order under other names is the same.
+    // The same order under other names is equal.
     let [first, second] = shuffles();
     let names = [["a", "b"], ["b", "a"]];
     let of = |worker: usize| vec![(names[worker][0], first.clone()), (names[worker][1], second.clone())];
@@ -248,7 +249,7 @@ fn a_graph_with_a_shuffle_does_not_go_from_some_of_the_workers() {
     let report = runtime.stop();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
 
-    // Who is alone is all.
+    // A single worker is all workers.
     let runtime = idle(&pool, 1);
     let [first, _] = shuffles();
     let control = runtime.control();
@@ -272,7 +273,7 @@ fn endless(worker: usize, name: &'static str, shuffle: &Shuffle, seen: &Seen) ->
     })
 }
 
-/// Workers that have graphs in different orders would wait for each other in different orders at their end.
+/// Workers with graphs in different orders would wait for each other in different orders at their end.
 #[test]
 fn one_change_of_all_workers_comes_after_another() {
     let (pool, seen) = (pool(), Seen::default());
@@ -291,7 +292,7 @@ fn one_change_of_all_workers_comes_after_another() {
                 if worker == 1 {
                     in_first.store(true, Ordering::Release);
                     wait_for(&second_asks);
-                    // Long enough for the other to come between, where it can.
+                    // Long enough for the other change to come between, if it can.
                     thread::sleep(Duration::from_millis(50));
                     assert!(
                         !in_second.load(Ordering::Acquire),

@@ -1,15 +1,18 @@
-//! Groups in a graph: they share turns fairly, they meet again, and they stand before and behind a shuffle.
+//! Groups in a graph: they share turns fairly, their packets meet again, and they work before and behind a
+//! shuffle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{
-    Context, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Poll, Role, Shuffle,
-    ShuffleConfig, Team, Turn, Worker, merge,
+    Context, DropReason, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Poll, Shape, Shuffle,
+    ShuffleConfig, Turn, Worker, WorkerGroup, merge,
 };
 
-/// Packets of 60 bytes whose first is their group and whose next eight are their number, by weights of the groups.
+/// A source of packets of 60 bytes, distributed over groups by weights.
+///
+/// The first byte is the group, and the next eight are the number.
 pub(crate) struct Weighted {
     weights: Vec<u64>,
     sent: Vec<u64>,
@@ -19,18 +22,9 @@ pub(crate) struct Weighted {
 
 impl Node for Weighted {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while self.left > 0 && batch.len() < cx.burst() {
-            // Whoever is furthest behind its weight.
+            // The group that is furthest behind its weight.
             let behind = |group: usize| self.sent[group] as f64 / self.weights[group] as f64;
             let group = (0..self.weights.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b))).unwrap();
             let mut bytes = [0; 60];
@@ -43,9 +37,12 @@ impl Node for Weighted {
         }
         if self.left == 0 { Poll::Done } else { Poll::Busy }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// Who came, in which order: input, worker that sent it, group, number.
+/// The packets that came, in order: input, sending worker, group, number.
 pub(crate) type Seen = Arc<Mutex<Vec<(usize, u8, u8, u64)>>>;
 
 fn label(packet: &Packet) -> (u8, u8, u64) {
@@ -53,26 +50,20 @@ fn label(packet: &Packet) -> (u8, u8, u64) {
     (data[9], data[0], u64::from_be_bytes(data[1..9].try_into().unwrap()))
 }
 
-/// Sends everything, by any of its inputs.
+/// Sends everything that comes by any of its inputs.
 pub(crate) struct Ends(pub(crate) usize, pub(crate) Seen);
 
 impl Node for Ends {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut seen = self.1.lock().unwrap();
         seen.extend(batch.drain().map(|packet| {
             let (worker, group, number) = label(&packet);
             (input, worker, group, number)
         }));
     }
-    fn inputs(&self) -> usize {
-        self.0
-    }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape { inputs: self.0, ..Shape::transmit() }
     }
 }
 
@@ -89,7 +80,9 @@ pub(crate) fn source(weights: &[u64], packets: u64, worker: u8) -> Box<Weighted>
     Box::new(Weighted { weights: weights.to_vec(), sent: vec![0; weights.len()], left: packets, worker })
 }
 
-/// Three sources of these weights for one grouping node, which cannot keep up, so that its queues decide: after 60,000 packets.
+/// Three sources of these weights for one grouping node, after 60,000 packets.
+///
+/// The node cannot keep up, so its queues decide.
 fn overloaded(pool: &Pool, weights: &[u64; 3], burst: usize) -> (Graph, Seen) {
     let (worker, seen) = (Worker::new(0, 1, pool.clone()), Seen::default());
     let mut graph = GraphBuilder::new("test");
@@ -117,13 +110,13 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
         for (input, from, group, number) in seen.lock().unwrap().iter() {
             assert_eq!(*input, usize::from(*group));
             shares[*input] += 1;
-            // A full queue leaves gaps; nothing of a source passes what it sent before.
+            // A full queue leaves gaps, but no packet of a source passes an earlier one.
             let least = next.insert((*from, *group), number + 1).unwrap_or(0);
             assert!(*number >= least, "group {group} of source {from}: {number} behind {least}");
         }
         let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
         assert!(most - least <= 1_024 + 2 * burst as u64, "{shares:?} at bursts of {burst}");
-        assert!(graph.totals().drops.of(Drop::QueueFull).packets > 10_000);
+        assert!(graph.totals().drops.of(DropReason::QueueFull).packets > 10_000);
         graph.drain(0);
         assert!(graph.totals().is_conserved() && graph.totals().held == 0 && graph.unbalanced().is_empty());
         drop(graph);
@@ -131,7 +124,7 @@ fn groups_that_queue_share_turns_equally_however_unequal_their_traffic() {
     }
 }
 
-/// One source for one grouping node, so that it keeps up: whoever has more than its share has what the others leave.
+/// One source for one grouping node, so that it keeps up. A group may use turns that the others leave.
 #[test]
 fn a_group_has_the_turns_that_the_others_leave() {
     for (burst, weights) in [(1, [90, 5, 5]), (32, [90, 5, 5]), (32, [1, 98, 1]), (256, [1, 90, 9])] {
@@ -151,7 +144,9 @@ fn a_group_has_the_turns_that_the_others_leave() {
     }
 }
 
-/// Three sources: more than a turn lets go, so that queues overflow, but not those of groups that have less than an equal share.
+/// Three sources: more packets than a turn releases, so that queues overflow.
+///
+/// Queues of groups with less than an equal share do not.
 #[test]
 fn a_group_with_less_than_its_share_loses_nothing() {
     for burst in [1, 32, 256] {
@@ -164,7 +159,7 @@ fn a_group_with_less_than_its_share_loses_nothing() {
             assert!(*group != 2 || *number == expected, "one of {from} was dropped at bursts of {burst}");
         }
         assert!(shares[2] > 0 && shares[0].abs_diff(shares[1]) <= 1_024 + 2 * burst as u64, "{shares:?}");
-        assert!(graph.totals().drops.of(Drop::QueueFull).packets > 10_000);
+        assert!(graph.totals().drops.of(DropReason::QueueFull).packets > 10_000);
         graph.drain(0);
         assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
     }
@@ -196,14 +191,14 @@ fn groups_part_and_meet_again_in_order() {
     }
 }
 
-/// Shuffles by the packet's group, so that a group is one worker's.
+/// Shuffles by the packet's group, so that each group belongs to one worker.
 fn shuffle_by_group(shuffle: &Shuffle, worker: &Worker) -> Box<dyn Node> {
     shuffle.node_by(worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
 }
 
 type Wire = fn(&mut GraphBuilder, &Worker, &[Shuffle], NodeId, NodeId);
 
-/// Group within shuffle: each worker groups what it owns.
+/// Groups behind a shuffle: each worker groups the packets that it owns.
 fn group_within_shuffle(
     graph: &mut GraphBuilder,
     worker: &Worker,
@@ -218,7 +213,7 @@ fn group_within_shuffle(
     (0..3).for_each(|group| graph.connect(groups, Groups::edge(group), to, group).unwrap());
 }
 
-/// Shuffle within group: each group has a shuffle of its own.
+/// Shuffles behind groups: each group has its own shuffle.
 fn shuffle_within_group(
     graph: &mut GraphBuilder,
     worker: &Worker,
@@ -241,12 +236,12 @@ fn groups_and_shuffles_nest_in_either_order() {
     let orders: [(&str, Wire); 2] =
         [("group within shuffle", group_within_shuffle), ("shuffle within group", shuffle_within_group)];
     for (name, wire) in orders {
-        let (pool, team) = (pool(), Team::new(2));
+        let (pool, group) = (pool(), WorkerGroup::new(2));
         let shuffles = [(); 3].map(|()| Shuffle::new(ShuffleConfig { ring: 16, ..ShuffleConfig::default() }));
         let mut workers: Vec<(Graph, Seen)> = (0..2)
             .map(|index| {
                 let (worker, seen) =
-                    (Worker::new(index, 1, pool.clone()).of_team(team.clone()), Seen::default());
+                    (Worker::new(index, 1, pool.clone()).in_group(group.clone()), Seen::default());
                 let mut graph = GraphBuilder::new("test");
                 let from = graph.add("in", source(&[3, 2, 1], 3_000, index as u8)).unwrap();
                 let to = graph.add("ends", Box::new(Ends(3, seen.clone()))).unwrap();
@@ -258,7 +253,7 @@ fn groups_and_shuffles_nest_in_either_order() {
             .collect();
         let mut done = [false; 2];
         for turn in 0..1_000_000 {
-            // Now one is ahead, now the other.
+            // Sometimes one is ahead, sometimes the other.
             let at = usize::from(turn % 7 > 2);
             done[at] = workers[at].0.turn(0) == Turn::Done;
             if done == [true; 2] {
@@ -284,18 +279,18 @@ fn groups_and_shuffles_nest_in_either_order() {
             }
         }
         assert_eq!(next.values().sum::<u64>(), 6_000, "{name}: none is lost");
-        assert!(workers.iter().any(|(graph, _)| graph.totals().handed.packets > 0), "{name}");
+        assert!(workers.iter().any(|(graph, _)| graph.totals().handoff_out.packets > 0), "{name}");
         drop(workers);
         assert_eq!(pool.available(), pool.capacity());
     }
 }
 
-/// On each worker a long queue before a short one, in whatever order they were added; the first worker receives.
+/// On each worker a long queue before a short one, added in either order. The first worker receives.
 fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
-    let (pool, team) = (pool(), Team::new(workers));
+    let (pool, group) = (pool(), WorkerGroup::new(workers));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8_192, ..ShuffleConfig::default() });
     let graph = |index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let mut queues = [("long", 4_096), ("short", 128)];
         if short_first {
@@ -321,7 +316,7 @@ fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
         }
         let mut graph = graph.build(pool.clone()).unwrap();
         graph.set_burst(32);
-        // Three sources bring more than one turn of the queue takes along.
+        // Three sources bring more than one turn of the queue takes.
         let waits = |graph: &mut Graph| {
             let queued = graph.call("long", "queued", "").unwrap();
             queued.split(' ').map(|length| length.parse::<u64>().unwrap()).sum::<u64>()
@@ -335,7 +330,7 @@ fn queues_in_a_row(workers: usize, short_first: bool) -> Vec<Graph> {
     (0..workers).map(graph).collect()
 }
 
-/// What waits in a queue goes into the next one no faster than that lets go.
+/// Packets leave a queue for the next one no faster than the next one releases them.
 #[test]
 fn queues_in_a_row_lose_nothing_to_a_move_or_an_end() {
     for short_first in [false, true] {
@@ -350,7 +345,7 @@ fn queues_in_a_row_lose_nothing_to_a_move_or_an_end() {
             });
             assert!(ended.is_some(), "it moves for ever");
         }
-        // Each says so once its idle nodes had their turns, and they need not say so at one time.
+        // Each reports the end once its idle nodes had their turns, and not necessarily at the same time.
         let mut done = [false; 2];
         let ended = (0..100_000).find(|_| {
             for (graph, done) in graphs.iter_mut().zip(&mut done) {

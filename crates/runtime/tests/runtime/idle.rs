@@ -1,4 +1,4 @@
-//! Idle workers sleep where they may, wake for everything, and spin only where they were told to.
+//! Idle workers sleep where they may, wake for every cause, and spin only where they were configured to.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -42,23 +42,23 @@ fn with_other(config: Config, watched: bool, other: Option<OwnedFd>) -> Piped {
     Piped { runtime, pipe, polls }
 }
 
-/// A worker that watched the first alone would sleep for ever.
+/// A worker that watched only the first descriptor would sleep for ever.
 #[test]
 fn a_sleeping_worker_wakes_for_each_of_a_nodes_descriptors() {
     let (read, other) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     let config = config(pool(), 1).clock(Clock::real()).idle(IdlePolicy::Quiet);
     let Piped { runtime, pipe, polls } = with_other(config, true, Some(read));
     for (number, from) in (1..).zip([&other, &pipe, &other]) {
-        // It sleeps: nobody asks the node any more.
+        // It sleeps: the node is not polled any more.
         let mut before = u64::MAX;
         while std::mem::replace(&mut before, polls.load(Ordering::Relaxed)) != before {
             std::thread::sleep(Duration::from_millis(20));
         }
         rustix::io::write(from, &[7; 20]).unwrap();
-        // Nothing is asked of the worker, which would wake it.
-        let late = Instant::now() + Duration::from_secs(30);
+        // The test does not call the worker, since a call would wake it.
+        let late = Instant::now() + Duration::from_secs(120);
         while runtime.progress().sent.packets < number * 20 {
-            assert!(Instant::now() < late, "packets that wait in a pipe wake nobody");
+            assert!(Instant::now() < late, "packets that wait in a pipe wake no worker");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -76,7 +76,8 @@ fn a_sleeping_worker_answers_and_does_nothing_unasked() {
     }
     let snapshot = runtime.snapshot().unwrap();
     assert!(snapshot.workers[0].sleeps >= 1);
-    // A call wakes it at most twice (the bell may be heard and seen), each time for one look at the source.
+    // A call wakes it at most twice (the bell may be seen as a flag and as a descriptor), each time for one
+    // poll of the source.
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 2 * calls + 10, "{polls} polls for {calls} calls");
 
@@ -96,7 +97,8 @@ fn packets_alone_wake_a_quiet_worker() {
             std::thread::yield_now();
         }
     }
-    // One look finds the packet, one finds nothing, and then it sleeps: a little more where it was caught in between.
+    // One poll finds the packet, one finds nothing, and then it sleeps. A few more happen where it was caught
+    // in between.
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 50 * 70, "{polls} polls for 50 packets");
     assert!(runtime.stop().workers[0].sleeps >= 10);
@@ -110,21 +112,22 @@ fn a_quiet_worker_without_descriptors_uses_little_of_its_core() {
     }
     let report = runtime.stop();
     let used = report.workers[0].cpu_seconds / report.seconds;
-    // 2 % is promised; the answers to this test's own questions and a busy machine's caches are in it as well.
+    // The promise is 2 %. This also includes the answers to the test's own calls, and the caches of a busy
+    // machine.
     assert!(used < 0.2, "{used}");
 }
 
 #[test]
 fn a_descriptor_in_error_does_not_make_a_quiet_worker_spin() {
     let Piped { runtime, pipe, polls } = piped(config(pool(), 1).clock(Clock::real()), true);
-    // The read end is at its end of file from now on: readable for ever, and never a packet.
+    // The read end is at its end of file from now on: always readable, and never with a packet.
     drop(pipe);
     while runtime.snapshot().unwrap().workers[0].sleeps < 40 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let sleeps = runtime.stop().workers[0].sleeps;
     let polls = polls.load(Ordering::Relaxed);
-    // One look a sleep: it never runs on without one.
+    // One poll a sleep: it never runs on without one.
     assert!(polls <= 2 * sleeps + 10, "{polls} polls in {sleeps} sleeps");
 }
 

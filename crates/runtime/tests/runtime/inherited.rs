@@ -1,23 +1,26 @@
-//! A live change on several workers, one after the other, of graphs whose workers share state: what was counted stays counted.
+//! A live change on several workers, one after the other, of graphs whose workers share state.
+//!
+//! No count is lost.
 
 use std::cell::RefCell;
 
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Strict};
 use netbricks_core::packet::Link;
-use netbricks_core::tables::Tallies;
-use netbricks_core::{Blueprint, Function, Input, Operator, Worker, compose};
+use netbricks_core::tables::CounterArray;
+use netbricks_core::{Blueprint, Function, Input, Operator, Verdict, Worker, compose};
 use netbricks_runtime::{Config, Factory, FactoryError, IdlePolicy, Runtime, WorkerContext};
 
 use crate::nodes::{Position, Sink, Source, chain, config, pool};
 
-/// Counts packets together with other workers; those that it could not, as another one wrote, for itself.
+/// Counts packets together with other workers. Packets that it could not count, as another worker wrote, it
+/// counts for itself.
 fn counting<C: Consistency>(
     input: Input,
     worker: &Worker,
     consistency: C,
     counters: usize,
 ) -> impl Function + use<C> {
-    let seen = worker.state::<Tallies, C>("seen", consistency, counters);
+    let seen = worker.state::<CounterArray, C>("seen", consistency, counters);
     let missed = worker.counter("missed");
     let all = seen.clone();
     worker.handler("all", "What all workers counted.", move |_| {
@@ -26,7 +29,8 @@ fn counting<C: Consistency>(
     let own = missed.clone();
     worker.handler("own", "What this worker could not count there.", move |_| Ok(own.get().to_string()));
     input
-        .parse_or_pass::<Link>()
+        .parse::<Link>()
+        .or(Verdict::PASS)
         .inspect(move |_| {
             if seen.update((0, 1)).is_err() {
                 missed.add(1);
@@ -52,7 +56,7 @@ fn factory(name: String, blueprint: &Blueprint) -> Factory {
     })
 }
 
-/// Of each worker's source: more than there is time for.
+/// Packets of each worker's source: more than there is time for.
 const PACKETS: u64 = u64::MAX;
 const CHANGES: usize = 60;
 
@@ -60,8 +64,9 @@ fn busy() -> Config {
     config(pool(), 2).idle(IdlePolicy::Latency)
 }
 
-/// Replaces the graph again and again by ones whose state has as many counters as `counters` says, and holds what was counted
-/// against the packets that came.
+/// Replaces the graph several times, and compares the counted packets with the received ones.
+///
+/// `counters` gives the number of counters of the state in each graph.
 fn nothing_is_lost<C: Consistency + Copy + Send + Sync + 'static>(
     consistency: C,
     counters: fn(usize) -> usize,
@@ -81,12 +86,12 @@ fn nothing_is_lost<C: Consistency + Copy + Send + Sync + 'static>(
             assert!(replaced.refused.is_empty(), "{:?}", replaced.refused);
             assert_eq!(replaced.moved, ["count: seen", "count: missed"]);
         }
-        // Both write it from their new graphs before the next one comes.
+        // Both workers write it from their new graphs before the next change.
         while control.progress().received.packets < before + 1_000 {
             std::thread::yield_now();
         }
     }
-    // By graphs without sources, so that nothing comes in between.
+    // Graphs without sources, so that no packet comes in between.
     let last = |name: &'static str| {
         let of = of.clone();
         move |_| {
@@ -112,26 +117,20 @@ fn nothing_is_lost<C: Consistency + Copy + Send + Sync + 'static>(
     assert_eq!(counted, [came - missed; 2], "{missed} of {came} could not be counted");
 }
 
-/// A source of nothing, which does not end.
+/// A source without packets, which does not end.
 struct Silent;
 
 impl netbricks_core::Node for Silent {
     fn process(&mut self, _: usize, _: &mut netbricks_buffer::Batch, _: &mut netbricks_core::Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> netbricks_core::Role {
-        netbricks_core::Role::Receive
-    }
     fn poll(
         &mut self,
         _: &mut netbricks_buffer::Batch,
         _: &mut netbricks_core::Context,
     ) -> netbricks_core::Poll {
         netbricks_core::Poll::Idle
+    }
+    fn shape(&self) -> netbricks_core::Shape {
+        netbricks_core::Shape::receive()
     }
 }
 

@@ -1,8 +1,9 @@
-//! Buckets move behind all shuffles by one key, in the order in which packets pass them, and whatever else is going on.
+//! Buckets move behind all shuffles by one key, in the order in which packets pass them, during other
+//! activity.
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::{
-    Edge, Graph, GraphBuilder, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker, compose,
+    Edge, Graph, GraphBuilder, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::Control;
 
@@ -11,10 +12,10 @@ use crate::shuffle::{
     move_back_and_forth_by, pool, staged,
 };
 
-/// A flow is on one worker behind all shuffles by its key, its state and its order too.
+/// Behind all shuffles by its key, a flow is on one worker, with its state and its order.
 #[test]
 fn shuffles_by_one_key_move_together() {
-    // Rings that hold much: a flow's packets could pass others of it there.
+    // Rings with much room: packets of a flow could pass others of the flow there.
     let run = Run { packets: MOST, stages: 2, config: ShuffleConfig { ring: 2_048, ..SMALL }, ..RUN };
     let same = |control: &Control, owner: usize| {
         for (worker, node) in [(0, "shuffle"), (0, "shuffle 1"), (1, "shuffle"), (1, "shuffle 1")] {
@@ -25,15 +26,17 @@ fn shuffles_by_one_key_move_together() {
     move_back_and_forth_by(&run, ["shuffle", "shuffle 1"], same);
 }
 
-/// What is on its way to the second shuffle is not overtaken by what comes to it by the new owner of the first, however slow
-/// that is to take it.
+/// Packets on their way to the second shuffle are not overtaken by packets from the first shuffle's new
+/// owner.
+///
+/// This holds however slowly the new owner takes them.
 #[test]
-fn nobody_overtakes_packets_between_two_shuffles_that_move() {
+fn packets_between_two_shuffles_that_move_are_not_overtaken() {
     for slow in [2, 20, 60] {
-        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig { ring: 2_048, ..SMALL }));
         let mut graphs = [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let source = Flows::new(0, 16, if index == 0 { 40_000 } else { 0 });
             let graph = staged(&worker, source, &shuffles, Declared::FlowTable, seen.clone()).unwrap();
             let mut graph = graph.build(pool.clone()).unwrap();
@@ -65,13 +68,13 @@ fn nobody_overtakes_packets_between_two_shuffles_that_move() {
     }
 }
 
-/// One that is made when buckets have moved already goes on with their owners; by another key it does not.
+/// A shuffle that is made after buckets have moved has the same owners. With another key it does not.
 #[test]
 fn a_shuffle_that_comes_later_has_the_same_owners() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let make = |key| {
         let shuffle = Shuffle::new(ShuffleConfig { key, ..SMALL });
-        [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0)
+        [0, 1].map(|index| by_hand(&group, index, &pool, &shuffle, &seen).0)
     };
     let owners = |graphs: &mut [Graph; 2]| graphs[0].call("shuffle", "owners", "").unwrap();
     let mut first = make(ShuffleKey::SymmetricFlow);
@@ -80,7 +83,7 @@ fn a_shuffle_that_comes_later_has_the_same_owners() {
     assert_eq!((owners(&mut first), owners(&mut later)), ("0-4095 1".into(), "0-4095 1".into()));
     let mut other = make(ShuffleKey::Source);
     assert!(owners(&mut other).starts_with("0-0 0, 1-1 1"));
-    // What was taken down keeps nobody from moving.
+    // A graph that was taken down does not keep others from moving.
     for graph in &mut first {
         graph.drain(0);
     }
@@ -97,14 +100,14 @@ fn turn(graphs: &mut [Graph; 2], count: usize) {
     }
 }
 
-/// What comes to one of them is over on both workers; the other goes on.
+/// One of the shuffles gets no more packets on both workers; the other continues.
 #[test]
 fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let make = |packets| {
         let shuffle = Shuffle::new(SMALL);
         [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             fed(&worker, [Flows::new(index, 16, packets)], &shuffle, &seen)
         })
     };
@@ -123,15 +126,17 @@ fn a_shuffle_that_has_ended_keeps_no_other_by_its_key_from_moving() {
     assert!(problem.contains("the run is ending: no bucket moves any more"), "{problem}");
 }
 
-/// Its graphs are gone before it was done: the next one by its key moves, and so do later moves.
+/// Its graphs are dropped before the move is done.
+///
+/// The next shuffle by its key moves, and so do later moves.
 #[test]
 fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let make = || {
         let shuffle = Shuffle::new(SMALL);
-        [0, 1].map(|index| by_hand(&team, index, &pool, &shuffle, &seen).0)
+        [0, 1].map(|index| by_hand(&group, index, &pool, &shuffle, &seen).0)
     };
-    // Who came last moves first.
+    // The shuffle that was made last moves first.
     let (mut going, dies) = (make(), make());
     assert_eq!(going[0].call("shuffle", "move", "0-4095 1").unwrap(), "2");
     drop(dies);
@@ -142,14 +147,16 @@ fn a_shuffle_that_dies_in_the_middle_of_a_move_does_not_block_the_others() {
     assert_eq!(going[0].call("shuffle", "move", "0-4095 0").unwrap(), "1");
 }
 
-/// They are not done with a move at the same time, so that no time is right for what is behind both.
+/// The two shuffles do not finish a move at the same time.
+///
+/// So there is no right time for the state behind both.
 #[test]
-fn what_shuffles_by_different_keys_lead_to_does_not_move() {
-    let (pool, team) = (pool(), Team::new(2));
+fn state_behind_shuffles_by_different_keys_does_not_move() {
+    let (pool, group) = (pool(), WorkerGroup::new(2));
     let keys = [ShuffleKey::SymmetricFlow, ShuffleKey::Flow];
     let shuffles = keys.map(|key| Shuffle::new(ShuffleConfig { key, ..SMALL }));
     let mut graphs = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let count = compose(&worker, |input| in_turn(input, &worker, Declared::FlowTable)).unwrap();
         let count = graph.add("count", count).unwrap();
@@ -167,15 +174,16 @@ fn what_shuffles_by_different_keys_lead_to_does_not_move() {
     assert!(problem.contains("state `flows` of function `count` on worker 0 cannot move"), "{problem}");
 }
 
-/// Nobody knows which flows the answers of a function stand for, be they flows themselves. What that function keeps stays where
-/// packets arrive.
+/// The flows behind the answers of a key function are not known, even if the answers are flows themselves.
+///
+/// State of that function stays where packets arrive.
 #[test]
 fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
     for counts in [true, false] {
-        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffle = Shuffle::new(SMALL);
         let mut graphs = [0, 1].map(|index| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let sorts = |input| in_turn_of(input, &worker);
             let sorts = shuffle
                 .node_by(&worker, sorts, |packet| FlowKey::from_frame(packet.frame()).unwrap().canonical());
@@ -208,30 +216,31 @@ fn behind_a_key_of_one_s_own_only_what_has_no_state_moves() {
         }
         turn(&mut graphs, 5_000);
         assert_eq!(graphs.each_mut().map(|graph| graph.turn(0)), [Turn::Done; 2]);
-        // What sorts drops packets whose flow it does not know.
+        // The key function drops packets whose flow it does not know.
         check_order(&seen, 32, 10_000);
     }
 }
 
-/// Each worker awaits state that the other gives away only when it has seen all that came before; and with many queues to
-/// receive from, more comes in than rings are emptied of.
+/// Each worker waits for the other's state, which is only given away after all earlier packets were seen.
+///
+/// With many receive queues, more packets come in than leave the rings.
 #[test]
 fn two_workers_change_places_at_any_time_however_much_comes_in() {
     const SOURCES: usize = 8;
     const EACH: u64 = 2_000;
     for (ring, burst) in [(1, 256), (8, 1), (8, 32), (64, 4)] {
         for time in 0..40 {
-            let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+            let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
             let shuffle = Shuffle::new(ShuffleConfig { ring, ..SMALL });
             let mut graphs = [0, 1].map(|index| {
-                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
-                // Each source has flows of its own.
+                let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
+                // Each source has its own flows.
                 let sources = (0..SOURCES).map(|source| Flows::new(index + 2 * source, 16, EACH));
                 let mut graph = fed(&worker, sources, &shuffle, &seen);
                 graph.set_burst(burst);
                 graph
             });
-            // Both directions at once, and back again as soon as they are there.
+            // Both directions at once, and back again as soon as they have moved.
             turn(&mut graphs, time);
             for halves in ["0-2047 0, 2048-4095 1", "0-2047 1, 2048-4095 0"] {
                 let moved = (0..5_000).any(|_| {

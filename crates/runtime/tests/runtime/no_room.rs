@@ -1,4 +1,4 @@
-//! Flows move to a worker whose table has no room for all of them: its policy decides who stays, flow by flow.
+//! Flows move to a worker whose table has no room for all of them: its policy decides, flow by flow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Poll, Role, Shuffle, StoredFlow,
-    TableKey, Team, Worker, compose,
+    Context, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Poll, Shape, Shuffle, StoredFlow,
+    TableKey, Worker, WorkerGroup, compose,
 };
 
 use crate::shuffle::{NUMBER, SMALL, Seen, Witness, pool};
 
-/// Flows of all workers together, and those that each has room for.
+/// Flows of all workers together, and the room of each.
 const FLOWS: usize = 600;
 const ROOM: usize = 400;
-/// Packets of each flow before the move, and all that there are.
+/// Packets of each flow before the move, and in total.
 const BEFORE: u64 = 3;
 const ALL: u64 = 5;
 
@@ -32,15 +32,6 @@ struct Rounds {
 
 impl Node for Rounds {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let end = self.templates.len() * self.allowed.load(Ordering::Relaxed) as usize;
         while self.next < end && batch.len() < cx.burst() {
@@ -52,10 +43,14 @@ impl Node for Rounds {
         }
         Poll::Busy
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// Counts each flow's packets. What the table has no room for is counted too: packets whose flow finds no place, and those of a
-/// flow that gives its place to a new one.
+/// Counts each flow's packets, and separately the packets for which the table has no room.
+///
+/// These are packets whose flow finds no place, and packets of a flow that gives its place to a new one.
 fn counting(input: Input, worker: &Worker, full: Full, outside: Arc<AtomicU64>) -> impl Function + use<> {
     let config = FlowTableConfig { full, ..FlowTableConfig::new(ROOM) };
     let flows = worker.flow_table::<FlowKey, u64>("flows", config);
@@ -85,13 +80,13 @@ struct Two {
 }
 
 impl Two {
-    /// All flows come to the first of them, who gives the second its own.
+    /// All flows arrive at the first worker, which hands the second worker's flows over.
     fn new(pool: &Pool, full: Full) -> Self {
-        let (team, shuffle, seen) = (Team::new(2), Shuffle::new(SMALL), Seen::default());
+        let (group, shuffle, seen) = (WorkerGroup::new(2), Shuffle::new(SMALL), Seen::default());
         let (allowed, outside) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let frame = |flow| ethernet().ipv4("10.0.0.1", "10.9.8.7").udp(1_000 + flow, 53).payload(&[0; 8]);
         let graphs = [FLOWS, 0].into_iter().enumerate().map(|(index, flows)| {
-            let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+            let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let templates = (0..flows as u16).map(|flow| frame(flow).build().unwrap()).collect();
             let source = Rounds { templates, allowed: allowed.clone(), next: 0 };
             let count = compose(&worker, |input| counting(input, &worker, full, outside.clone()));
@@ -119,7 +114,7 @@ impl Two {
         }
     }
 
-    /// Goes on until so many packets of each flow were sent.
+    /// Continues until this many packets of each flow were sent.
     fn send(&mut self, each: u64) {
         self.allowed.store(each, Ordering::Relaxed);
         let sent = |two: &Self| two.seen.lock().unwrap().values().map(Vec::len).sum::<usize>() as u64;
@@ -136,7 +131,7 @@ impl Two {
         self.graphs[worker].call(node, handler, "").unwrap()
     }
 
-    /// The flows that a worker has, with what is counted of each.
+    /// The flows of a worker, with the count of each.
     fn flows(&self, worker: usize) -> BTreeMap<FlowKey, u64> {
         let images = self.graphs[worker].export();
         let (_, (_, bytes)) = images.iter().find(|(_, (name, _))| name == "flows").unwrap();
@@ -170,7 +165,7 @@ fn flows_that_move_to_a_table_without_room_for_all_are_dealt_with_by_its_policy(
         let moved = two.flows(1);
         assert_eq!((two.flows(0).len(), moved.len()), (0, ROOM), "{full:?}");
         assert!(moved.values().all(|packets| *packets == BEFORE));
-        // Refused is who came.
+        // The refused flows are those that came.
         let stayed = both[1].keys().filter(|key| moved.contains_key(key)).count();
         assert_eq!(stayed == both[1].len(), !evicts, "{full:?}: {stayed}");
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{
-    Blueprint, CallError, Context, Drop, Edge, GraphBuilder, GraphError, Handler, ImportError, Node, Output,
-    Poll, Role, Section, StateImage, Worker,
+    Blueprint, CallError, Context, DropReason, Edge, GraphBuilder, GraphError, Handler, ImportError, Node,
+    NodeQueue, NodeState, Output, Poll, Section, Shape, StateImage, Worker,
 };
 use netbricks_runtime::{Clock, Config, IdlePolicy, Placement};
 
@@ -31,13 +31,13 @@ pub(crate) fn sequence(packet: &Packet) -> u64 {
     u64::from_be_bytes(packet.data()[..8].try_into().unwrap())
 }
 
-/// How far a source is; outlives a graph when it is kept.
+/// The position of a source. It outlives a graph when it is kept.
 #[derive(Default)]
 pub(crate) struct Position {
     pub(crate) next: u64,
 }
 
-/// Numbered packets of 60 bytes, as many as were asked for.
+/// Numbered packets of 60 bytes, of a given number.
 pub(crate) struct Source {
     position: Rc<RefCell<Position>>,
     count: u64,
@@ -54,18 +54,6 @@ impl Source {
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
-    fn kind(&self) -> &str {
-        "source"
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let mut position = self.position.borrow_mut();
         while position.next < self.count && batch.len() < cx.burst() {
@@ -77,9 +65,12 @@ impl Node for Source {
         }
         if position.next == self.count { Poll::Done } else { Poll::Busy }
     }
+    fn shape(&self) -> Shape {
+        Shape { kind: "source".into(), ..Shape::receive() }
+    }
 }
 
-/// Yields a packet for each byte that waits in a pipe, and counts how often it was asked.
+/// Yields a packet for each byte that waits in a pipe, and counts its polls.
 pub(crate) struct PipeSource {
     pub(crate) pipe: OwnedFd,
     pub(crate) polls: Arc<AtomicU64>,
@@ -90,15 +81,6 @@ pub(crate) struct PipeSource {
 
 impl Node for PipeSource {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         let mut bytes = [0; 32];
@@ -117,6 +99,9 @@ impl Node for PipeSource {
             self.other.iter().for_each(|other| watch(other.as_fd()));
         }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 /// Sends everything.
@@ -124,14 +109,11 @@ pub(crate) struct Sink;
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
@@ -155,9 +137,15 @@ impl Node for Keeper {
             batch.push(oldest).unwrap();
         }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { keeps_packets: true, ..Shape::default() }
     }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
+    }
+}
+
+impl NodeQueue for Keeper {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
@@ -189,24 +177,33 @@ impl Node for Hourly {
             }
             self.due = cx.now() + HOUR;
         }
-        // Never done: it cannot know that nothing will come any more.
+        // Never done: it cannot know that no packet will come any more.
         Poll::Until(self.due)
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, keeps_packets: true, ..Shape::default() }
     }
-    fn keeps_packets(&self) -> bool {
-        true
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeQueue for Hourly {
     fn held(&self) -> u64 {
         self.kept.len() as u64
     }
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context) {
         for packet in self.kept.drain(..) {
-            cx.drop_packet(packet, Drop::Drained);
+            cx.drop_packet(packet, DropReason::Drained);
         }
         batch.clear();
     }
+}
+
+impl NodeState for Hourly {
     fn report(&self) -> Vec<Section> {
         vec![Section {
             title: "time".into(),
@@ -231,9 +228,9 @@ impl Node for Mixed {
             if number % PANICS_AT == PANICS_AT - 1 {
                 panic!("packet {number}");
             } else if number.is_multiple_of(7) {
-                cx.drop_packet(packet, Drop::Denied);
+                cx.drop_packet(packet, DropReason::Denied);
             } else if number.is_multiple_of(11) {
-                cx.drop_packet(packet, Drop::Answered);
+                cx.drop_packet(packet, DropReason::Answered);
             } else if number.is_multiple_of(13) {
                 cx.emit(Edge::REPLY, packet);
             } else {
@@ -246,11 +243,11 @@ impl Node for Mixed {
             }
         }
     }
-    fn outputs(&self) -> Vec<Output> {
-        vec![
-            Output { edge: Edge::OUT, name: "out".into(), optional: false },
-            Output { edge: Edge::REPLY, name: "reply".into(), optional: true },
-        ]
+    fn shape(&self) -> Shape {
+        Shape {
+            outputs: vec![Output::out(), Output { edge: Edge::REPLY, name: "reply".into(), optional: true }],
+            ..Shape::default()
+        }
     }
 }
 
@@ -265,11 +262,11 @@ impl Counting {
     pub(crate) fn new() -> Self {
         Self { state: "seen", seen: 0, panic_at: None }
     }
-    /// The same under another state's name.
+    /// The same with another name for the state.
     pub(crate) fn named(state: &'static str) -> Self {
         Self { state, ..Self::new() }
     }
-    /// One that panics when packet number `panic_at` comes.
+    /// A node that panics when packet number `panic_at` comes.
     pub(crate) fn blueprint(panic_at: u64) -> Blueprint {
         Blueprint::new(move |_: &Worker| Ok(Box::new(Self { panic_at: Some(panic_at), ..Self::new() })))
     }
@@ -282,6 +279,12 @@ impl Node for Counting {
             self.seen += 1;
         }
     }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Counting {
     fn handlers(&self) -> Vec<Handler> {
         ["seen", "panic"].map(|name| Handler { name: name.into(), summary: String::new() }).to_vec()
     }

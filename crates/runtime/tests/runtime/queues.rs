@@ -1,15 +1,19 @@
-//! What a queue of a group loses: nothing that its worker has time for, and nothing of a replay, whatever the burst.
+//! Losses of a group's queue: none when its worker has enough time, and none of a replay, at any burst.
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Context, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Turn, Worker, merge,
+    Context, Edge, Graph, GraphBuilder, GroupConfig, Groups, Node, NodeId, Output, Shape, Turn, Worker, merge,
 };
+use netbricks_runtime::{Clock, Factory, Runtime};
 
 use crate::groups::{Ends, Seen, by_first_byte, pool, source};
+use crate::nodes::{Hourly, Sink, Source, chain, config};
 
 const PACKETS: u64 = 1_000;
 
-/// Runs out a graph of so many sources of `PACKETS` each, of three groups, before what `wire` makes; answers what came out.
+/// Runs a graph to its end, and answers its output.
+///
+/// It has `sources` sources of `PACKETS` each, of three groups, before the nodes that `wire` makes.
 fn run_out(
     (sources, burst, led): (u8, usize, bool),
     wire: impl FnOnce(&mut GraphBuilder, &Worker, NodeId) -> NodeId,
@@ -79,13 +83,18 @@ impl Node for Copies {
             }
         }
     }
-    fn outputs(&self) -> Vec<Output> {
-        (0..3).map(|edge| Output { edge: Edge(edge), name: edge.to_string(), optional: false }).collect()
+    fn shape(&self) -> Shape {
+        Shape {
+            outputs: (0..3)
+                .map(|edge| Output { edge: Edge(edge), name: edge.to_string(), optional: false })
+                .collect(),
+            ..Shape::default()
+        }
     }
 }
 
 #[test]
-fn what_becomes_of_a_burst_of_a_replay_on_its_way_to_a_queue_finds_room() {
+fn copies_of_a_replays_burst_find_room_in_a_queue() {
     for burst in [1, 32, 256] {
         let (graph, seen) = run_out((2, burst, true), |graph, worker, ends| {
             let queue = queue(graph, worker, (1, 256), ends);
@@ -100,7 +109,7 @@ fn what_becomes_of_a_burst_of_a_replay_on_its_way_to_a_queue_finds_room() {
     }
 }
 
-/// Takes one off the byte by which packets are grouped.
+/// Subtracts one from the byte by which packets are grouped.
 struct Down;
 
 impl Node for Down {
@@ -137,9 +146,9 @@ fn more_queues_than_there_are_bits_lose_nothing_of_a_replay_either() {
     assert_eq!(seen.lock().unwrap().len() as u64, 2 * PACKETS);
 }
 
-/// Deep queues fill a short one faster than it lets go.
+/// Deep queues fill a short one faster than it releases packets.
 #[test]
-fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
+fn packets_of_a_stopped_replay_in_queues_go_out() {
     for (burst, turns) in [(8, 400), (32, 150)] {
         let (pool, seen) = (pool(), Seen::default());
         let worker = Worker::new(0, 1, pool.clone());
@@ -163,4 +172,45 @@ fn what_queues_hold_of_a_replay_that_is_stopped_goes_out() {
         assert_eq!(graph.totals().drops.total().packets, 0, "bursts of {burst}");
         assert_eq!(seen.lock().unwrap().len() as u64, received);
     }
+}
+
+/// Only the clock can bring more packets for them, and only the next deadline moves it.
+#[test]
+fn idle_queues_let_a_driven_graph_go_to_what_is_due_next() {
+    let config = config(pool(), 1).clock(Clock::Driven);
+    let report = Runtime::start(config, |_| {
+        Factory::new(|context| {
+            let nodes: Vec<(&str, Box<dyn Node>)> = vec![
+                ("in", Box::new(Source::new(100))),
+                ("first queue", by_first_byte(1, 256, context.worker())),
+                ("hourly", Box::new(Hourly::default())),
+                ("second queue", by_first_byte(1, 256, context.worker())),
+                ("out", Box::new(Sink)),
+            ];
+            chain("g", nodes)?.build(context.pool().clone())
+        })
+    })
+    .unwrap()
+    .wait();
+    assert!(report.conserved, "{report:?}");
+    // No packet is discarded by a drain: each had its hour.
+    assert_eq!((report.totals.sent.packets, report.totals.drops.total().packets), (100, 0));
+}
+
+#[test]
+fn a_worker_may_sleep_while_a_queue_is_empty_and_not_while_it_holds_packets() {
+    let (pool, worker) = (pool(), Worker::new(0, 1, pool()));
+    let mut graph = GraphBuilder::new("test");
+    let ends = graph.add("ends", Box::new(Ends(1, Seen::default()))).unwrap();
+    let queue = queue(&mut graph, &worker, (1, 64), ends);
+    let source = graph.add("in", source(&[1], 1, 0)).unwrap();
+    graph.connect(source, Edge::OUT, queue, 0).unwrap();
+    let mut graph = graph.build(pool).unwrap();
+    let mut slept = Vec::new();
+    for _ in 0..6 {
+        slept.push((graph.totals().held, graph.can_sleep() && graph.waits_for_time_alone()));
+        graph.turn(0);
+    }
+    assert!(slept.iter().all(|(held, sleeps)| *held == 0 || !sleeps), "{slept:?}");
+    assert_eq!(slept.last(), Some(&(0, true)), "{slept:?}");
 }

@@ -1,4 +1,4 @@
-//! A function that sorts packets panics: it is made anew as any function is, and what others left with its node stays.
+//! A key function panics: it is built again like any function, and packets that wait at its node stay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,21 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Blueprint, BuildError, Drop, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator, Shuffle,
-    ShuffleConfig, Team, Turn, Worker,
+    Blueprint, BuildError, DropReason, Edge, Graph, GraphBuilder, GroupConfig, Groups, Input, Operator,
+    Shuffle, ShuffleConfig, Turn, Verdict, Worker, WorkerGroup,
 };
 
 use crate::shuffle::{Flows, NUMBER, SMALL, Seen, Witness, pool};
 
 const FLOWS: u16 = 16;
 const EACH: u64 = 4_000;
-/// The packet of its flow that nobody survives.
+/// The number within its flow of the packet at which the function panics.
 const DEADLY: u64 = 100;
 
-/// Counts flows' packets, and panics over the hundredth of the first flow that has one, once.
+/// Counts flows' packets, and panics once at the hundredth packet of the first flow that has one.
 fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operator<In = Root> + use<> {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(1_024));
-    input.parse_or_pass::<Link>().parse_or_pass::<Ip>().lookup(
+    input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS).lookup(
         &flows,
         |packet| packet.flow_key(),
         move |packet, entry| {
@@ -34,7 +34,7 @@ fn counting(input: Input, worker: &Worker, left: Arc<AtomicU64>) -> impl Operato
             let spare = |left: u64| left.checked_sub(1);
             let dies =
                 number == DEADLY && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spare).is_ok();
-            assert!(!dies, "a packet that nobody survives");
+            assert!(!dies, "a packet that no worker survives");
         },
     )
 }
@@ -57,13 +57,13 @@ fn graph(worker: &Worker, sources: usize, sorts: &Blueprint, groups: usize, seen
     graph
 }
 
-/// All has come but a batch for each panic, and in order; answers how often nodes were made anew.
+/// All packets came in order, except for a batch for each panic. Checks how often nodes were built again.
 fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
     let mut lost = 0;
     for graph in &mut *graphs {
         let drops = graph.totals().drops;
-        assert_eq!(drops.total(), drops.of(Drop::Panicked), "nothing else is lost");
-        lost += drops.of(Drop::Panicked).packets;
+        assert_eq!(drops.total(), drops.of(DropReason::Panicked), "nothing else is lost");
+        lost += drops.of(DropReason::Panicked).packets;
     }
     let all: Vec<_> = graphs.iter_mut().flat_map(Graph::take_panics).collect();
     assert_eq!(all.len() as u64, panics);
@@ -77,10 +77,10 @@ fn check(graphs: &mut [Graph], sources: u64, seen: &Seen, panics: u64) {
     }
 }
 
-/// The rings are full and packets wait for them, which are not its function's.
+/// The rings are full, and packets wait for them that do not belong to its function.
 #[test]
 fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
     let left = Arc::new(AtomicU64::new(3));
     let sorts = Blueprint::new(move |worker: &Worker| {
@@ -91,11 +91,12 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
             |packet| FlowKey::from_frame(packet.frame()).unwrap(),
         )
     });
-    let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), 1, &sorts, 1, &seen));
+    let mut graphs = [0, 1].map(|index| {
+        graph(&Worker::new(index, 1, pool.clone()).in_group(group.clone()), 1, &sorts, 1, &seen)
+    });
     for turn in 0..200_000 {
         graphs[0].turn(turn);
-        // So that what is for it waits.
+        // So packets for it wait.
         if turn % 5 == 0 {
             graphs[1].turn(turn);
         }
@@ -104,11 +105,11 @@ fn a_panic_in_what_a_shuffle_sorts_by_costs_its_batch() {
     check(&mut graphs, 2, &seen, 3);
 }
 
-/// Each group has a queue in which much waits.
+/// Each group has a queue with many packets.
 #[test]
 fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
     let pool = Pool::builder().frames(16_384).build().unwrap();
-    let (team, seen, left) = (Team::new(1), Seen::default(), Arc::new(AtomicU64::new(3)));
+    let (group, seen, left) = (WorkerGroup::new(1), Seen::default(), Arc::new(AtomicU64::new(3)));
     let groups = Groups::new(GroupConfig { groups: 3, queue: 4_096 }).unwrap();
     let sorts = Blueprint::new(move |worker: &Worker| {
         let left = left.clone();
@@ -118,8 +119,8 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
             |packet| usize::from(packet.frame()[35]) % 3,
         )
     });
-    let worker = Worker::new(0, 1, pool).of_team(team);
-    // Three sources bring more than a turn lets go.
+    let worker = Worker::new(0, 1, pool).in_group(group);
+    // Three sources bring more than a turn releases.
     let mut graphs = [graph(&worker, 3, &sorts, 3, &seen)];
     let mut most = 0;
     for turn in 0..100_000 {
@@ -130,10 +131,12 @@ fn a_panic_in_what_groups_are_by_costs_its_batch_and_no_queue() {
     check(&mut graphs, 3, &seen, 3);
 }
 
-/// Nobody took its place: its worker has its end of the shuffle still, and nobody else gets another.
+/// No other node took its place.
+///
+/// Its worker still has its end of the shuffle, and no other node gets it.
 #[test]
-fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+fn a_shuffle_that_cannot_be_remade_keeps_its_end() {
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 16, ..SMALL });
     let left = Arc::new(AtomicU64::new(1));
     let (made, of) = (Arc::new(AtomicU64::new(0)), shuffle.clone());
@@ -148,8 +151,9 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
             |packet| FlowKey::from_frame(packet.frame()).unwrap(),
         )
     });
-    let mut graphs = [0, 1]
-        .map(|index| graph(&Worker::new(index, 1, pool.clone()).of_team(team.clone()), 1, &sorts, 1, &seen));
+    let mut graphs = [0, 1].map(|index| {
+        graph(&Worker::new(index, 1, pool.clone()).in_group(group.clone()), 1, &sorts, 1, &seen)
+    });
     let mut panics = Vec::new();
     for turn in 0..200_000 {
         for graph in &mut graphs {
@@ -159,7 +163,7 @@ fn a_shuffle_that_cannot_be_made_anew_keeps_its_end() {
     }
     assert_eq!(panics.iter().map(|panic| panic.rebuilt).collect::<Vec<_>>(), [false]);
     for index in [0, 1] {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         assert!(shuffle.node(&worker).is_err(), "worker {index} has its end already");
     }
     assert_eq!(graphs.each_mut().map(|graph| graph.turn(200_000)), [Turn::Done; 2]);

@@ -1,5 +1,6 @@
-//! Streams are rewritten while their connections move between workers under load. Nobody sends anything twice: a byte that got lost
-//! would be waited for in vain.
+//! Streams are rewritten while their connections move between workers under load.
+//!
+//! No end repeats anything, so a lost byte would never come again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -9,35 +10,35 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{PacketizeConfig, Replace};
 use netbricks_core::{
-    Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
-    ShuffleConfig, ShuffleKey, WhenFull, compose,
+    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Poll, Shape, Shuffle, ShuffleConfig,
+    ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
+use netbricks_testkit::stream::{PacketizeConfig, Replace, StreamOperator, StreamWorker};
 
 const CONNECTIONS: u16 = 48;
-/// What servers say again and again, and what clients hear.
+/// The text that servers repeat, and the text that clients receive.
 const SAID: &[u8] = b"a cat, a cub and some other cattle. ";
 const HEARD: &[u8] = b"a <tiger>, a cub and some other <tiger>tle. ";
-/// Bytes in flight at most, and of a segment.
+/// The most bytes in flight, and the bytes of a segment.
 const FLIGHT: usize = 400;
 const SEGMENT: usize = 40;
-/// The first bytes' numbers.
+/// The numbers of the first bytes.
 const SERVER: u32 = 0_u32.wrapping_sub(5_000);
 const CLIENT: u32 = 100;
 
-/// What has to have happened before traffic ends, and within what time.
+/// The moves and bytes that must happen before traffic ends, and the time limit.
 const MOVES: u64 = 200;
 const BYTES: u64 = 8_000_000;
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// One connection, as both its ends see it.
 #[derive(Default)]
 struct Talk {
-    /// Segments that came through: the client's first, the server's, and whether the client may say something.
+    /// Segments that came through: the client's first, the server's, and the client's acknowledgment.
     opened: u8,
-    /// Which of them were sent.
+    /// The number of these segments that were sent.
     opening: u8,
     next: usize,
     acknowledged: usize,
@@ -63,7 +64,7 @@ impl Shared {
         self.enough.load(Relaxed) && self.talks.iter().all(over) || self.given_up.load(Relaxed)
     }
 
-    /// What this end of a connection has to say.
+    /// The next segment of this end of a connection.
     fn says(&self, server: bool, connection: u16) -> Option<Vec<u8>> {
         let mut talk = self.talks[usize::from(connection)].lock().unwrap();
         let (number, acknowledgment, flags, bytes) = match (server, talk.opened, talk.opening) {
@@ -96,7 +97,7 @@ impl Shared {
         tcp.payload(&bytes).build().ok()
     }
 
-    /// A frame came through.
+    /// Takes a frame that came through.
     fn hears(&self, frame: &[u8]) {
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
         let port = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -109,7 +110,7 @@ impl Shared {
             talk.owes |= from_server;
         } else if from_server {
             let place = word(38).wrapping_sub(SERVER) as usize;
-            // In order, since nothing overtakes anything: neither a hole nor anything twice.
+            // In order, since no packet overtakes another: no hole and no repetition.
             let right = (place..).zip(bytes).all(|(at, byte)| HEARD[at % HEARD.len()] == *byte);
             self.wrong.fetch_add(u64::from(!right || !bytes.is_empty() && place != talk.heard), Relaxed);
             talk.heard += bytes.len();
@@ -132,15 +133,6 @@ struct Ends {
 
 impl Node for Ends {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         for _ in 0..CONNECTIONS {
             if batch.len() == cx.burst() {
@@ -157,20 +149,20 @@ impl Node for Ends {
             false => Poll::Busy,
         }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 struct Sink(Arc<Shared>);
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.drain().for_each(|packet| self.0.hears(packet.data()));
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
@@ -194,8 +186,8 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
                 let streams = PacketizeConfig { flows: 64, memory: 16 << 20, ..PacketizeConfig::default() };
                 let replace = Replace::new(b"cat", b"<tiger>", None).unwrap();
                 let streams = context.worker().packetizer("streams", streams, replace);
-                let ip = input.parse_or::<Link>(Edge::OUT).parse_or::<Ip>(Edge::OUT);
-                ip.parse_or::<Tcp>(Edge::OUT).packetize(&streams).done()
+                let ip = input.parse::<Link>().or(Edge::OUT).parse::<Ip>().or(Edge::OUT);
+                ip.parse::<Tcp>().or(Edge::OUT).packetize(&streams).done()
             });
             let ends = Ends { server: worker == 0, next: 0, shared: shared.clone() };
             let nodes = [
@@ -219,7 +211,7 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
             std::thread::yield_now();
         }
         moves += 1;
-        // Some of it is said in between.
+        // Some bytes arrive in between.
         let before = shared.heard.load(Relaxed);
         while shared.heard.load(Relaxed) < before + 1_000 && began.elapsed() < PATIENCE {
             std::thread::yield_now();
@@ -232,9 +224,9 @@ fn rewritten_streams_move_back_and_forth_under_load_and_nothing_is_sent_twice() 
     }
     let counts = [0, 1].map(|worker| control.call(worker, "test", "shuffle", "refused", ""));
     let report = runtime.wait();
-    assert!(!shared.given_up.load(Relaxed), "after {moves} moves somebody waits in vain");
+    assert!(!shared.given_up.load(Relaxed), "after {moves} moves a worker waits in vain");
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
-    for reason in [Drop::Panicked, Drop::TableFull, Drop::Denied] {
+    for reason in [DropReason::Panicked, DropReason::TableFull, DropReason::Denied] {
         assert_eq!(report.totals.drops.of(reason).packets, 0, "{reason:?}");
     }
     assert!(counts.iter().flatten().all(|refused| refused == "0"), "{counts:?}");

@@ -1,5 +1,6 @@
-//! Shuffles one after the other by different keys, and beside other chains: packets cross at both, none is lost however
-//! small rings are, and nobody waits for ever.
+//! Shuffles one after the other by different keys, and beside other chains.
+//!
+//! Packets cross at both shuffles. None is lost however small rings are, and no worker waits for ever.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,15 +9,15 @@ use std::time::Duration;
 use netbricks_buffer::Pool;
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{
-    Edge, Graph, GraphBuilder, GraphError, Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker,
+    Edge, Graph, GraphBuilder, GraphError, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
 
 use crate::shuffle::{Declared, Flows, SMALL, Seen, Witness, check_order, pool, staged};
 
-/// By which packets are sorted, one shuffle after the other: both spread them, each in its own way.
+/// The keys of the shuffles, one behind the other: both spread packets, in different ways.
 const KEYS: [ShuffleKey; 2] = [ShuffleKey::SymmetricFlow, ShuffleKey::Source];
-/// Hosts that each worker receives from, and flows of all of them.
+/// Hosts from which each worker receives, and the flows of all of them.
 const HOSTS: u8 = 32;
 const FLOWS: u16 = 128;
 /// Far more than a run takes on any machine.
@@ -35,7 +36,7 @@ fn shuffles(ring: usize) -> Vec<Shuffle> {
     KEYS.iter().map(|key| Shuffle::new(ShuffleConfig { key: *key, ring, ..SMALL })).collect()
 }
 
-/// Every flow whole and in order, and every host's with one worker.
+/// Every flow is complete and in order, and every host's flows are on one worker.
 fn check_hosts(seen: &Seen, workers: usize, packets: u64) {
     let on = check_order(seen, workers * usize::from(FLOWS), packets);
     assert!(on.iter().all(|workers| *workers == 1), "a flow is on several workers");
@@ -71,13 +72,13 @@ fn packets_cross_at_both_of_two_shuffles_and_none_is_lost_however_small_rings_ar
             let report = runtime.stop();
             assert!(ended, "{at}: stands still at {:?}", report.totals);
             assert!(report.conserved && report.pool_whole, "{at}: {:?}", report.unbalanced);
-            // The counts behind each shuffle drop what comes out of turn.
+            // The counts behind each shuffle drop packets that are out of order.
             assert_eq!((report.totals.drops.total().packets, report.totals.held), (0, 0), "{at}");
             let packets = each * workers as u64;
             assert_eq!(report.totals.received.packets, packets, "{at}");
             for shuffle in ["shuffle", "shuffle 1"] {
                 let node = report.nodes.iter().find(|node| node.node == shuffle).unwrap();
-                let (handed, taken) = (node.counters.handed, node.counters.taken);
+                let (handed, taken) = (node.counters.handoff_out, node.counters.handoff_in);
                 assert!(handed.packets > packets / 4, "{at}: `{shuffle}` gave away {handed:?}");
                 assert_eq!(handed, taken, "{at}");
             }
@@ -86,9 +87,16 @@ fn packets_cross_at_both_of_two_shuffles_and_none_is_lost_however_small_rings_ar
     }
 }
 
-/// A worker's graph of a team, turned by hand.
-fn by_hand(team: &Team, index: usize, pool: &Pool, shuffles: &[Shuffle], packets: u64, seen: &Seen) -> Graph {
-    let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+/// A worker's graph of a group, turned by hand.
+fn by_hand(
+    group: &WorkerGroup,
+    index: usize,
+    pool: &Pool,
+    shuffles: &[Shuffle],
+    packets: u64,
+    seen: &Seen,
+) -> Graph {
+    let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
     let source = hosts(index, packets);
     let graph = staged(&worker, source, shuffles, Declared::FlowTable, seen.clone()).unwrap();
     let mut graph = graph.build(pool.clone()).unwrap();
@@ -96,16 +104,16 @@ fn by_hand(team: &Team, index: usize, pool: &Pool, shuffles: &[Shuffle], packets
     graph
 }
 
-/// Whoever gets the core next: now one runs far ahead, now the other.
+/// Workers get their turns in random order: sometimes one is far ahead, sometimes the other.
 #[test]
 fn in_whatever_order_workers_get_their_turns_all_come_to_their_end() {
     const EACH: u64 = 1_000;
     for (ring, workers) in [(1, 2), (1, 3), (2, 3), (8, 2), (32, 3)] {
         for seed in 1..=8u64 {
-            let (pool, team, seen) = (pool(), Team::new(workers), Seen::default());
+            let (pool, group, seen) = (pool(), WorkerGroup::new(workers), Seen::default());
             let shuffles = shuffles(ring);
             let mut graphs: Vec<Graph> =
-                (0..workers).map(|index| by_hand(&team, index, &pool, &shuffles, EACH, &seen)).collect();
+                (0..workers).map(|index| by_hand(&group, index, &pool, &shuffles, EACH, &seen)).collect();
             let at = format!("{workers} workers, rings of {ring}, seed {seed}");
             let (mut dice, mut done) = (seed, vec![false; workers]);
             for _ in 0..100_000 {
@@ -130,16 +138,18 @@ fn in_whatever_order_workers_get_their_turns_all_come_to_their_end() {
     }
 }
 
-/// Its own port fills the second shuffle again and again, and each time the first, which leads there, is passed over.
+/// The worker's own port fills the second shuffle repeatedly.
+///
+/// Each time the graph does not poll the first shuffle, which leads there.
 #[test]
 fn a_worker_with_a_busy_port_still_takes_what_comes_to_its_first_shuffle() {
     for ring in [1, 8, 32] {
-        let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+        let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
         let shuffles = shuffles(ring);
         let mut graphs = [u64::MAX, 1_000]
             .into_iter()
             .enumerate()
-            .map(|(index, packets)| by_hand(&team, index, &pool, &shuffles, packets, &seen))
+            .map(|(index, packets)| by_hand(&group, index, &pool, &shuffles, packets, &seen))
             .collect::<Vec<_>>();
         for _ in 0..100_000 {
             for graph in &mut graphs {
@@ -156,14 +166,14 @@ fn a_worker_with_a_busy_port_still_takes_what_comes_to_its_first_shuffle() {
     }
 }
 
-/// What another chain brings never ends; the shuffle has room again, and nobody sends it anything.
+/// Another chain's packets never end. The shuffle has room again, and no worker sends it anything.
 #[test]
 fn a_busy_chain_beside_it_keeps_no_shuffle_from_sending_what_waits() {
     const PACKETS: u64 = 1_000;
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut graphs = [(0, PACKETS), (1, 0)].map(|(index, packets)| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let mut chain = |name: &str, source: Flows, seen: Seen| {
             let source = graph.add(format!("in {name}"), Box::new(source)).unwrap();

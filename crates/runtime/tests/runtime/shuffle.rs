@@ -1,4 +1,5 @@
-//! Packets go to the workers that own their flows: in order, none lost, also while ownership moves and rings are full.
+//! Packets go to the workers that own their flows: in order, without loss, also during moves and with full
+//! rings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +10,21 @@ use netbricks_core::consistency::{BoundedInconsistency, NoExternalAccess, Strict
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::stack::{Layer, Root, With};
 use netbricks_core::packet::{FlowKey, Ip, Link, Tcp};
-use netbricks_core::stream::WindowConfig;
-use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Tallies};
+use netbricks_core::tables::{CounterArray, Entry, FlowTable, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Drop, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node, Operator, Output, Poll,
-    Role, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Team, Turn, WhenFull, Worker, compose,
+    Context, DetachedContext, DropReason, Edge, Function, Graph, GraphBuilder, GraphError, Input, Node,
+    NodeState, Operator, Poll, Shape, Shuffle, ShuffleConfig, ShuffleKey, StoredFlow, Turn, Verdict,
+    WhenFull, Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
+use netbricks_testkit::stream::{StreamWorker, WindowConfig};
 
-/// Where a packet's number within its flow lies: behind Ethernet, IPv4 and UDP.
+/// The position of a packet's number within its flow: behind Ethernet, IPv4 and UDP.
 pub(crate) const NUMBER: std::ops::Range<usize> = 42..50;
 
-/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same connections.
+/// Packets of UDP flows, each numbered within its flow. Odd workers send the other direction of the same
+/// connections.
 pub(crate) struct Flows {
     templates: Vec<Vec<u8>>,
     numbers: Vec<u64>,
@@ -45,7 +48,7 @@ impl Flows {
         Self::of(worker, templates, packets)
     }
 
-    /// Packets of these flows, which have room for a number where UDP has its payload.
+    /// Packets of these flows, which have room for a number in the UDP payload.
     pub(crate) fn of(worker: usize, templates: Vec<Vec<u8>>, packets: u64) -> Self {
         let numbers = vec![0; templates.len()];
         Self { templates, numbers, left: packets, seed: worker as u64 + 1, polls: Arc::default() }
@@ -54,15 +57,6 @@ impl Flows {
 
 impl Node for Flows {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         self.polls.fetch_add(1, Ordering::Relaxed);
         while self.left > 0 && batch.len() < cx.burst() {
@@ -77,12 +71,15 @@ impl Node for Flows {
         }
         if self.left == 0 { Poll::Done } else { Poll::Busy }
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
-/// What came out: by flow, each packet's number and the worker that sent it, in the order of sending.
+/// The output by flow: each packet's number and the worker that sent it, in the order of sending.
 pub(crate) type Seen = Arc<Mutex<BTreeMap<FlowKey, Vec<(u64, usize)>>>>;
 
-/// Sends everything, and tells.
+/// Sends everything, and records it.
 pub(crate) struct Witness {
     pub(crate) worker: usize,
     pub(crate) seen: Seen,
@@ -90,7 +87,7 @@ pub(crate) struct Witness {
 
 impl Node for Witness {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         let mut seen = self.seen.lock().unwrap();
         for packet in batch.drain() {
             let number = u64::from_be_bytes(packet.data()[NUMBER].try_into().unwrap());
@@ -98,16 +95,14 @@ impl Node for Witness {
             seen.entry(flow).or_default().push((number, self.worker));
         }
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
-/// Counts each flow's packets in declared state, and drops the packet whose number is not the count: one that came out
-/// of turn, or whose flow's state did not come with it.
+/// Counts each flow's packets in declared state, and drops a packet whose number is not the count.
+///
+/// Such a packet is out of order, or its flow's state did not come with it.
 pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl Function + use<> {
     let config = FlowTableConfig::new(4_096);
     let flows: netbricks_core::Flows<FlowKey, u64> = match declared {
@@ -117,7 +112,7 @@ pub(crate) fn in_turn(input: Input, worker: &Worker, declared: Declared) -> impl
     counted(input, flows).done()
 }
 
-/// The same, for what sorts packets.
+/// The same as a key function.
 pub(crate) fn in_turn_of(
     input: Input,
     worker: &Worker,
@@ -150,10 +145,10 @@ fn counted(
                 }
             },
         )
-        .filter(Drop::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
+        .filter(DropReason::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
 }
 
-/// How the flows' counts are declared.
+/// The declaration of the flows' counts.
 #[derive(Clone, Copy)]
 pub(crate) enum Declared {
     FlowTable,
@@ -189,7 +184,7 @@ pub(crate) fn pool() -> Pool {
 }
 
 impl Run {
-    /// Every worker brings packets in, shuffles, counts and sends. `while_running` gets the runtime meanwhile.
+    /// Every worker receives, shuffles, counts and sends packets. `while_running` gets the runtime meanwhile.
     fn go(&self, while_running: impl FnOnce(&Runtime)) -> (FinalReport, Seen) {
         let seen = Seen::default();
         let shuffles: Vec<Shuffle> = (0..self.stages).map(|_| Shuffle::new(self.config)).collect();
@@ -226,7 +221,7 @@ pub(crate) fn staged(
 ) -> Result<GraphBuilder, GraphError> {
     let mut graph = GraphBuilder::new("test");
     let failed = |error| GraphError::Node { name: "node".into(), error };
-    // From the last to the first: in what order they are made makes no difference.
+    // From the last to the first: the order in which they are made makes no difference.
     let mut next = graph.add("out", Box::new(Witness { worker: worker.index(), seen }))?;
     for (stage, shuffle) in shuffles.iter().enumerate().rev() {
         let named = |name: &str| if stage == 0 { name.into() } else { format!("{name} {stage}") };
@@ -242,7 +237,7 @@ pub(crate) fn staged(
     Ok(graph)
 }
 
-/// Every flow whole and in order; answers by how many workers each was sent.
+/// Every flow is complete and in order. Answers by how many workers each was sent.
 pub(crate) fn check_order(seen: &Seen, flows: usize, packets: u64) -> Vec<usize> {
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), flows);
@@ -277,7 +272,7 @@ fn flows_come_to_one_worker_in_order_and_none_is_lost() {
             }
         }
         assert_eq!(used.len(), workers, "every worker gets its share");
-        assert_eq!(report.totals.taken.packets > 0, workers > 1);
+        assert_eq!(report.totals.handoff_in.packets > 0, workers > 1);
     }
 }
 
@@ -295,14 +290,15 @@ fn move_back_and_forth(run: &Run) {
     move_back_and_forth_by(run, ["shuffle"; 2], |_, _| ());
 }
 
-/// Of each worker at most, while buckets move: far more than that takes.
+/// The most packets of each worker while buckets move: far more than that takes.
 pub(crate) const MOST: u64 = 50_000_000;
-/// Moves, and packets that are sent between two of them at least.
+/// The number of moves, and the least number of packets between two of them.
 const MOVES: usize = 60;
 const BETWEEN: u64 = 4_000;
 
-/// Asks one shuffle and then the other for the moves; `look` is called when each is over, with the owner of everything. Traffic
-/// goes on until there were enough of them.
+/// Asks one shuffle and then the other for the moves, with traffic until there were enough of them.
+///
+/// `look` is called when each move is over, with the owner of everything.
 pub(crate) fn move_back_and_forth_by(
     run: &Run,
     asked: [&str; 2],
@@ -326,7 +322,7 @@ pub(crate) fn move_back_and_forth_by(
         }
         runtime.stop_handle().stop();
     });
-    // A packet whose flow's count did not come with it, or came before its turn, was dropped.
+    // Packets whose flow's count did not come with them, or that came out of order, were dropped.
     assert_eq!(report.totals.drops.total().packets, 0, "{:?}", report.totals.drops);
     let on = check_order(&seen, 2 * usize::from(run.flows), report.totals.sent.packets);
     assert!(on.iter().all(|workers| *workers == 2), "every flow was on both workers: {on:?}");
@@ -336,23 +332,23 @@ pub(crate) fn move_back_and_forth_by(
 fn a_full_ring_is_a_drop_with_its_own_reason_where_that_was_asked_for() {
     let config = ShuffleConfig { full: WhenFull::Drop, ring: 1, key: ShuffleKey::Flow };
     let (report, seen) = Run { config, ..RUN }.go(|_| ());
-    let dropped = report.totals.drops.of(Drop::RingFull).packets;
+    let dropped = report.totals.drops.of(DropReason::RingFull).packets;
     assert!(dropped > 0);
-    // What comes after a lost packet is out of turn for the function behind.
-    let denied = report.totals.drops.of(Drop::Denied).packets;
+    // Packets behind a lost one are out of order for the next function.
+    let denied = report.totals.drops.of(DropReason::Denied).packets;
     let sent: usize = seen.lock().unwrap().values().map(Vec::len).sum();
     assert_eq!(sent as u64 + dropped + denied, 2 * RUN.packets);
 }
 
-/// One worker's graph of a team, turned by hand.
+/// One worker's graph of a group, turned by hand.
 pub(crate) fn by_hand(
-    team: &Team,
+    group: &WorkerGroup,
     index: usize,
     pool: &Pool,
     shuffle: &Shuffle,
     seen: &Seen,
 ) -> (Graph, Arc<AtomicU64>) {
-    let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+    let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
     let source = Flows::new(index, 64, 1_000);
     let polls = source.polls.clone();
     let mut graph = fed(&worker, [source], shuffle, seen);
@@ -360,7 +356,7 @@ pub(crate) fn by_hand(
     (graph, polls)
 }
 
-/// Sources that lead to a shuffle and by way of it out.
+/// Sources that lead to a shuffle and through it to the exit.
 pub(crate) fn fed(
     worker: &Worker,
     sources: impl IntoIterator<Item = Flows>,
@@ -379,23 +375,23 @@ pub(crate) fn fed(
 }
 
 #[test]
-fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+fn a_worker_that_waits_for_room_polls_no_port_and_takes_handoffs() {
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
-    let (mut a, polls_a) = by_hand(&team, 0, &pool, &shuffle, &seen);
-    let (mut b, polls_b) = by_hand(&team, 1, &pool, &shuffle, &seen);
-    // Each fills the other's ring and then stands still: nobody takes anything.
+    let (mut a, polls_a) = by_hand(&group, 0, &pool, &shuffle, &seen);
+    let (mut b, polls_b) = by_hand(&group, 1, &pool, &shuffle, &seen);
+    // Each fills the other's ring and then stops: no worker takes packets.
     for (graph, polls) in [(&mut a, &polls_a), (&mut b, &polls_b)] {
         (0..100).for_each(|_| {
             graph.turn(0);
         });
-        assert_eq!(graph.totals().handed.packets, 8, "the ring is full");
+        assert_eq!(graph.totals().handoff_out.packets, 8, "the ring is full");
         assert!(graph.totals().held > 0, "and packets wait for it");
         assert!(polls.load(Ordering::Relaxed) <= 2, "polled {polls:?} times after that");
         assert!(graph.totals().is_conserved() && graph.unbalanced().is_empty());
     }
-    assert_eq!(b.totals().taken.packets, 8, "full itself, it took what came");
-    // Both rings were full at one time; each turn makes room for the other.
+    assert_eq!(b.totals().handoff_in.packets, 8, "full itself, it took what came");
+    // Both rings were full at the same time; each turn makes room for the other.
     for _ in 0..10_000 {
         a.turn(0);
         b.turn(0);
@@ -408,17 +404,21 @@ fn who_waits_for_room_polls_no_port_and_still_takes_what_others_send() {
 
 #[test]
 fn packets_for_a_worker_that_is_gone_have_a_reason() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(SMALL);
-    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
-    drop(by_hand(&team, 1, &pool, &shuffle, &seen));
+    let (mut a, _) = by_hand(&group, 0, &pool, &shuffle, &seen);
+    drop(by_hand(&group, 1, &pool, &shuffle, &seen));
     for _ in 0..1_000 {
         a.turn(0);
     }
     assert_eq!(a.turn(0), Turn::Done);
     let totals = a.totals();
-    assert!(totals.drops.of(Drop::WorkerGone).packets > 0);
-    assert_eq!(totals.drops.total().packets + totals.sent.packets, 1_000, "nothing is handed to nobody");
+    assert!(totals.drops.of(DropReason::WorkerGone).packets > 0);
+    assert_eq!(
+        totals.drops.total().packets + totals.sent.packets,
+        1_000,
+        "no packet is handed off without a receiver"
+    );
 }
 
 #[test]
@@ -437,9 +437,9 @@ fn a_stopped_run_takes_everything_along() {
 
 #[test]
 fn moves_that_cannot_be_say_why() {
-    let (pool, team, seen) = (pool(), Team::new(2), Seen::default());
+    let (pool, group, seen) = (pool(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(SMALL);
-    let (mut a, _) = by_hand(&team, 0, &pool, &shuffle, &seen);
+    let (mut a, _) = by_hand(&group, 0, &pool, &shuffle, &seen);
     let ask = |a: &mut Graph, argument: &str| {
         a.call("shuffle", "move", argument).map_err(|error| error.to_string())
     };
@@ -453,21 +453,22 @@ fn moves_that_cannot_be_say_why() {
     }
     assert_eq!(ask(&mut a, "0 0").unwrap(), "0", "it is there already");
     assert!(ask(&mut a, "1 0").unwrap_err().contains("worker 1 is still starting: ask again"));
-    let _b = by_hand(&team, 1, &pool, &shuffle, &seen);
+    let _b = by_hand(&group, 1, &pool, &shuffle, &seen);
     assert_eq!(ask(&mut a, "0-1 1, 3 0").unwrap(), "2");
     assert!(ask(&mut a, "4 1").unwrap_err().contains("moving already"));
     assert!(a.call("shuffle", "owners", "").unwrap().starts_with("0-1 1, 2-4 0, 5-5 1"));
-    let again = shuffle.node(&Worker::new(0, 1, pool).of_team(team)).err().unwrap().to_string();
+    let again = shuffle.node(&Worker::new(0, 1, pool).in_group(group)).err().unwrap().to_string();
     assert!(again.contains("has its end of this shuffle already"), "{again}");
 }
 
-/// What asking worker 0 for a move answers, where `function` stands behind the shuffle of worker 1 and nothing behind that
-/// of worker 0; and who owns what then.
+/// The answer of worker 0 to a move, and the owners after it.
+///
+/// `function` stands behind the shuffle of worker 1, and nothing behind that of worker 0.
 fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<String, String>, String) {
-    let (pool, team, shuffle) = (pool(), Team::new(2), Shuffle::new(SMALL));
+    let (pool, group, shuffle) = (pool(), WorkerGroup::new(2), Shuffle::new(SMALL));
     let mut function = Some(function);
     let mut graphs = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let source = graph.add("source", Box::new(Flows::new(index, 1, 0))).unwrap();
         let mut last = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
@@ -488,22 +489,28 @@ fn moving_past(function: impl FnOnce(&Worker) -> Box<dyn Node>) -> (Result<Strin
     (answer, owners)
 }
 
-/// A function that passes everything, and what it declares.
+/// A function that passes everything, and that makes these declarations.
 fn knowing(declare: impl FnOnce(&Worker)) -> impl FnOnce(&Worker) -> Box<dyn Node> {
     |worker| {
         compose(worker, |input| {
             declare(worker);
-            input.parse_or_pass::<Link>().done()
+            input.parse::<Link>().or(Verdict::PASS).done()
         })
         .unwrap()
     }
 }
 
-/// A node written by hand whose state nobody divides.
+/// A handwritten node whose state cannot be divided.
 struct Exports;
 
 impl Node for Exports {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(self);
+    }
+}
+
+impl NodeState for Exports {
     fn export(&self) -> Vec<netbricks_core::StateImage> {
         vec![("past".into(), vec![1])]
     }
@@ -520,10 +527,10 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     };
     refused(
         "seen",
-        moving_past(knowing(|worker| drop(worker.state::<Tallies, _>("seen", NoExternalAccess, 8)))),
+        moving_past(knowing(|worker| drop(worker.state::<CounterArray, _>("seen", NoExternalAccess, 8)))),
     );
     refused("past", moving_past(|_| Box::new(Exports)));
-    // Packets are sorted by flow: an address says nothing of the bucket.
+    // Packets are sorted by flow: an address does not tell the bucket.
     let hosts = |worker: &Worker| drop(worker.flow_table::<std::net::IpAddr, u64>("hosts", table));
     refused("hosts", moving_past(knowing(hosts)));
     let pairs = |worker: &Worker| {
@@ -531,12 +538,12 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     };
     refused("pairs", moving_past(knowing(pairs)));
 
-    // What follows, what is everybody's, and what is nobody's flow's.
+    // State that moves, state that is shared, and state that belongs to no flow.
     let moves = |worker: &Worker| {
         worker.flow_table::<FlowKey, u64>("flows", table);
         worker.state::<FlowTable<StoredFlow, u64>, _>("own", NoExternalAccess, table);
-        worker.state::<Tallies, _>("all", Strict, 8);
-        worker.state::<Tallies, _>("most", BoundedInconsistency { updates: 1 }, 8);
+        worker.state::<CounterArray, _>("all", Strict, 8);
+        worker.state::<CounterArray, _>("most", BoundedInconsistency { updates: 1 }, 8);
         worker.windows::<Tcp, _>("windows", WindowConfig::new(64, 64, 1_000_000_000), |_| ());
         worker.counter("total");
     };
@@ -544,7 +551,7 @@ fn a_move_that_would_leave_state_behind_is_refused_by_name() {
     assert_eq!((answer.as_deref(), owners.starts_with("0-2 0, ")), (Ok("1"), true), "{owners:.40}");
 }
 
-/// Packets 150 µs apart, in their own time, which is told in whole milliseconds as ports do.
+/// Packets 150 µs apart, in their own time, which advances in whole milliseconds as with ports.
 struct Replay {
     frames: Vec<Vec<u8>>,
     next: usize,
@@ -552,25 +559,16 @@ struct Replay {
 
 impl Node for Replay {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let millisecond = |next: usize| next as u64 * 3 / 2 * 100_000 / 1_000_000 * 1_000_000 + 1_000_000_000;
         if self.next == self.frames.len() {
             return Poll::Done;
         }
         let time = millisecond(self.next);
-        if !cx.approach(time) {
+        if !cx.receiving().approach(time) {
             return Poll::Busy;
         }
-        cx.advance(time);
+        cx.receiving().advance(time);
         while self.next < self.frames.len() && millisecond(self.next) == time && batch.len() < cx.burst() {
             let mut packet = cx.pool().packet(&self.frames[self.next]).unwrap();
             packet.set_received_at(self.next as u64 * 3 / 2 * 100_000 + 1_000_000_000);
@@ -579,13 +577,16 @@ impl Node for Replay {
         }
         Poll::Busy
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 #[test]
 fn replayed_time_goes_on_where_packets_are_the_only_clock() {
-    // What each packet's function takes for now is the same with one worker and with several.
+    // Each packet's function sees the same time with one worker and with several.
     let run = |workers: usize, burst: usize| {
-        let (pool, team, times) = (pool(), Team::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
+        let (pool, group, times) = (pool(), WorkerGroup::new(workers), Arc::new(Mutex::new(BTreeMap::new())));
         let shuffle = Shuffle::new(SMALL);
         let frames: Vec<Vec<u8>> = (0..600)
             .map(|i| {
@@ -594,7 +595,7 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
             .collect();
         let mut graphs: Vec<Graph> = (0..workers)
             .map(|index| {
-                let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+                let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
                 let mut graph = GraphBuilder::new("test");
                 let node = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
                 if index == 0 {
@@ -644,14 +645,14 @@ fn replayed_time_goes_on_where_packets_are_the_only_clock() {
 }
 
 #[test]
-fn nobody_overtakes_packets_that_wait_for_room() {
-    let (pool, team) = (pool(), Team::new(2));
+fn packets_that_wait_for_room_are_not_overtaken() {
+    let (pool, group) = (pool(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 8, ..SMALL });
     let mut nodes = [0, 1].map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0])).unwrap()
     });
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let (mut batch, mut came) = (Batch::new(), Vec::new());
     // A key that the second worker owns.
     let key = (0..=255)
@@ -670,11 +671,11 @@ fn nobody_overtakes_packets_that_wait_for_room() {
         assert!(batch.is_empty());
     };
     give(&mut nodes[0], 1..21, &mut cx);
-    assert_eq!(nodes[0].held(), 13, "with the first, eight are in the ring");
+    assert_eq!(nodes[0].as_queue().unwrap().held(), 13, "with the first, eight are in the ring");
     for round in 0..20 {
         nodes[1].poll(&mut batch, &mut cx);
         came.extend(batch.drain().map(|packet| packet.data()[1]));
-        // Between the two there is room in the ring, and still some wait for it.
+        // Between the two, there is room in the ring, and some packets still wait for it.
         if round == 0 {
             give(&mut nodes[0], 21..25, &mut cx);
         }

@@ -1,24 +1,51 @@
-//! SIGINT, SIGTERM and SIGHUP, in a child process: this test's own binary, asked for one test.
+//! Signals that stop a run or ask for a report, in a child process.
+//!
+//! The child is this test binary, started for one test.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use netbricks_runtime::{Factory, Runtime, stop_on_signals};
-use rustix::process::{Pid, Signal, kill_process};
+use netbricks_buffer::Batch;
+use netbricks_core::{Context, Node};
+use netbricks_runtime::{Factory, ReportRequests, RunSignals, Runtime, SAME_SIGNAL, stop_on_signals};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::nodes::{Keeper, Sink, Source, Stuck, chain, config, pool};
 
 const ROLE: &str = "NETBRICKS_TEST_SIGNALS";
+/// The longest wait of a test for an expected event.
+const LIMIT: Duration = Duration::from_secs(120);
 
-/// Not a test of its own: what the child does.
+/// Holds its first batch until standard input ends, and passes everything after that.
+#[derive(Default)]
+struct UntilInputEnds {
+    ended: bool,
+}
+
+impl Node for UntilInputEnds {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {
+        if !std::mem::replace(&mut self.ended, true) {
+            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        }
+    }
+}
+
+/// Not a test by itself, but the program of the child.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let stuck = role == "stuck";
+    if role == "after a run" {
+        return after_a_run();
+    }
     let runtime = Runtime::start(config(pool(), 2), |_| {
+        let role = role.clone();
         Factory::new(move |context| {
-            let middle: Box<dyn netbricks_core::Node> =
-                if stuck { Box::new(Stuck) } else { Box::new(Keeper::new(64)) };
+            let middle: Box<dyn Node> = match role.as_str() {
+                "stuck" => Box::new(Stuck),
+                "held" => Box::new(UntilInputEnds::default()),
+                _ => Box::new(Keeper::new(64)),
+            };
             chain(
                 "g",
                 vec![("in", Box::new(Source::new(u64::MAX))), ("middle", middle), ("out", Box::new(Sink))],
@@ -28,20 +55,63 @@ fn child() {
     })
     .unwrap();
     let guard = stop_on_signals(runtime.stop_handle(), |line| eprintln!("{line}")).unwrap();
+    let requests = ReportRequests::listen().unwrap();
     eprintln!("ready");
+    if role == "asked" {
+        while !requests.take() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let received = runtime.snapshot().unwrap().totals.received.packets;
+        eprintln!("so far: {}", received > 0);
+    }
     let report = runtime.wait();
     drop(guard);
     eprintln!("{}", serde_json::to_string(&report).unwrap());
 }
 
+/// A program that continues after its runs: two at once, of which one ends before the other.
+fn after_a_run() {
+    let (one, other) = (RunSignals::begin().unwrap(), RunSignals::begin().unwrap());
+    let guard = stop_on_signals(
+        Runtime::start(config(pool(), 1), |_| {
+            Factory::new(|context| {
+                let nodes: Vec<(&str, Box<dyn Node>)> =
+                    vec![("in", Box::new(Source::new(1))), ("out", Box::new(Sink))];
+                chain("g", nodes)?.build(context.pool().clone())
+            })
+        })
+        .unwrap()
+        .stop_handle(),
+        |line| eprintln!("{line}"),
+    )
+    .unwrap();
+    drop(one);
+    eprintln!("ready");
+    // The first signal belongs to the run.
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    drop((guard, other));
+    eprintln!("ended");
+    std::io::stdin().read_line(&mut line).unwrap();
+    eprintln!("not reached: the signal ended the process");
+}
+
 fn start(role: &str) -> (Child, BufReader<impl Read>) {
-    begin(Command::new(std::env::current_exe().unwrap()), role)
+    begin(hearing(), role)
+}
+
+/// The child, with no signal ignored: a process that runs tests in the background may ignore SIGHUP and SIGINT.
+fn hearing() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,TERM,USR1").arg(std::env::current_exe().unwrap());
+    command
 }
 
 fn begin(mut command: Command, role: &str) -> (Child, BufReader<impl Read>) {
     let mut child = command
         .args(["--exact", "signals::child", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -64,10 +134,7 @@ fn signal(child: &Child, signal: Signal) {
 #[test]
 fn the_first_signal_drains_and_reports() {
     for (sent, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")] {
-        // Whoever runs the tests may be deaf to hangups.
-        let mut hearing = Command::new("env");
-        hearing.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
-        let (mut child, mut lines) = begin(hearing, "drain");
+        let (mut child, mut lines) = start("drain");
         signal(&child, sent);
         let again = if name == "SIGHUP" { "SIGTERM" } else { "once more" };
         assert_eq!(line(&mut lines), format!("{name}: draining and stopping; {again} to leave at once"));
@@ -80,33 +147,120 @@ fn the_first_signal_drains_and_reports() {
     }
 }
 
+/// Sends the signal until the child has ended.
+fn signal_until_it_ends(child: &mut Child, sent: Signal) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if begun.elapsed() > LIMIT {
+            child.kill().unwrap();
+            panic!("{sent:?} did not end it");
+        }
+        signal(child, sent);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
-fn the_second_signal_leaves_at_once() {
+fn a_later_signal_leaves_at_once() {
     let (mut child, mut lines) = start("stuck");
     signal(&child, Signal::INT);
     assert!(line(&mut lines).starts_with("SIGINT: draining"));
-    signal(&child, Signal::TERM);
+    assert_eq!(signal_until_it_ends(&mut child, Signal::TERM).code(), Some(128 + 15));
     assert!(line(&mut lines).starts_with("SIGTERM again: leaving at once"));
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
 }
 
-/// A shell that ends sends one, and its terminal another.
+/// `timeout -s INT` signals the process, and then the group that it is in.
+#[test]
+fn two_signals_within_300_ms_are_one() {
+    let begun = Instant::now();
+    loop {
+        let (mut child, mut lines) = start("held");
+        let sent = Instant::now();
+        signal(&child, Signal::INT);
+        assert!(line(&mut lines).starts_with("SIGINT: draining"));
+        signal(&child, Signal::INT);
+        // Where this test itself was delayed, there were two requests. The result then shows nothing.
+        let were_one = sent.elapsed() < SAME_SIGNAL;
+        drop(child.stdin.take());
+        let (told, status) = (line(&mut lines), child.wait().unwrap());
+        if were_one {
+            assert!(status.success() && told.contains("\"conserved\":true"), "{status}: {told}");
+            return;
+        }
+        assert!(begun.elapsed() < LIMIT, "this machine is too busy to send two signals within 300 ms");
+    }
+}
+
+/// A session that ends may send SIGTERM and SIGHUP. A stopped process finds both at once when it continues.
+#[test]
+fn different_signals_at_once_are_one() {
+    for pair in [[Signal::INT, Signal::TERM], [Signal::TERM, Signal::HUP]] {
+        let mut hearing = Command::new("env");
+        hearing.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
+        let (mut child, mut lines) = begin(hearing, "drain");
+        signal(&child, Signal::STOP);
+        // It stops a moment later.
+        waitpid(Some(Pid::from_child(&child)), WaitOptions::UNTRACED).unwrap();
+        pair.into_iter().for_each(|sent| signal(&child, sent));
+        signal(&child, Signal::CONT);
+        assert!(line(&mut lines).contains(": draining and stopping"));
+        assert!(line(&mut lines).contains("\"conserved\":true"), "{pair:?}");
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn sigusr1_asks_for_a_report_and_the_run_goes_on() {
+    let (mut child, mut lines) = start("asked");
+    signal(&child, Signal::USR1);
+    assert_eq!(line(&mut lines), "so far: true");
+    signal(&child, Signal::USR1);
+    signal(&child, Signal::INT);
+    assert!(line(&mut lines).starts_with("SIGINT: draining"));
+    assert!(line(&mut lines).contains("\"conserved\":true"));
+    assert!(child.wait().unwrap().success());
+}
+
+/// Handlers that no run listens to any more would keep a program from reacting to Ctrl-C.
+#[test]
+fn after_the_last_run_signals_end_the_process_again() {
+    use std::io::Write as _;
+    use std::os::unix::process::ExitStatusExt as _;
+    for sent in [Signal::INT, Signal::TERM, Signal::USR1] {
+        let (mut child, mut lines) = start("after a run");
+        let mut input = child.stdin.take().unwrap();
+        if sent == Signal::INT {
+            signal(&child, sent);
+            assert!(line(&mut lines).starts_with("SIGINT: draining"));
+        }
+        input.write_all(b"\n").unwrap();
+        assert_eq!(line(&mut lines), "ended");
+        signal(&child, sent);
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(sent.as_raw()), "{status}: {}", line(&mut lines));
+    }
+}
+
+/// A shell that ends sends one SIGHUP, and its terminal another.
 #[test]
 fn a_second_hangup_is_no_hurry() {
-    let mut hearing = Command::new("env");
-    hearing.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
-    let (mut child, mut lines) = begin(hearing, "stuck");
+    let (mut child, mut lines) = start("stuck");
     signal(&child, Signal::HUP);
     assert!(line(&mut lines).starts_with("SIGHUP: draining"));
     signal(&child, Signal::HUP);
-    signal(&child, Signal::TERM);
+    // Long enough for the two signals to be separate.
+    std::thread::sleep(2 * SAME_SIGNAL);
+    signal(&child, Signal::HUP);
+    assert_eq!(signal_until_it_ends(&mut child, Signal::TERM).code(), Some(128 + 15));
     assert!(line(&mut lines).starts_with("SIGTERM again: leaving at once"));
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
 }
 
 /// As under `nohup`.
 #[test]
-fn who_was_started_to_ignore_hangups_does() {
+fn a_process_started_to_ignore_hangups_ignores_them() {
     let mut deaf = Command::new("sh");
     deaf.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
     let (mut child, mut lines) = begin(deaf, "drain");

@@ -1,4 +1,4 @@
-//! Starting: every worker gets its own copy and its core, or nobody starts.
+//! Starting: every worker gets its own copy of the graph and its core, or none starts.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ fn a_worker_that_cannot_be_built_stops_all() {
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert_eq!(pool.available(), pool.capacity());
     }
-    // Nothing of it is left in the way of the next.
+    // Nothing of it prevents the next start.
     assert!(Runtime::start(config(pool, 4), |_| Factory::new(finite)).unwrap().wait().conserved);
 }
 
@@ -69,7 +69,7 @@ fn more_workers_than_cores_share_them_and_say_so() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_starts() {
+fn bad_configurations_are_refused_before_anything_starts() {
     let none = |workers| Runtime::start(config(pool(), workers), |_| Factory::new(finite));
     assert!(matches!(none(0), Err(StartError::Workers { workers: 0 })));
     assert!(matches!(none(65), Err(StartError::Workers { workers: 65 })));

@@ -1,4 +1,6 @@
-//! A run that is stopped while much waits before a shuffle: with back-pressure nothing of it is lost, however small rings are.
+//! A run that is stopped while many packets wait before a shuffle.
+//!
+//! With backpressure none of them is lost, however small rings are.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,8 +9,8 @@ use std::sync::{Arc, Barrier};
 
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::{
-    Context, Drop, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle, ShuffleConfig,
-    Team, Totals, Worker, compose,
+    DetachedContext, DropReason, Edge, Function, GraphBuilder, GraphError, Input, Node, Operator, Shuffle,
+    ShuffleConfig, Totals, Worker, WorkerGroup, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime};
 
@@ -16,10 +18,10 @@ use crate::deadlines::Capture;
 use crate::nodes::Keeper;
 use crate::shuffle::{Declared, Flows, SMALL, Seen, Witness, check_order, in_turn};
 
-/// Far more than a shuffle lets wait beside its rings.
+/// Far more than a shuffle keeps waiting beside its rings.
 const WAITS: usize = 6_000;
 
-/// Counts its ends, after which nothing may come any more.
+/// Counts its ends, after which no packet may come any more.
 fn ending(input: Input, worker: &Worker, ends: Arc<AtomicU64>) -> impl Function + use<> {
     let over = Rc::new(Cell::new(false));
     let ended = over.clone();
@@ -30,8 +32,10 @@ fn ending(input: Input, worker: &Worker, ends: Arc<AtomicU64>) -> impl Function 
     input.map(move |_| assert!(!over.get(), "a packet comes after the end")).done()
 }
 
-/// Two workers, each with a keeper before a shuffle and another shuffle behind that, stopped once something has been sent. Behind
-/// each shuffle is a function that waits for its end.
+/// Two workers, each with a keeper before a shuffle and another shuffle behind it, stopped after the first
+/// output.
+///
+/// Behind each shuffle is a function that waits for its end.
 fn stopped(rings: [usize; 2]) -> (FinalReport, Seen) {
     let (seen, ends) = (Seen::default(), Arc::<AtomicU64>::default());
     let shuffles = rings.map(|ring| Shuffle::new(ShuffleConfig { ring, ..SMALL }));
@@ -75,17 +79,17 @@ fn stopped(rings: [usize; 2]) -> (FinalReport, Seen) {
 }
 
 #[test]
-fn what_waits_before_a_full_ring_is_taken_along() {
-    // Small ones first, and one that empties into a small one.
+fn packets_before_a_full_ring_are_taken_along() {
+    // First small rings, then a large one that empties into a small one.
     for rings in [[16, 16], [16_384, 16]] {
         let (report, seen) = stopped(rings);
-        assert_eq!(report.totals.drops.of(Drop::RingFull).packets, 0, "rings of {rings:?}");
+        assert_eq!(report.totals.drops.of(DropReason::RingFull).packets, 0, "rings of {rings:?}");
         assert_eq!(report.totals.sent, report.totals.received);
         check_order(&seen, 122, report.totals.sent.packets);
     }
 }
 
-/// Packets of a replay, each in a millisecond of its own, which wait in a ring when it is stopped.
+/// Packets of a replay, each in its own millisecond, which wait in a ring when it is stopped.
 const REPLAYED: u64 = 600;
 const REPLAYED_FLOWS: u16 = 20;
 
@@ -93,7 +97,7 @@ const REPLAYED_FLOWS: u16 = 20;
 enum Meanwhile {
     /// All buckets move to the second worker once half the packets have been received.
     Move,
-    /// The first packet that the second worker looks at makes its function panic.
+    /// The first packet at the second worker's function makes it panic.
     Panic,
 }
 
@@ -114,13 +118,14 @@ fn timed(worker: &Worker, meanwhile: Meanwhile, panics: &Arc<AtomicBool>) -> Box
     node.unwrap()
 }
 
-/// What two workers come to that are stopped before the second has had a turn.
+/// The totals of two workers that are stopped before the second has had a turn.
 fn stopped_replay(meanwhile: Meanwhile) -> ([Totals; 2], Seen) {
-    let (pool, team, seen) = (Pool::builder().frames(4_096).build().unwrap(), Team::new(2), Seen::default());
+    let (pool, group, seen) =
+        (Pool::builder().frames(4_096).build().unwrap(), WorkerGroup::new(2), Seen::default());
     let shuffle = Shuffle::new(ShuffleConfig { ring: 1_024, ..SMALL });
     let (ready, panics) = (Barrier::new(2), Arc::new(AtomicBool::new(false)));
     let part = |index: usize| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         let shuffled = graph.add("shuffle", shuffle.node(&worker).unwrap()).unwrap();
         let timed = graph.add("timed", timed(&worker, meanwhile, &panics)).unwrap();
@@ -146,7 +151,7 @@ fn stopped_replay(meanwhile: Meanwhile) -> ([Totals; 2], Seen) {
             while received(&graph) < REPLAYED {
                 graph.turn(0);
             }
-            // It has given its state away, as far as that is its part.
+            // It has given its state away, for its part of the move.
             (0..1_000).for_each(|_| _ = graph.turn(0));
             panics.store(meanwhile == Meanwhile::Panic, Ordering::Relaxed);
         }
@@ -162,15 +167,15 @@ fn stopped_replay(meanwhile: Meanwhile) -> ([Totals; 2], Seen) {
     (totals, seen)
 }
 
-/// No event runs any more then, and none keeps packets from going on that come with their time.
+/// No event runs any more then, and none delays packets whose time comes.
 #[test]
 fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
     for meanwhile in [Meanwhile::Move, Meanwhile::Panic] {
         let ([first, second], seen) = stopped_replay(meanwhile);
         assert!(first.is_conserved() && second.is_conserved());
-        assert_eq!(first.handed, second.taken, "{meanwhile:?}");
-        assert!(second.taken.packets > REPLAYED / 4, "{meanwhile:?}: {}", second.taken.packets);
-        let panicked = second.drops.of(Drop::Panicked).packets;
+        assert_eq!(first.handoff_out, second.handoff_in, "{meanwhile:?}");
+        assert!(second.handoff_in.packets > REPLAYED / 4, "{meanwhile:?}: {}", second.handoff_in.packets);
+        let panicked = second.drops.of(DropReason::Panicked).packets;
         let lost = first.drops.total() + second.drops.total();
         assert_eq!((panicked, lost.packets), (u64::from(meanwhile == Meanwhile::Panic), panicked));
         if meanwhile == Meanwhile::Move {
@@ -180,17 +185,17 @@ fn a_stopped_replay_takes_everything_along_whatever_happens_meanwhile() {
     }
 }
 
-/// A worker that gives up waiting for another counts what that one gave it.
+/// A worker that gives up waiting for another counts the packets that it got from it.
 #[test]
-fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
-    let (pool, team) = (Pool::builder().frames(256).build().unwrap(), Team::new(2));
+fn packets_in_the_rings_of_an_abandoned_shuffle_are_counted() {
+    let (pool, group) = (Pool::builder().frames(256).build().unwrap(), WorkerGroup::new(2));
     let shuffle = Shuffle::new(ShuffleConfig { ring: 64, ..SMALL });
-    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).of_team(team.clone()));
+    let workers = [0, 1].map(|index| Worker::new(index, 1, pool.clone()).in_group(group.clone()));
     let [mut giving, mut given_up] = workers.map(|worker| {
         let by_number = shuffle.node_by(&worker, |input| input, |packet| u64::from(packet.frame()[0]));
-        (by_number.unwrap(), Context::new(pool.clone()))
+        (by_number.unwrap(), DetachedContext::new(pool.clone()))
     });
-    let send = |giving: &mut (Box<dyn Node>, Context)| {
+    let send = |giving: &mut (Box<dyn Node>, DetachedContext)| {
         let mut batch = Batch::new();
         for number in 0..40 {
             batch.push(pool.packet(&[number; 60]).unwrap()).unwrap();
@@ -201,13 +206,13 @@ fn what_is_left_in_the_rings_of_a_shuffle_that_is_given_up_is_counted() {
     let handed = send(&mut giving);
     assert!((1..40).contains(&handed));
     let mut batch = Batch::new();
-    given_up.0.drain(&mut batch, &mut given_up.1);
+    given_up.0.as_queue().unwrap().drain(&mut batch, &mut given_up.1);
     assert!(batch.is_empty());
     let drops = given_up.1.take_drops();
-    assert_eq!((drops.of(Drop::Drained).packets, drops.total().packets), (handed, handed));
-    // And who gives it more learns that it is gone.
+    assert_eq!((drops.of(DropReason::Drained).packets, drops.total().packets), (handed, handed));
+    // A worker that gives it more learns that it is gone.
     assert_eq!(send(&mut giving), handed);
     let drops = giving.1.take_drops();
-    assert_eq!((drops.of(Drop::WorkerGone).packets, drops.total().packets), (handed, handed));
+    assert_eq!((drops.of(DropReason::WorkerGone).packets, drops.total().packets), (handed, handed));
     assert_eq!(pool.available(), pool.capacity());
 }

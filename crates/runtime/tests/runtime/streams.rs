@@ -1,4 +1,6 @@
-//! Windows over streams go on while their connections move between workers under load: every byte is shown once, in its place.
+//! Windows over streams continue while their connections move between workers under load.
+//!
+//! Every byte is shown once, in its place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,30 +8,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use netbricks_buffer::{Batch, Pool};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::packet::{Ip, Link, Tcp};
-use netbricks_core::stream::{End, StreamConfig, Why, Window, WindowConfig};
 use netbricks_core::{
-    Context, Drop, Edge, GraphBuilder, GraphError, Node, Operator, Output, Poll, Role, Shuffle,
-    ShuffleConfig, ShuffleKey, WhenFull, compose,
+    Context, DropReason, Edge, GraphBuilder, GraphError, Node, Operator, Poll, Shape, Shuffle, ShuffleConfig,
+    ShuffleKey, WhenFull, compose,
 };
 use netbricks_runtime::{Clock, Config, Factory, IdlePolicy, Placement, Runtime};
+use netbricks_testkit::stream::{End, StreamConfig, StreamOperator, Why, Window, WindowConfig};
 
-/// Connections, and segments of each direction of each at most: so many bytes as a number has, which says where it lies.
+/// Connections, the most segments in each direction, and the bytes of a segment.
+///
+/// A segment contains a number, which states its position.
 const CONNECTIONS: u16 = 48;
 const SEGMENTS: u64 = (1 << 18) + 1;
 const BYTES: u64 = 8;
-/// Of a window: no whole number of segments.
+/// Bytes of a window: not a whole number of segments.
 const SIZE: usize = 20;
 
 /// Behind Ethernet and IPv4.
 const SEQUENCE: std::ops::Range<usize> = 38..42;
 const NUMBER: std::ops::Range<usize> = 54..62;
 
-/// What has to have happened before traffic ends.
+/// The counts that must be reached before traffic ends.
 const MOVES: u64 = 40;
 const MOVED: u64 = 1_000;
 const SHOWN: u64 = 2_000_000;
 
-/// One direction of all connections, each segment before the one that should go first.
+/// One direction of all connections, in which neighbouring segments change places.
 struct Streams {
     templates: Vec<Vec<u8>>,
     next: u64,
@@ -52,25 +56,17 @@ impl Streams {
 
 impl Node for Streams {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
-    fn inputs(&self) -> usize {
-        0
-    }
-    fn is_schedulable(&self) -> bool {
-        true
-    }
-    fn role(&self) -> Role {
-        Role::Receive
-    }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while batch.len() < cx.burst() {
             let (turn, connection) = (self.next / u64::from(CONNECTIONS), self.next % u64::from(CONNECTIONS));
-            // Behind the first and any number of pairs.
+            // Behind the first segment and any number of pairs.
             let whole = turn % 2 == 1 && connection == 0;
             if whole && (turn == SEGMENTS || self.shown.enough.load(Relaxed)) {
                 return Poll::Done;
             }
             let Some(mut packet) = cx.pool().packet(&self.templates[connection as usize]) else { break };
-            // But for the first, which says where a stream begins whose opening nobody saw, pairs change places.
+            // The first segment stays first, because it begins a stream whose opening was not seen. Behind
+            // it, pairs change places.
             let number = if turn == 0 { turn } else { ((turn - 1) ^ 1) + 1 };
             packet.data_mut()[SEQUENCE].copy_from_slice(&((number * BYTES) as u32).to_be_bytes());
             packet.data_mut()[NUMBER].copy_from_slice(&number.to_be_bytes());
@@ -80,24 +76,24 @@ impl Node for Streams {
         }
         Poll::Busy
     }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
 }
 
 struct Sink;
 
 impl Node for Sink {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         batch.clear();
     }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn shape(&self) -> Shape {
+        Shape::transmit()
     }
 }
 
-/// What windows on all workers showed, of how many bytes; and that it is enough.
+/// The bytes that windows on all workers showed, and whether they are enough.
 #[derive(Default)]
 struct Shown {
     enough: AtomicBool,
@@ -169,7 +165,7 @@ fn windows_move_back_and_forth_under_load_with_their_connections() {
     shown.enough.store(true, Relaxed);
     let report = runtime.wait();
     assert!(report.conserved && report.pool_whole, "{:?}", report.unbalanced);
-    assert_eq!(report.totals.drops.of(Drop::Panicked).packets, 0);
+    assert_eq!(report.totals.drops.of(DropReason::Panicked).packets, 0);
     let [bytes, wrong, missing, moved] =
         [&shown.bytes, &shown.wrong, &shown.missing, &shown.moved].map(|count| count.load(Relaxed));
     let all = shown.brought.load(Relaxed);

@@ -1,5 +1,7 @@
-//! Moves of flows among three workers that get their turns in any order: behind several shuffles that lead to one function,
-//! through shuffles whose packets are rewritten in between, and past transmit queues of which one is slow.
+//! Moves of flows among three workers that get their turns in any order.
+//!
+//! The flows pass several shuffles that lead to one function, shuffles with packets that are rewritten in
+//! between, and transmit queues of which one is slow.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,8 +11,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Context, Departed, Drop, Edge, Function, Graph, GraphBuilder, Input, Node, Operator, Output, Poll, Role,
-    Shuffle, ShuffleConfig, ShuffleKey, Team, Turn, Worker, compose,
+    Context, Departed, DropReason, Edge, Function, Graph, GraphBuilder, Input, Node, NodeQueue, Operator,
+    Poll, Shape, Shuffle, ShuffleConfig, ShuffleKey, Turn, Worker, WorkerGroup, compose,
 };
 
 use crate::shuffle::{Declared, Flows, NUMBER, SMALL, Seen, Witness, check_order, in_turn, pool};
@@ -31,9 +33,9 @@ impl Dice {
 
 /// Three workers' graphs, each from `build`.
 fn graphs(pool: &Pool, mut build: impl FnMut(&Worker, &mut GraphBuilder)) -> Vec<Graph> {
-    let team = Team::new(WORKERS);
+    let group = WorkerGroup::new(WORKERS);
     let made = (0..WORKERS).map(|index| {
-        let worker = Worker::new(index, 1, pool.clone()).of_team(team.clone());
+        let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
         let mut graph = GraphBuilder::new("test");
         build(&worker, &mut graph);
         let mut graph = graph.build(pool.clone()).unwrap();
@@ -43,11 +45,12 @@ fn graphs(pool: &Pool, mut build: impl FnMut(&Worker, &mut GraphBuilder)) -> Vec
     made.collect()
 }
 
-/// Gives the workers turns in any order, and moves any buckets to anybody, behind any of these shuffles, until all is done.
-/// Answers how many moves there were.
+/// Gives the workers turns in any order, and moves random buckets to random workers, until all is done.
+///
+/// The moves are behind any of these shuffles. Answers the number of moves.
 fn run(graphs: &mut [Graph], shuffles: &[&str], seed: u64) -> usize {
     let (mut dice, mut moves) = (Dice(seed), 0);
-    // Each worker gets many turns in a row, or hardly any, for a while.
+    // For a while, a worker gets many turns in a row, or hardly any.
     let mut weights = [1; WORKERS];
     for round in 0..4_000_000 {
         if round % 512 == 0 {
@@ -78,7 +81,8 @@ fn lost(graphs: &[Graph]) -> u64 {
     graphs.iter().map(|graph| graph.totals().drops.total().packets).sum()
 }
 
-/// Counts both directions of a connection in one entry, and drops the packet whose number is not its direction's count.
+/// Counts both directions of a connection in one entry, and drops the packet whose number is not its
+/// direction's count.
 fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
     let flows = worker.flow_table::<FlowKey, [u64; 2]>("connections", FlowTableConfig::new(4_096));
     input
@@ -106,13 +110,15 @@ fn both_in_turn(input: Input, worker: &Worker) -> impl Function + use<> {
                 }
             },
         )
-        .filter(Drop::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
+        .filter(DropReason::Denied, |packet| *netbricks_core::Metadata::get::<bool>(packet))
         .done()
 }
 
-/// One for each port, as a chain file has them: state that both directions share stands behind both, and moves with them.
+/// One shuffle for each port, as in a chain file.
+///
+/// State that both directions share is behind both shuffles, and moves with them.
 #[test]
-fn what_two_shuffles_lead_to_moves_with_both() {
+fn state_behind_two_shuffles_moves_with_both() {
     for seed in 0..6 {
         let (pool, seen) = (pool(), Seen::default());
         let shuffles = [(); 2].map(|()| Shuffle::new(SMALL));
@@ -123,7 +129,8 @@ fn what_two_shuffles_lead_to_moves_with_both() {
             let out = Witness { worker: index, seen: seen.clone() };
             let out = graph.add("out", Box::new(out)).unwrap();
             graph.connect(count, Edge::OUT, out, 0).unwrap();
-            // The other direction of what comes here by one port comes to another worker by the other.
+            // The other direction of the packets that arrive here at one port arrives at another worker at
+            // the other port.
             let sources = [2 * index, 2 * ((index + 1) % WORKERS) + 1];
             for ((number, shuffle), flows) in shuffles.iter().enumerate().zip(sources) {
                 let source = Flows::new(flows, FLOWS, EACH);
@@ -142,7 +149,7 @@ fn what_two_shuffles_lead_to_moves_with_both() {
     }
 }
 
-/// Gives each flow another source address: another bucket, for most.
+/// Gives each flow another source address, which for most of them is another bucket.
 struct Translate;
 
 impl Node for Translate {
@@ -155,8 +162,10 @@ impl Node for Translate {
     }
 }
 
-/// What the old owner gave to a third worker by the second shuffle is not overtaken by what the new one gives it, whether that
-/// sorts by another key, or by the same of what was rewritten.
+/// Packets of the old owner through the second shuffle to a third worker are not overtaken by the new
+/// owner's.
+///
+/// The second shuffle has another key, or the same key over rewritten packets.
 #[test]
 fn a_third_worker_gets_packets_in_order_from_old_and_new_owners() {
     for (second, translates) in
@@ -194,10 +203,10 @@ fn a_third_worker_gets_packets_in_order_from_old_and_new_owners() {
     }
 }
 
-/// What has come out of the device, in order: flow and number.
+/// The output of the device, in order: flow and number.
 type Wire = Arc<Mutex<Vec<(FlowKey, u64)>>>;
 
-/// A worker's own queue of a device, which sends a packet now and then.
+/// A worker's own queue of a device, which sends a packet once in several turns.
 struct Queue {
     there: VecDeque<Packet>,
     given: u64,
@@ -222,7 +231,7 @@ impl Queue {
 
 impl Node for Queue {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.given += batch.len() as u64;
         self.there.extend(batch.drain());
     }
@@ -233,24 +242,28 @@ impl Node for Queue {
         }
         if self.there.is_empty() { Poll::Idle } else { Poll::Until(cx.now() + 1) }
     }
-    fn is_schedulable(&self) -> bool {
-        true
+    fn shape(&self) -> Shape {
+        Shape { schedulable: true, ..Shape::transmit() }
     }
-    fn departed(&self) -> Vec<Departed> {
-        vec![Departed { given: self.given, left: self.given - self.there.len() as u64 }]
-    }
-    fn role(&self) -> Role {
-        Role::Transmit
-    }
-    fn outputs(&self) -> Vec<Output> {
-        Vec::new()
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        Some(self)
     }
 }
 
-/// Each worker has a transmit queue of its own, and what it has put there is on no wire yet.
+impl NodeQueue for Queue {
+    fn held(&self) -> u64 {
+        0
+    }
+    fn drain(&mut self, _: &mut Batch, _: &mut Context) {}
+    fn departed(&self) -> Vec<Departed> {
+        vec![Departed { given: self.given, left: self.given - self.there.len() as u64 }]
+    }
+}
+
+/// Each worker has its own transmit queue, and packets in it are not sent yet.
 #[test]
 fn the_new_owner_overtakes_nothing_in_the_old_one_s_transmit_queue() {
-    // Also where packets alone move the time on.
+    // Also where only packets move the time on.
     for (slow, led) in
         [[1, 1, 8], [8, 1, 1], [3, 8, 2]].into_iter().flat_map(|slow| [(slow, false), (slow, true)])
     {

@@ -89,14 +89,14 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// Looks up as [`get`](Self::get), many keys in order, hiding memory latency; for readers, which change nothing.
     pub fn get_bulk<'t>(&'t self, keys: &[K], mut visit: impl FnMut(usize, Option<&'t V>)) {
-        let announcer = self.announcer();
+        let hasher = self.hasher();
         for (chunk, keys) in keys.chunks(BULK).enumerate() {
             let mut tickets = [Default::default(); BULK];
             for (ticket, key) in tickets.iter_mut().zip(keys) {
-                *ticket = Self::announce(&announcer, key);
+                *ticket = Self::hash(&hasher, key);
             }
             for (ticket, key) in tickets.iter_mut().zip(keys) {
-                self.approach(key, ticket);
+                self.prefetch(key, ticket);
             }
             for (at, key) in keys.iter().enumerate() {
                 visit(chunk * BULK + at, self.get(key));

@@ -135,6 +135,20 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         count
     }
 
+    /// Ends every flow that is over at time `now` (ns), however many there are.
+    ///
+    /// This is called before a table is listed. A table [without own expiry](Self::without_own_expiry) keeps
+    /// its flows.
+    pub fn expire_all(&mut self, now: u64) {
+        if !self.expires_itself {
+            return;
+        }
+        self.expire(now, MAXIMUM_WORK);
+        while self.is_due() {
+            self.expire(now, MAXIMUM_WORK);
+        }
+    }
+
     /// The time (ns) from which on [`expire`](Self::expire) has something to do, or `None` while no flow can expire.
     ///
     /// It is at most the end of every flow. It is earlier where flows were hit, changed their timeout or left since.

@@ -4,13 +4,13 @@
 //! are for the control side.
 
 mod admit;
-mod approach;
 mod change;
 mod encode;
 mod entry;
 mod expiry;
 mod iterate;
 mod place;
+mod prefetch;
 mod slots;
 mod steps;
 #[cfg(test)]
@@ -30,9 +30,9 @@ use crate::parts::Parts;
 use crate::prefetch::prefetch;
 use crate::table::{Asked, Missed, Table};
 use crate::wheel::TimerWheel;
-use approach::Approach;
 use expiry::{Clock, TIMED};
 use place::Home;
+use prefetch::Prefetch;
 use slots::{Far, NEVER, Near, Slot, Slots};
 use std::hint::cold_path;
 use std::ptr::NonNull;
@@ -241,7 +241,7 @@ impl FlowTicket {
 ///
 /// One of a table that is gone still names groups, though of no table.
 #[derive(Clone, Copy, Debug)]
-pub struct FlowAnnouncer {
+pub struct FlowHasher {
     secret: Secret,
     /// For prefetching alone: never read through.
     groups: *const Group,
@@ -399,7 +399,7 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     type Ticket = FlowTicket;
     type Entry<'t> = Entry<'t, K, V>;
 
-    type Announcer = FlowAnnouncer;
+    type Hasher = FlowHasher;
 
     #[inline(always)]
     fn shorten(key: &K) -> Option<Near<K>> {
@@ -413,38 +413,38 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     }
 
     #[inline(always)]
-    fn announcer(&self) -> FlowAnnouncer {
+    fn hasher(&self) -> FlowHasher {
         let groups = self.groups.start().as_ptr().cast_const();
-        FlowAnnouncer { secret: self.secret, groups, hashed_slots: self.hashed_slots }
+        FlowHasher { secret: self.secret, groups, hashed_slots: self.hashed_slots }
     }
 
     #[inline(always)]
-    fn announce(announcer: &FlowAnnouncer, key: &K) -> FlowTicket {
-        let hash = key.hash(&announcer.secret);
+    fn hash(hasher: &FlowHasher, key: &K) -> FlowTicket {
+        let hash = key.hash(&hasher.secret);
         // Somewhere in each group, which lies in one cache line.
-        for slot in Home::slots(hash, announcer.hashed_slots) {
-            prefetch(announcer.groups.cast::<u16>().wrapping_add(slot));
+        for slot in Home::slots(hash, hasher.hashed_slots) {
+            prefetch(hasher.groups.cast::<u16>().wrapping_add(slot));
         }
         FlowTicket(hash)
     }
 
     #[inline(always)]
-    fn approach(&self, key: &K, ticket: &mut FlowTicket) {
-        Approach::to(self).look(&Some(key), ticket);
+    fn prefetch(&self, key: &K, ticket: &mut FlowTicket) {
+        Prefetch::to(self).look(&Some(key), ticket);
     }
 
     #[inline(always)]
-    fn approach_all<'k>(
+    fn prefetch_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<K>, &'k mut FlowTicket)>,
         missed: &mut Missed,
     ) {
-        let approach = Approach::to(self);
-        missed.list(keys, |(asked, ticket)| !approach.look(&asked, ticket));
+        let prefetch = Prefetch::to(self);
+        missed.list(keys, |(asked, ticket)| !prefetch.look(&asked, ticket));
     }
 
     #[inline(always)]
-    fn approach_missed(&self, key: &K) {
+    fn prefetch_missed(&self, key: &K) {
         self.ask_for_room(key);
     }
 

@@ -220,7 +220,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         if free == 0 {
             return None;
         }
-        // Nobody can predict which of the two it is.
+        // The processor cannot predict which of the two it is.
         let (a, b) = (free & 0xffff, free >> WIDTH);
         let is_first = a.count_ones() >= b.count_ones();
         let group = std::hint::select_unpredictable(is_first, first, second);

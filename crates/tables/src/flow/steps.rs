@@ -101,7 +101,7 @@ mod tests {
 
         /// Keys below 1,000 stay; all others come, go and change between the steps.
         #[test]
-        fn what_stays_is_in_it_once_and_whole_whatever_happens_between_steps(
+        fn staying_flows_are_exported_once_and_whole_despite_changes(
             changes in prop::collection::vec((0u64..4_000, any::<bool>()), 0..400),
             each in 1usize..40,
         ) {
@@ -160,7 +160,7 @@ mod tests {
         let (mut bytes, mut next, mut new) = (Vec::new(), Some(0), 10_000);
         while let Some(slot) = next {
             next = flows.encode_step(slot, &mut bytes);
-            // Of those that are written already some go, and others come, wherever there is room.
+            // Some flows that are written already are removed, and others are added, wherever there is room.
             let gone: Vec<u64> = Flows::written(&bytes).into_iter().rev().take(200).collect();
             for key in gone {
                 if flows.remove(&key).is_some() {

@@ -140,8 +140,8 @@ fn short_forms_are_found_where_their_tickets_say() {
         table.lookup(key, 0).or_insert_with(|| value);
     }
     let [of_short, of_other] = [short, other].map(|key| {
-        let mut ticket = Flows::announce(&table.announcer(), &key);
-        table.approach(&key, &mut ticket);
+        let mut ticket = Flows::hash(&table.hasher(), &key);
+        table.prefetch(&key, &mut ticket);
         ticket
     });
     assert_eq!(Flows::shorten(&long), None);
@@ -185,10 +185,10 @@ fn play_batch<K: Numbered, const N: usize>(
     idle_timeout: Option<u64>,
 ) -> Vec<Option<u64>> {
     let mut tickets: Vec<_> = {
-        let announcer = table.announcer();
-        keys.iter().map(|key| FlowTable::<K, [u64; N]>::announce(&announcer, &K::of(*key))).collect()
+        let hasher = table.hasher();
+        keys.iter().map(|key| FlowTable::<K, [u64; N]>::hash(&hasher, &K::of(*key))).collect()
     };
-    keys.iter().zip(&mut tickets).for_each(|(key, ticket)| table.approach(&K::of(*key), ticket));
+    keys.iter().zip(&mut tickets).for_each(|(key, ticket)| table.prefetch(&K::of(*key), ticket));
     let looked_up = keys.iter().zip(tickets).map(|(key, ticket)| {
         let before = bounded(table, |table| {
             table.tell(now);
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_hash_names_is_there(hash in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], hashed in 1u64..1 << 28) {
+    fn every_hash_names_groups_and_a_tag_that_exist(hash in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], hashed in 1u64..1 << 28) {
         let Home { groups, tag } = Home::of(hash, hashed * WIDTH as u64);
         prop_assert!(groups.iter().all(|group| u64::from(*group) < hashed), "{:?}", groups);
         prop_assert_ne!(tag, FREE);
@@ -378,7 +378,7 @@ proptest! {
         for (at, word) in words.iter().enumerate() {
             let key = word % 40;
             let mut ticket = FlowTicket(*word);
-            if at % 2 == 0 { table.approach(&key, &mut ticket) }
+            if at % 2 == 0 { table.prefetch(&key, &mut ticket) }
             if let Some(value) = table.resolve(key, ticket).or_insert_with(|| key) { prop_assert_eq!(*value, key) }
         }
         check(&table);
@@ -405,8 +405,8 @@ fn equal_near_parts_are_told_apart_by_far_parts() {
         let [first, second, third] = [3, 6, 9].map(Long::of);
         table.lookup(first, 0).or_insert_with(|| [1; N]);
         table.lookup(second, 0).or_insert_with(|| [2; N]);
-        let mut ticket = FlowTable::<Long, [u64; N]>::announce(&table.announcer(), &first);
-        table.approach(&first, &mut ticket);
+        let mut ticket = FlowTable::<Long, [u64; N]>::hash(&table.hasher(), &first);
+        table.prefetch(&first, &mut ticket);
         assert!(table.slots.is(ticket.0 as usize, &first) && !table.slots.is(ticket.0 as usize, &second));
         assert_eq!(table.resolve(second, ticket).found().copied(), Some([2; N]));
         assert!(matches!(table.resolve(third, ticket), Entry::Vacant(_)));
@@ -514,10 +514,10 @@ fn tickets_name_the_slots_of_flows() {
         let keys: Vec<u64> = (0..capacity as u64)
             .filter(|key| table.lookup(*key, 0).or_insert_with(|| *key).is_some())
             .collect();
-        let announcer = table.announcer();
+        let hasher = table.hasher();
         let mut tickets: Vec<FlowTicket> =
-            keys.iter().map(|key| FlowTable::<u64, u64>::announce(&announcer, key)).collect();
-        table.approach_all(keys.iter().map(Some).zip(tickets.iter_mut()), &mut Missed::none());
+            keys.iter().map(|key| FlowTable::<u64, u64>::hash(&hasher, key)).collect();
+        table.prefetch_all(keys.iter().map(Some).zip(tickets.iter_mut()), &mut Missed::none());
         let here = keys
             .iter()
             .zip(tickets)
@@ -534,7 +534,7 @@ fn tickets_name_the_slots_of_flows() {
 fn keys_that_are_not_there_are_listed_as_missed() {
     let mut table: FlowTable<u64, u64> = FlowTable::new(config(10_000, None, Full::Refuse)).unwrap();
     (0..8_000).for_each(|key| assert!(table.lookup(key, 0).or_insert_with(|| key).is_some()));
-    let announcer = table.announcer();
+    let hasher = table.hasher();
     let mut missed = Missed::none();
     let (mut listed, mut strangers) = (0, 0);
     for batch in 0..100u64 {
@@ -548,10 +548,10 @@ fn keys_that_are_not_there_are_listed_as_missed() {
             })
             .collect();
         let mut tickets: Vec<FlowTicket> =
-            keys.iter().map(|key| FlowTable::<u64, u64>::announce(&announcer, key)).collect();
+            keys.iter().map(|key| FlowTable::<u64, u64>::hash(&hasher, key)).collect();
         // Some have no key, and a ticket from anywhere.
         let asked = keys.iter().enumerate().map(|(at, key)| (at % 11 != 10).then_some(key));
-        table.approach_all(asked.zip(tickets.iter_mut()), &mut missed);
+        table.prefetch_all(asked.zip(tickets.iter_mut()), &mut missed);
         let places: Vec<usize> = missed.iter().collect();
         assert!(places.is_sorted_by(|a, b| a < b) && places.iter().all(|place| *place < keys.len()));
         for (at, key) in keys.iter().enumerate() {
@@ -559,7 +559,7 @@ fn keys_that_are_not_there_are_listed_as_missed() {
             assert!(!there || !places.contains(&at), "{key} is there");
             strangers += usize::from(!there);
             listed += usize::from(places.contains(&at));
-            table.approach_missed(key);
+            table.prefetch_missed(key);
         }
     }
     assert!(listed <= strangers && listed + strangers / 200 >= strangers, "{listed} of {strangers}");

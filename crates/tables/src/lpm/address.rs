@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::island::REST;
+use super::compressed_leaf::REST;
 use crate::flow::Encode;
 use crate::hash::{Key, Secret, hash_words};
 use crate::parts::Whole;
@@ -43,7 +43,7 @@ impl Address for Ipv4Addr {
 /// DIR-24-8 (Gupta, Lin and McKeown, INFOCOM 1998) with a shorter first stride, and a third.
 ///
 /// A lookup takes one access for prefixes within 20 bits, two within 26, and three beyond. While the first stride has
-/// bytes, an exception takes two accesses if an island answers it, else two more than without bytes.
+/// bytes, an exception takes two accesses if a compressed leaf answers it, else two more than without bytes.
 ///
 /// The first stride takes 4 MiB, or 1 MiB in bytes, which lies in the caches and in few pages. One of 24 bits would
 /// take 32 or 64 MiB. Nearly every access would then wait for memory and for the address's translation.

@@ -175,7 +175,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
     fn make_room(&mut self, prefix: A, len: u8, lifetime: RouteLifetime) -> Result<(), LpmError> {
         let is_new = !self.prefixes.contains_key(&(prefix, len));
         if is_new && self.len() == self.capacity && lifetime.full == RoutesFull::EvictFirstToEnd {
-            // Who is over gives its place first.
+            // Routes whose time is over give up their places first.
             self.end_due(self.now, &mut { MAXIMUM_WORK });
         }
         let full = is_new && self.len() == self.capacity;
@@ -228,9 +228,9 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
         {
             *budget -= 1;
             if let Some((prefix, len)) = due {
-                let before = self.trie.painted();
+                let before = self.trie.expanded_cells();
                 self.remove(prefix, len);
-                let cells = usize::try_from(self.trie.painted() - before).unwrap_or(usize::MAX);
+                let cells = usize::try_from(self.trie.expanded_cells() - before).unwrap_or(usize::MAX);
                 *budget = budget.saturating_sub(LEAVING - 1 + cells / MAXIMUM_WORK);
                 ended += 1;
             }

@@ -5,8 +5,8 @@
 
 mod address;
 mod change;
+mod compressed_leaf;
 mod ends;
-mod island;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -140,7 +140,7 @@ pub enum LpmError {
 ///
 /// # Memory
 /// IPv4 takes 10 MiB and 320 bytes a group, IPv6 320 KiB and 1,280 bytes a group. A fifth of it lies apart from the
-/// rest. So do, in IPv4, a MiB of bytes and 4 MiB of islands. Each part takes whole units of 2 MiB where it is larger
+/// rest. So do, in IPv4, a MiB of bytes and 4 MiB of compressed leaves. Each part takes whole units of 2 MiB where it is larger
 /// than 128 KiB. All of it is allocated and touched when the table is made.
 ///
 /// The index of prefixes and values is not. It takes some 50 bytes a prefix, and less than that for each distinct
@@ -149,13 +149,13 @@ pub enum LpmError {
 /// # Work
 /// A lookup reads one cell, and one more for each group on its way. In IPv4 it first reads a byte, in a MiB of them.
 /// This holds while fewer than a 32nd of all /20s have a longer prefix in them or a value whose number does not fit a
-/// byte. For those the byte is an extra read, and so is an island, which answers where there is just one longer prefix.
+/// byte. For those the byte is an extra read, and so is a compressed leaf, which answers where there is just one longer prefix.
 ///
-/// Values are numbered as they come, the lowest free number first, up to 254 in a byte and 255 in an island. With more
+/// Values are numbered as they come, the lowest free number first, up to 254 in a byte and 255 in a compressed leaf. With more
 /// of them, first insert those that decide for most addresses.
 ///
 /// Inserting or removing a prefix writes the cells for which it decides: those of one stride, of which it has at most
-/// 2²⁰ (0.0.0.0/0), and of the groups behind them. For an island it reads up to two groups of each /20. No lookup sees
+/// 2²⁰ (0.0.0.0/0), and of the groups behind them. For a compressed leaf it reads up to two groups of each /20. No lookup sees
 /// a change in progress, since changing takes the table exclusively.
 ///
 /// # Lifetimes
@@ -208,7 +208,7 @@ fn edition() -> u64 {
 
 /// The parameters for hashing an address for an [`Lpm`].
 #[derive(Clone, Copy, Debug)]
-pub struct LpmAnnouncer {
+pub struct LpmHasher {
     first: *const u8,
     /// The logarithm of how many bytes the first stride has for each of its cells.
     shift: u8,
@@ -342,7 +342,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Lpm<A, V> {
             && self.uses[number as usize - 1] == 1
             && !self.numbers.contains_key(&value)
         {
-            // Nobody else has the old value: its number takes the new one.
+            // No other route has the old value: its number takes the new one.
             let replaced = std::mem::replace(&mut self.values[number as usize - 1], value);
             self.numbers.remove(&replaced);
             self.numbers.insert(value, number);
@@ -422,7 +422,7 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     type Short = A;
     type Ticket = LpmTicket<A>;
     type Entry<'t> = Option<&'t V>;
-    type Announcer = LpmAnnouncer;
+    type Hasher = LpmHasher;
 
     #[inline(always)]
     fn shorten(address: &A) -> Option<A> {
@@ -434,23 +434,23 @@ impl<A: Address, V: Copy + Eq + Hash + 'static> Table for Lpm<A, V> {
     }
 
     #[inline(always)]
-    fn announcer(&self) -> Self::Announcer {
+    fn hasher(&self) -> Self::Hasher {
         let (first, shift) = self.trie.start();
-        LpmAnnouncer { first, shift }
+        LpmHasher { first, shift }
     }
 
     #[inline(always)]
-    fn announce(announcer: &Self::Announcer, address: &A) -> LpmTicket<A> {
-        prefetch(announcer.first.wrapping_add(address.root() << announcer.shift));
+    fn hash(hasher: &Self::Hasher, address: &A) -> LpmTicket<A> {
+        prefetch(hasher.first.wrapping_add(address.root() << hasher.shift));
         LpmTicket::default()
     }
 
     /// Does nothing: one address alone has no others to wait with.
     #[inline(always)]
-    fn approach(&self, _: &A, _: &mut LpmTicket<A>) {}
+    fn prefetch(&self, _: &A, _: &mut LpmTicket<A>) {}
 
     #[inline(always)]
-    fn approach_all<'k>(
+    fn prefetch_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<A>, &'k mut LpmTicket<A>)>,
         missed: &mut Missed,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::transfer::Exported;
 use super::{
-    Address, Lpm, LpmAnnouncer, LpmConfig, LpmError, LpmImportError, LpmTableError, LpmTicket, RouteLifetime,
+    Address, Lpm, LpmConfig, LpmError, LpmHasher, LpmImportError, LpmTableError, LpmTicket, RouteLifetime,
 };
 use crate::flow::{Counters, Encode, MAXIMUM_WORK};
 use crate::hash::{Key, Secret};
@@ -34,8 +34,8 @@ pub struct Routes<V: 'static> {
 /// The parameters for hashing an address for [`Routes`].
 #[derive(Clone, Copy, Debug)]
 pub struct RoutesAnnouncer {
-    v4: LpmAnnouncer,
-    v6: LpmAnnouncer,
+    v4: LpmHasher,
+    v6: LpmHasher,
 }
 
 impl<V: Copy + Eq + Hash + 'static> Routes<V> {
@@ -245,7 +245,7 @@ fn fitting<A: Address + Encode, V: Copy + Eq + Hash + Encode>(
     lpm: &mut Lpm<A, V>,
     bytes: &[u8],
 ) -> Result<Vec<Exported<A, V>>, LpmImportError> {
-    // None: whoever exported them had no table for this version.
+    // Empty: the exporting table had no table for this version.
     match bytes.is_empty() {
         true => Ok(Vec::new()),
         false if lpm.is_none() => {
@@ -260,7 +260,7 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     type Short = Ipv4Addr;
     type Ticket = LpmTicket<Ipv6Addr>;
     type Entry<'t> = Option<&'t V>;
-    type Announcer = RoutesAnnouncer;
+    type Hasher = RoutesAnnouncer;
 
     #[inline(always)]
     fn shorten(address: &IpAddr) -> Option<Ipv4Addr> {
@@ -272,32 +272,32 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     }
 
     #[inline(always)]
-    fn announcer(&self) -> RoutesAnnouncer {
-        RoutesAnnouncer { v4: self.v4.announcer(), v6: self.v6.announcer() }
+    fn hasher(&self) -> RoutesAnnouncer {
+        RoutesAnnouncer { v4: self.v4.hasher(), v6: self.v6.hasher() }
     }
 
     #[inline(always)]
-    fn announce(announcer: &RoutesAnnouncer, address: &IpAddr) -> Self::Ticket {
+    fn hash(hasher: &RoutesAnnouncer, address: &IpAddr) -> Self::Ticket {
         match address {
             IpAddr::V4(address) => {
-                <Lpm<Ipv4Addr, V> as Table>::announce(&announcer.v4, address);
+                <Lpm<Ipv4Addr, V> as Table>::hash(&hasher.v4, address);
             }
             IpAddr::V6(address) => {
-                <Lpm<Ipv6Addr, V> as Table>::announce(&announcer.v6, address);
+                <Lpm<Ipv6Addr, V> as Table>::hash(&hasher.v6, address);
             }
         }
         LpmTicket::default()
     }
 
     #[inline(always)]
-    fn approach(&self, _: &IpAddr, _: &mut Self::Ticket) {}
+    fn prefetch(&self, _: &IpAddr, _: &mut Self::Ticket) {}
 
     /// IPv6's addresses walk all the way; IPv4's only prefetch the second cell.
     ///
     /// Few IPv4 addresses go further. Where few go even to the second cell, nothing is prefetched: the processor looks
-    /// far enough ahead to wait for those together, and an island answers most of them.
+    /// far enough ahead to wait for those together, and a compressed leaf answers most of them.
     #[inline(always)]
-    fn approach_all<'k>(
+    fn prefetch_all<'k>(
         &self,
         keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>,
         missed: &mut Missed,

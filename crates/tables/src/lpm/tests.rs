@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_prefix_or_does_not_fit_is_refused_and_changes_nothing() {
+fn bad_prefixes_are_refused_and_change_nothing() {
     let mut lpm: Lpm<Ipv6Addr, u32> = Lpm::new(LpmConfig { prefixes: 3, groups: 4 }).unwrap();
     let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
     assert_eq!(lpm.insert(address("::"), 129, 1), Err(LpmError::Length { len: 129, bits: 128 }));
@@ -178,15 +178,15 @@ fn tables_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
+fn a_ticket_holds_for_one_address_until_its_table_changes() {
     type Table6 = Lpm<Ipv6Addr, u32>;
     let config = LpmConfig { prefixes: 9, groups: 30 };
     let (mut one, mut other) = (Table6::new(config).unwrap(), Table6::new(config).unwrap());
     let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
     let (inside, outside) = (address("2001:db8:7::1"), address("2001:db8:8::1"));
     let ticket = |table: &Table6| {
-        let mut ticket = Table6::announce(&table.announcer(), &inside);
-        table.approach_all(std::iter::once((Some(&inside), &mut ticket)), &mut Missed::none());
+        let mut ticket = Table6::hash(&table.hasher(), &inside);
+        table.prefetch_all(std::iter::once((Some(&inside), &mut ticket)), &mut Missed::none());
         assert!(ticket.0.is_some());
         ticket
     };
@@ -220,12 +220,12 @@ fn what_a_ticket_knows_holds_for_one_address_of_one_table_until_that_changes() {
     assert_ne!(expected, Some(10));
 }
 
-/// Calls [`Table::approach_all`] as a batch does: among packets without a key, and with any tickets.
+/// Calls [`Table::prefetch_all`] as a batch does: among packets without a key, and with any tickets.
 fn walked_together<A: Address>(table: &mut Lpm<A, u32>, addresses: impl Iterator<Item = A>) {
     let addresses: Vec<A> = addresses.collect();
     let stale = {
         let mut ticket = LpmTicket::default();
-        table.approach_all(std::iter::once((Some(&addresses[0]), &mut ticket)), &mut Missed::none());
+        table.prefetch_all(std::iter::once((Some(&addresses[0]), &mut ticket)), &mut Missed::none());
         ticket
     };
     for count in [0, 1, 31, 32, 33, 64, 65, addresses.len()] {
@@ -233,7 +233,7 @@ fn walked_together<A: Address>(table: &mut Lpm<A, u32>, addresses: impl Iterator
             let here = addresses[..count].iter().enumerate();
             let keys: Vec<Option<A>> = here.map(|(at, key)| (at % every == 0).then_some(*key)).collect();
             let mut tickets = vec![stale; count];
-            table.approach_all(keys.iter().map(Option::as_ref).zip(&mut tickets), &mut Missed::none());
+            table.prefetch_all(keys.iter().map(Option::as_ref).zip(&mut tickets), &mut Missed::none());
             for (key, ticket) in keys.iter().flatten().zip(tickets.into_iter().step_by(every)) {
                 assert!(matches!(ticket.0, Some(found) if found.address == *key), "{key} was not walked for");
                 let expected = table.longest(*key).copied();
@@ -330,7 +330,7 @@ fn the_loop_has_all_of_ipv4_and_of_ipv6_what_was_walked_for() {
     let (known, other) = (address("2001:db8::1"), address("192.0.2.1"));
     assert_eq!((here(&mut routes, known), here(&mut routes, other)), (None, Some(None)));
     let mut ticket = LpmTicket::default();
-    routes.approach_all(std::iter::once((Some(&known), &mut ticket)), &mut Missed::none());
+    routes.prefetch_all(std::iter::once((Some(&known), &mut ticket)), &mut Missed::none());
     assert_eq!(routes.resolve_there(&known, ticket), Some(Some(&4)));
 }
 
@@ -361,7 +361,7 @@ fn one_prefix_may_be_too_much_for_bytes() {
 }
 
 #[test]
-fn values_that_nobody_has_any_more_give_their_numbers_back() {
+fn unused_values_give_their_numbers_back() {
     let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 300, groups: 0 }).unwrap();
     let prefix = |number: u32| Ipv4Addr::from_bits(number << 16);
     for round in 0..9 {
@@ -445,21 +445,21 @@ fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
     walked_together(&mut lpm, (0..200).map(|number| of(many - 100 + number)));
 }
 
-/// A /20 in which one longer prefix differs is an island, whatever changes around it.
+/// A /20 in which one longer prefix differs is a compressed leaf, whatever changes around it.
 ///
 /// With more than that, or values beyond a byte, the groups decide.
 #[test]
-fn one_prefix_within_a_cell_is_an_island() {
+fn one_prefix_within_a_cell_is_a_compressed_leaf() {
     let mut lpm: Lpm<Ipv4Addr, u32> = Lpm::new(LpmConfig { prefixes: 400, groups: 400 }).unwrap();
     let address = |text: &str| text.parse::<Ipv4Addr>().unwrap();
     let asked = |lpm: &Lpm<Ipv4Addr, u32>| {
         assert!(lpm.trie.bytes_are_right());
         let all = ["192.0.2.0", "192.0.2.63", "192.0.2.64", "192.0.3.0", "192.0.15.255", "192.0.16.0"];
-        (lpm.trie.islands(), all.map(|text| lpm.longest(address(text)).copied()))
+        (lpm.trie.leaves(), all.map(|text| lpm.longest(address(text)).copied()))
     };
     lpm.insert(address("192.0.2.0"), 26, 1).unwrap();
     assert_eq!(asked(&lpm), (1, [Some(1), Some(1), None, None, None, None]));
-    // What is around it changes, in this cell and in all.
+    // The value around it changes, in this cell and in all.
     lpm.insert(address("192.0.0.0"), 20, 2).unwrap();
     assert_eq!(asked(&lpm), (1, [Some(1), Some(1), Some(2), Some(2), Some(2), None]));
     lpm.insert(address("0.0.0.0"), 0, 3).unwrap();
@@ -480,7 +480,7 @@ fn one_prefix_within_a_cell_is_an_island() {
     assert_eq!(asked(&lpm), (0, [Some(3); 6]));
     lpm.insert(address("192.0.2.63"), 32, 5).unwrap();
     assert_eq!(asked(&lpm), (1, [Some(3), Some(5), Some(3), Some(3), Some(3), Some(3)]));
-    // Numbers beyond a byte, behind a cell and in one that had an island.
+    // Numbers beyond a byte, behind a cell and in one that had a compressed leaf.
     for block in 0..300 {
         lpm.insert(Ipv4Addr::from_bits(block << 12), 20, 1_000 + block).unwrap();
     }
@@ -495,9 +495,9 @@ fn one_prefix_within_a_cell_is_an_island() {
 
 /// All addresses of a /20 are looked up after each change in it and around it.
 ///
-/// Values have numbers that bytes hold, islands hold, and neither does.
+/// Values have numbers that bytes hold, compressed leaves hold, and neither does.
 #[test]
-fn islands_agree_with_the_definition() {
+fn compressed_leaves_agree_with_the_definition() {
     const BLOCK: u32 = 0xc000_0000;
     let lengths = prop::sample::select(vec![0u8, 8, 20, 20, 21, 24, 25, 26, 26, 27, 28, 31, 32, 32]);
     let change = (0u32..1 << 12, lengths, 0u32..4, any::<bool>());
@@ -511,7 +511,7 @@ fn islands_agree_with_the_definition() {
     };
     let lpm = std::cell::RefCell::new(&mut lpm);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));
-    let islands = std::cell::Cell::new(0);
+    let leaves = std::cell::Cell::new(0);
     runner
         .run(&changes, |changes| {
             let mut lpm = lpm.borrow_mut();
@@ -530,11 +530,11 @@ fn islands_agree_with_the_definition() {
                     prop_assert_eq!(lpm.longest(address).copied(), naive(&map, address), "{}", address);
                 }
                 prop_assert!(lpm.trie.bytes_are_right());
-                islands.set(islands.get() + lpm.trie.islands());
+                leaves.set(leaves.get() + lpm.trie.leaves());
             }
             lpm.clear();
             Ok(())
         })
         .unwrap();
-    assert!(islands.get() > 100, "{}", islands.get());
+    assert!(leaves.get() > 100, "{}", leaves.get());
 }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::address::Address;
-use super::island::{Island, REST, Runs};
+use super::compressed_leaf::{CompressedLeaf, REST, Runs};
 use crate::memory::{HugeArray, MemoryError, Zeroable};
 use crate::prefetch::prefetch;
 
@@ -74,10 +74,10 @@ pub(super) struct Trie<A> {
     unused: HugeArray<u8>,
     /// How many are [`BEYOND`].
     beyond: usize,
-    /// The island of each cell of the first stride where a group decides, if an island can say it all.
+    /// By cell of the first stride, a compressed leaf that holds all of the cell's group, if one can.
     ///
     /// There are as many as bytes.
-    islands: HugeArray<Island>,
+    leaves: HugeArray<CompressedLeaf>,
     /// By cell, [`Route::depth`]; nothing of it where a group decides. Lookups never look here.
     depths: HugeArray<u8>,
     free: Vec<u32>,
@@ -85,7 +85,7 @@ pub(super) struct Trie<A> {
     /// Cells of the first stride where a group decides.
     forks: usize,
     /// Cells that changes have looked at since the trie was made.
-    painted: u64,
+    expanded_cells: u64,
     of: PhantomData<A>,
 }
 
@@ -102,12 +102,12 @@ impl<A: Address> Trie<A> {
             bytes: if A::ENDS { HugeArray::zeroed(1 << A::ROOT)? } else { HugeArray::empty() },
             unused: HugeArray::empty(),
             beyond: 0,
-            islands: if A::ENDS { HugeArray::zeroed(1 << A::ROOT)? } else { HugeArray::empty() },
+            leaves: if A::ENDS { HugeArray::zeroed(1 << A::ROOT)? } else { HugeArray::empty() },
             depths: HugeArray::zeroed(cells)?,
             free: (0..groups as u32).rev().collect(),
             groups,
             forks: 0,
-            painted: 0,
+            expanded_cells: 0,
             of: PhantomData,
         })
     }
@@ -119,12 +119,12 @@ impl<A: Address> Trie<A> {
             bytes: HugeArray::empty(),
             unused: HugeArray::empty(),
             beyond: 0,
-            islands: HugeArray::empty(),
+            leaves: HugeArray::empty(),
             depths: HugeArray::empty(),
             free: Vec::new(),
             groups: 0,
             forks: 0,
-            painted: 0,
+            expanded_cells: 0,
             of: PhantomData,
         }
     }
@@ -153,7 +153,7 @@ impl<A: Address> Trie<A> {
         !self.bytes.is_empty()
     }
 
-    /// The number of the value that decides for `address`, if its byte or its island says it.
+    /// The number of the value that decides for `address`, if its byte or its compressed leaf says it.
     ///
     /// It takes one read for nearly all addresses, and two for the others, for which it may be in vain.
     #[inline(always)]
@@ -163,7 +163,7 @@ impl<A: Address> Trie<A> {
         if byte != BEYOND {
             return Some(byte.into());
         }
-        self.islands.get(root)?.number(address.rest())
+        self.leaves.get(root)?.number(address.rest())
     }
 
     /// The byte of cell `index`, if it is of the first stride and a byte holds it.
@@ -277,9 +277,9 @@ impl<A: Address> Trie<A> {
             end += A::STRIDE;
             level += 1;
         }
-        self.paint(index..index + (1 << (end - len)), route, &|depth| depth <= route.depth);
+        self.expand_prefix(index..index + (1 << (end - len)), route, &|depth| depth <= route.depth);
         if len > A::ROOT {
-            self.look_for_island(prefix.root());
+            self.look_for_compressed_leaf(prefix.root());
         }
     }
 
@@ -296,7 +296,7 @@ impl<A: Address> Trie<A> {
             end += A::STRIDE;
             level += 1;
         }
-        self.paint(index..index + (1 << (end - len)), parent, &|depth| depth == len + 1);
+        self.expand_prefix(index..index + (1 << (end - len)), parent, &|depth| depth == len + 1);
         while let Some((cell, group, before)) = way.pop() {
             let first = Self::first_of(group);
             // Prefixes no longer than what leads here cover the whole group, so that all its cells are equal.
@@ -311,7 +311,7 @@ impl<A: Address> Trie<A> {
             self.forks -= usize::from(cell < 1 << A::ROOT);
         }
         if len > A::ROOT {
-            self.look_for_island(prefix.root());
+            self.look_for_compressed_leaf(prefix.root());
         }
     }
 
@@ -341,7 +341,7 @@ impl<A: Address> Trie<A> {
         (self.forks, (0..1 << A::ROOT).filter(|index| self.cells[*index].group().is_some()).count())
     }
 
-    /// Whether bytes equal the cells and islands the groups, and bytes are in use exactly when they should be.
+    /// Whether bytes equal the cells and compressed leaves the groups, and bytes are in use exactly when they should be.
     #[cfg(test)]
     pub(super) fn bytes_are_right(&self) -> bool {
         let bytes = if self.bytes.is_empty() { &self.unused } else { &self.bytes };
@@ -350,12 +350,12 @@ impl<A: Address> Trie<A> {
         bytes.iter().copied().eq(cells.map(|cell| cell.byte()))
             && beyond == self.beyond
             && self.bytes.is_empty() == (!A::ENDS || Self::are_many(beyond))
-            && (0..self.islands.len()).all(|root| self.island_is_right(root))
+            && (0..self.leaves.len()).all(|root| self.leaf_is_right(root))
     }
 
     #[cfg(test)]
-    fn island_is_right(&self, root: usize) -> bool {
-        let (island, cell) = (self.islands[root], self.cells[root]);
+    fn leaf_is_right(&self, root: usize) -> bool {
+        let (leaf, cell) = (self.leaves[root], self.cells[root]);
         let says = |rest: u32| {
             let mut cell = cell;
             let mut left = REST;
@@ -365,14 +365,14 @@ impl<A: Address> Trie<A> {
             }
             cell.value()
         };
-        let is_right = |rest| island.number(rest) == Some(says(rest));
-        island == Island::NONE || cell.group().is_some() && (0..1 << REST).all(is_right)
+        let is_right = |rest| leaf.number(rest) == Some(says(rest));
+        leaf == CompressedLeaf::NONE || cell.group().is_some() && (0..1 << REST).all(is_right)
     }
 
-    /// How many islands there are.
+    /// How many compressed leaves there are.
     #[cfg(test)]
-    pub(super) fn islands(&self) -> usize {
-        self.islands.iter().filter(|island| **island != Island::NONE).count()
+    pub(super) fn leaves(&self) -> usize {
+        self.leaves.iter().filter(|leaf| **leaf != CompressedLeaf::NONE).count()
     }
 
     #[cfg(test)]
@@ -381,18 +381,18 @@ impl<A: Address> Trie<A> {
     }
 
     /// Cells that changes have looked at since the trie was made.
-    pub(super) fn painted(&self) -> u64 {
-        self.painted
+    pub(super) fn expanded_cells(&self) -> u64 {
+        self.expanded_cells
     }
 
-    fn paint(&mut self, range: Range<usize>, route: Route, over: &impl Fn(u8) -> bool) {
-        self.painted += range.len() as u64;
+    fn expand_prefix(&mut self, range: Range<usize>, route: Route, over: &impl Fn(u8) -> bool) {
+        self.expanded_cells += range.len() as u64;
         for index in range {
             match self.cells[index].group() {
                 Some(group) => {
                     let first = Self::first_of(group);
-                    self.paint(first..first + Self::GROUP, route, over);
-                    self.look_for_island(index);
+                    self.expand_prefix(first..first + Self::GROUP, route, over);
+                    self.look_for_compressed_leaf(index);
                 }
                 None if over(self.depths[index]) => {
                     self.write(index, Cell::of_value(route.value));
@@ -403,18 +403,18 @@ impl<A: Address> Trie<A> {
         }
     }
 
-    /// Updates the island of cell `index` of the first stride after a change behind it.
+    /// Updates the compressed leaf of cell `index` of the first stride after a change behind it.
     ///
     /// Where no group decides, or no longer, there is none, so that a value can be written without looking at it.
-    fn look_for_island(&mut self, index: usize) {
+    fn look_for_compressed_leaf(&mut self, index: usize) {
         // None over IPv6, and none of a cell in a group.
-        if index >= self.islands.len() {
+        if index >= self.leaves.len() {
             return;
         }
         let cell = self.cells[index];
         let mut runs = Runs::default();
         let is_told = cell.group().is_some() && self.tell_runs(cell, 1 << REST, &mut runs);
-        self.islands[index] = is_told.then(|| runs.island()).flatten().unwrap_or(Island::NONE);
+        self.leaves[index] = is_told.then(|| runs.leaf()).flatten().unwrap_or(CompressedLeaf::NONE);
     }
 
     /// Passes the numbers behind a cell of `addresses` addresses to `runs`, in order.

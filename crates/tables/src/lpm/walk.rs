@@ -14,7 +14,7 @@ pub struct LpmTicket<A>(pub(super) Option<Found<A>>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<A> {
     pub(super) address: A,
-    /// Of the table: no other has the same, and it has another after every change.
+    /// The table's edition: no other table has the same number, and it changes with every change.
     edition: u64,
     number: u32,
 }

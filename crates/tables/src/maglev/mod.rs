@@ -207,7 +207,7 @@ impl Turn {
     }
 }
 
-/// Everybody's permutation and share, in an order that does not depend on the one given.
+/// The permutation and share of each backend, in an order that does not depend on the one given.
 fn turns(size: usize, key: &Secret, backends: &[MaglevBackend<'_>]) -> Result<Vec<Turn>, MaglevError> {
     let mut order: Vec<&MaglevBackend<'_>> = backends.iter().collect();
     order.sort_unstable_by_key(|backend| backend.name);
@@ -238,7 +238,7 @@ fn turns(size: usize, key: &Secret, backends: &[MaglevBackend<'_>]) -> Result<Ve
         .collect();
     // Not by name, so that `a` is not favoured on every table; the sort is stable, so that names decide ties.
     turns.sort_by_key(|(_, turn)| turn.rank);
-    // What the division left goes to those who lost most by it (largest remainders).
+    // The rest of the division goes to the backends that lost most by it (largest remainders).
     let left = size - turns.iter().map(|(_, turn)| turn.quota).sum::<usize>();
     let mut by_remainder: Vec<usize> = (0..turns.len()).collect();
     by_remainder.sort_by_key(|at| Reverse(turns[*at].0));

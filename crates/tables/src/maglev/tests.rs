@@ -83,7 +83,7 @@ proptest! {
         let plain: Vec<&str> = backends.iter().map(|(name, _)| *name).collect();
         let found: Vec<usize> =
             table(251, seed, &backends).slots().iter().map(|number| usize::from(*number)).collect();
-        // Who has one slot more is the last to be decided: first in turn here as there.
+        // Backends with one slot more are the last to be decided: first in turn here as there.
         prop_assert_eq!(found, by_pseudocode(251, seed, &plain));
     }
 
@@ -198,7 +198,7 @@ fn hashes_reach_every_slot_alike() {
 }
 
 #[test]
-fn what_cannot_be_a_table_is_refused() {
+fn impossible_tables_are_refused() {
     let make = |size, backends: &[(&str, u32)]| {
         let backends: Vec<_> = backends
             .iter()

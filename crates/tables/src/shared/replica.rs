@@ -282,9 +282,11 @@ impl<T: Changing + Send + Sync> Writer<T> {
     /// After a change that panicked it is the state that was published last: the state starts again with the next
     /// change.
     pub fn read<R>(&mut self, f: impl FnOnce(&T) -> R) -> R {
-        // What is not settled was published as a whole: the live side has it already, while readers may still be on `own`.
+        // A change that is not settled was published as a whole: the live side has it already, while readers
+        // may still be on `own`.
         let side = if self.settled && self.whole { self.own } else { 1 - self.own };
-        // SAFETY: nobody changes either side meanwhile, since `&mut self` is the only writer; others may read the live one.
+        // SAFETY: no other code changes either side meanwhile, since `&mut self` is the only writer; readers
+        // may read the live one.
         self.sides.sides[side].with(|side| f(unsafe { &*side }))
     }
 
@@ -382,7 +384,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
     fn make_ready(&mut self) {
         assert!(
             self.recover(),
-            "no memory to make the state anew after a panic: ask `recover` before a change"
+            "no memory to make the state again after a panic: ask `recover` before a change"
         );
         self.reclaim();
     }
@@ -418,8 +420,8 @@ impl<T: Changing + Send + Sync> Writer<T> {
         }
         self.whole = false;
         for change in &self.log {
-            // SAFETY: whoever was on this side when it was given up has left (above), and whoever came since is on the
-            // other.
+            // SAFETY: every reader that was on this side when it was given up has left (above), and every
+            // later reader is on the other.
             self.sides.sides[self.own].with_mut(|side| drop(unsafe { &mut *side }.apply(change)));
         }
         self.whole = true;
@@ -430,7 +432,7 @@ impl<T: Changing + Send + Sync> Writer<T> {
 
 impl<T: Changing> Drop for Writer<T> {
     fn drop(&mut self) {
-        // As `publish`; nobody will write after it, so that nobody needs to know who reads.
+        // As `publish`, but no code writes after it, so that the readers need not be known.
         if self.settled && !self.log.is_empty() && self.whole {
             self.sides.live.store(self.own, Ordering::Release);
             self.sides.published.store(self.done, Ordering::Release);

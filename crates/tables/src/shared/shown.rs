@@ -9,7 +9,7 @@ use crate::table::Table;
 
 /// A table that can be looked up by a shared reference.
 ///
-/// The steps are those of [`Table`]: `announce`, `approach`, then [`show`].
+/// The steps are those of [`Table`]: `hash`, `prefetch`, then [`show`].
 ///
 /// [`show`]: Self::show
 pub trait ReadTable: Table {

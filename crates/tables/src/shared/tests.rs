@@ -86,7 +86,7 @@ fn readers_miss_no_more_than_agreed() {
 }
 
 #[test]
-fn what_is_unpublished_is_published_by_whoever_idles_or_leaves() {
+fn an_idle_or_leaving_writer_publishes_its_changes() {
     let (mut writer, publication) = replicated(10, pages);
     let reader = publication.reader().expect("there is room for a reader");
     writer.update(5);
@@ -104,7 +104,7 @@ fn a_read_inside_a_read_keeps_the_writer_off_until_the_outer_one_ends() {
     let (mut writer, publication) = replicated(0, pages);
     let reader = publication.reader().expect("there is room for a reader");
     reader.read(|outer| {
-        writer.update(1); // to the side that nobody reads, and published
+        writer.update(1); // to the side without readers, and published
         assert_eq!((whole(outer), reader.read(whole)), (0, 1));
         assert!(reader.is_reading());
     });
@@ -123,7 +123,7 @@ fn a_writer_reads_without_waiting_for_readers() {
         thread::spawn(move || {
             writer.update_all([1, 2], |_| ()); // published
             let published = writer.read(whole);
-            done.send((published, writer)).expect("somebody waits for it");
+            done.send((published, writer)).expect("the receiver waits for it");
         });
         let (published, mut writer) =
             is_done.recv_timeout(Duration::from_secs(10)).expect("the writer waits for a read");
@@ -141,7 +141,8 @@ fn a_writer_reads_what_it_has_not_published_yet() {
         writer.update(1);
         assert_eq!((writer.read(whole), reader.read(whole)), (change, change / 2 * 2));
     }
-    // What was half done and what was not yet published begins anew with the next change; until then it sees what all see.
+    // After a panic the state starts again with the next change, without changes that were half-done or not
+    // yet published. Until then the writer sees the published state, as readers do.
     writer.update(1);
     catch_unwind(AssertUnwindSafe(|| writer.update(PANIC))).unwrap_err();
     assert_eq!((writer.read(whole), reader.read(whole)), (6, 6));
@@ -160,7 +161,7 @@ fn a_read_that_panics_leaves() {
 }
 
 #[test]
-fn a_change_that_panics_is_never_seen_and_the_state_begins_anew() {
+fn a_change_that_panics_is_never_seen_and_resets_the_state() {
     let (mut writer, publication) = replicated(0, pages);
     let reader = publication.reader().expect("there is room for a reader");
     writer.update(3);
@@ -226,6 +227,6 @@ fn a_holder_that_panics_leaves_nothing_half_done() {
         })
     }))
     .unwrap_err();
-    // Who holds it asks how often that was: it used to wait for itself.
+    // The holder asks how often the state was made again. It used to wait for itself.
     assert_eq!(locked.hold(|state| (*state, locked.remade())), ([1, 2], 1));
 }

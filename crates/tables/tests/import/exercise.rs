@@ -16,7 +16,7 @@ pub const ROOM: usize = 12;
 const FIXED: usize = 18;
 /// With the number of flows.
 const HEADER: usize = FIXED + 8;
-/// Of a flow: key, value, age and timeout.
+/// The bytes of a flow: key, value, age and timeout.
 pub const RECORD: usize = 4 + 3 + 8 + 8;
 const CHECKSUM: usize = 4;
 

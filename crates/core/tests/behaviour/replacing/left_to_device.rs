@@ -1,8 +1,8 @@
-//! What a sender left to the device comes out as it would have been made by the sender.
+//! Work that a sender left to the device: the result equals that of a sender that did it itself.
 
 use super::*;
 
-/// As a sender leaves it: the pseudo-header's sum in the field.
+/// Leaves the checksum as a sender does: the pseudo-header's sum in the field.
 fn leave(frame: &mut [u8], transport: usize, field: usize) {
     let checksum = u16::from_be_bytes([frame[field], frame[field + 1]]);
     frame[field..field + 2].fill(0);
@@ -10,28 +10,28 @@ fn leave(frame: &mut [u8], transport: usize, field: usize) {
     let pseudo = Sum::ZERO.add16(!checksum).add16(!segment).fold();
     frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
 }
-/// As a device completes it.
+/// Completes the checksum as a device does.
 fn complete(frame: &mut [u8], offload: Offload) {
     let start = usize::from(offload.checksum_start);
     let field = start + usize::from(offload.checksum_offset);
     let checksum = Sum::ZERO.add_bytes(&frame[start..]).finish();
     frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
-/// What the node makes of a packet with that offload: frame and offload, or why it was dropped.
+/// The node's result for a packet with that offload: frame and offload, or the drop reason.
 fn pass(
     mut node: Box<dyn Node>,
     pool: &Pool,
     frame: &[u8],
     offload: Offload,
-) -> Result<(Vec<u8>, Offload), Drop> {
-    let (mut batch, mut cx) = (Batch::new(), Context::new(pool.clone()));
+) -> Result<(Vec<u8>, Offload), DropReason> {
+    let (mut batch, mut cx) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut packet = pool.packet(frame).unwrap();
     packet.set_offload(offload);
     assert!(batch.push(packet).is_ok());
     node.process(0, &mut batch, &mut cx);
     let drops = cx.take_drops();
     let result = batch.get(0).map(|packet| (packet.data().to_vec(), packet.offload()));
-    result.ok_or_else(|| *Drop::ALL.iter().find(|reason| drops.of(**reason).packets == 1).unwrap())
+    result.ok_or_else(|| *DropReason::ALL.iter().find(|reason| drops.of(**reason).packets == 1).unwrap())
 }
 fn node(pool: &Pool, part: usize) -> Box<dyn Node> {
     let worker = harness::worker(pool);
@@ -160,7 +160,7 @@ fn addresses_and_ports_are_carried_into_what_is_there() {
         let (mut out, offload) = pass(node(), &pool, &frame, offload).unwrap();
         complete(&mut out, offload);
         assert_eq!(out, whole, "{shape:?}");
-        // One that is left to the device elsewhere, in what the packet carries, is none of the header's.
+        // A checksum that is left to the device elsewhere, in the payload, is not the header's.
         let inside = Offload { checksum_start: offload.checksum_start + 8, ..offload };
         let (out, _) = pass(node(), &pool, &shape.build(), inside).unwrap();
         assert_eq!(out, whole, "{shape:?}");
@@ -179,13 +179,13 @@ fn segments_are_as_long_as_their_sender_made_them_and_datagrams_end_where_they_d
         (1, GsoKind::TcpV4, &frame, Ok(size - 16)),
         (2, GsoKind::TcpV4, &frame, Ok(size)),
         (0, GsoKind::Udp, &udp, Ok(size)),
-        (3, GsoKind::Udp, &udp, Err(Drop::NoOffload)),
+        (3, GsoKind::Udp, &udp, Err(DropReason::NoOffload)),
     ] {
         let passed = pass(node(&pool, part), &pool, frame, left(gso));
         assert_eq!(passed.map(|(_, offload)| offload.gso_size), expected, "part {part}");
     }
     let short = Offload { gso_size: 8, ..left(GsoKind::TcpV4) };
-    assert_eq!(pass(node(&pool, 1), &pool, &frame, short), Err(Drop::NoOffload));
+    assert_eq!(pass(node(&pool, 1), &pool, &frame, short), Err(DropReason::NoOffload));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_checksum_around_one_that_is_not_complete_can_not_follow() {
     let offload =
         Offload { needs_checksum: true, checksum_start: 84, checksum_offset: 16, ..Offload::default() };
     let node = || compose(&harness::worker(&pool), tunnelled).unwrap();
-    assert_eq!(pass(node(), &pool, &frame, offload), Err(Drop::NoOffload));
+    assert_eq!(pass(node(), &pool, &frame, offload), Err(DropReason::NoOffload));
     // Over IPv4 a tunnel need not have one.
     frame[40..42].fill(0);
     let (mut out, offload) = pass(node(), &pool, &frame, offload).unwrap();
@@ -205,11 +205,11 @@ fn a_checksum_around_one_that_is_not_complete_can_not_follow() {
 }
 
 #[test]
-fn a_checksum_of_somebody_else_is_no_business_of_ours() {
+fn a_device_checksum_at_an_unknown_place_is_refused() {
     let pool = harness::pool();
     let frame = Shape { payload: vec![5; 90], ..Shape::default() }.build();
     for (part, checksum_start, checksum_offset) in [(1, 20, 16), (1, 60, 16), (2, 34, 6), (0, 20, 16)] {
         let offload = Offload { needs_checksum: true, checksum_start, checksum_offset, ..Offload::default() };
-        assert_eq!(pass(node(&pool, part), &pool, &frame, offload), Err(Drop::NoOffload));
+        assert_eq!(pass(node(&pool, part), &pool, &frame, offload), Err(DropReason::NoOffload));
     }
 }

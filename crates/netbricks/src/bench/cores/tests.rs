@@ -1,16 +1,16 @@
-//! Short runs of the benchmarks whose workers give each other packets, and what their checks find.
+//! Short runs of the benchmarks whose workers give each other packets, and the faults that their checks find.
 
-use netbricks_core::NoSettings;
+use netbricks_core::{DetachedContext, NoSettings};
 
 use super::super::tests::{said, short};
 use super::*;
 
-/// As in [`TEXT`], with this function instead of the shuffle.
+/// [`TEXT`] with this function instead of the shuffle.
 fn without_shuffle(function: &str) -> String {
     TEXT.replace("\"shuffle\"", &format!("\"{function}\""))
 }
 
-/// A round of packets over a chain; what the check says.
+/// Runs a round of packets over a chain; returns the result of its check.
 fn round_over(
     cores: &Cores,
     text: &str,
@@ -35,7 +35,8 @@ fn both_pass_and_count_every_packet() {
 #[test]
 fn buckets_move_while_packets_are_counted_and_their_order_is_looked_at() {
     let moving = Cores::ALL.iter().find(|cores| cores.moving).unwrap();
-    // How many packets come between two moves is the system's choice: more and more, until there was one.
+    // The scheduler decides how many packets pass between two moves, so send more and more until there was a
+    // move.
     let mut moves = (0..8).map(|more| {
         let packets = 10_000 << more;
         let (report, moves) = round_over(moving, TEXT, &crate::standard(), packets).unwrap();
@@ -52,7 +53,7 @@ fn packets_that_change_no_worker_are_no_shuffle() {
     assert_eq!(failed, "`shuffle-2`: 0 of 4000 packets changed workers, where about half should");
 }
 
-/// Does something to a batch.
+/// Damages a batch.
 struct Spoiling(fn(&mut Batch, &mut Context));
 
 impl Node for Spoiling {
@@ -67,13 +68,13 @@ fn renumber_one(batch: &mut Batch, _: &mut Context) {
 
 fn lose_one(batch: &mut Batch, cx: &mut Context) {
     let mut packets: Vec<_> = batch.drain().collect();
-    cx.drop_packet(packets.remove(7), Drop::Denied);
+    cx.drop_packet(packets.remove(7), DropReason::Denied);
     packets.into_iter().for_each(|packet| batch.push(packet).unwrap());
 }
 
 #[test]
 fn a_packet_that_is_missing_or_not_the_next_of_its_flow_is_noticed() {
-    // Whole bursts, so that it is known how many packets are spoilt.
+    // Whole bursts, so that the number of damaged packets is known.
     const BURSTS: u64 = 10;
     let (sent, spoilt) = (BURSTS * (WORKERS * BURST) as u64, BURSTS * WORKERS as u64);
     for (spoil, problem) in [
@@ -99,7 +100,7 @@ fn a_packet_that_is_missing_or_not_the_next_of_its_flow_is_noticed() {
 #[test]
 fn order_is_looked_at_by_flow_and_worker() {
     let pool = Pool::builder().frames(256).build().unwrap();
-    let mut cx = Context::new(pool);
+    let mut cx = DetachedContext::new(pool);
     let wrong = Arc::new(AtomicU64::new(0));
     let mut order = Order { last: last_numbers(), wrong: wrong.clone() };
     let mut passed = |flows: &mut Flows, turned: bool| {
@@ -114,14 +115,14 @@ fn order_is_looked_at_by_flow_and_worker() {
         order.process(0, &mut batch, &mut cx);
         (packets, wrong.swap(0, Ordering::Relaxed))
     };
-    // Packets of other flows may change places, and another worker has flows of its own.
+    // Packets of different flows may change places, and another worker has its own flows.
     let mut flows = [0, 1].map(|worker| Flows::new(worker, 1_000_000));
     for _ in 0..2 * FLOWS / BURST {
         for flows in &mut flows {
             assert_eq!(passed(flows, true).1, 0);
         }
     }
-    // From the beginning again: each is a packet that was there before.
+    // From the beginning again: each packet is a repetition.
     let (packets, wrong) = passed(&mut Flows::new(1, 1_000_000), false);
     assert!(packets > 0 && wrong == packets, "{wrong} of {packets}");
 }

@@ -1,13 +1,13 @@
-//! What the check of a benchmark's packets finds, and that every benchmark passes it.
+//! Tests that the check of a benchmark's packets finds faults, and that every benchmark passes it.
 
 use netbricks_buffer::Batch;
-use netbricks_core::{CallError, Context, Handler, NoSettings, compose};
+use netbricks_core::{Context, NoSettings, NodeState, Shape, compose};
 
 use super::super::measure;
 use super::super::tests::{enough_cores, said, short};
 use super::*;
 
-/// Overwrites one byte of a packet in each burst, where it was told to.
+/// Overwrites a byte of one packet in each burst, at the given place if there is one.
 struct Corrupting(Option<usize>);
 
 impl Node for Corrupting {
@@ -18,7 +18,7 @@ impl Node for Corrupting {
     }
 }
 
-/// Feeds a function for one round, and looks at what came out.
+/// Feeds a function for one round and checks its output.
 fn checked(scenario: &Scenario, registry: &Registry) -> Result<(), String> {
     let pool = Pool::builder().frames(2 * PACKETS).build().unwrap();
     let mut bench = said(scenario.build_of(registry, &pool, 0))?;
@@ -57,7 +57,7 @@ fn a_function_that_does_nothing_is_no_macswap() {
     assert_eq!(found, Err(format!("`idle`: {PACKETS} packets are not as they should be")));
 }
 
-/// To a backend, but not to its flow's: all to one.
+/// Every packet goes to a backend, but all to the same one and not to the one of its flow.
 #[test]
 fn a_balancer_that_takes_another_backend_is_caught() {
     struct AllToOne(Box<dyn Node>);
@@ -68,11 +68,11 @@ fn a_balancer_that_takes_another_backend_is_caught() {
                 batch.packet(at).unwrap().data_mut()[5] = 0;
             }
         }
-        fn handlers(&self) -> Vec<Handler> {
-            self.0.handlers()
+        fn shape(&self) -> Shape {
+            self.0.shape()
         }
-        fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-            self.0.call(name, argument)
+        fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+            self.0.with_state(ask);
         }
     }
     let all = Scenario::all();
@@ -119,7 +119,7 @@ fn every_benchmark_on_two_workers_passes_and_says_what_stands_beside_it() {
     }
 }
 
-/// Each of two workers counts for itself what both were to count together.
+/// Each of two workers counts alone what both should count together.
 #[test]
 fn workers_whose_counts_do_not_add_up_are_caught() {
     for effect in [Effect::Summed { all: true }, Effect::Cached] {

@@ -1,25 +1,27 @@
-//! What is said of a key inside a key's value, however the tables are written.
+//! Tests of faults in a key inside another key's value, for every way to write the tables.
 
-use netbricks_core::Refused;
+use netbricks_core::{InvalidSetting, Keys, RenamedKey, Settings, read_settings};
 
 use super::*;
 use crate::diagnostic::Source;
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Outer {
-    #[serde(default)]
-    #[expect(dead_code, reason = "it is read to be refused")]
-    rules: Vec<Rule>,
-    #[serde(default)]
-    #[expect(dead_code, reason = "as above")]
-    limits: Option<Limits>,
+netbricks_core::settings! {
+    /// With tables in its values.
+    #[derive(Debug)]
+    struct Outer {
+        /// Of each packet.
+        rules: Vec<Rule> = [], "list of rules";
+        /// Of all.
+        limits: Option<Limits> = unset, "table of limits";
+    }
 }
+
+impl Settings for Outer {}
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    #[expect(dead_code, reason = "as above")]
+    #[expect(dead_code, reason = "it is read to be refused")]
     port: u16,
     #[serde(default)]
     #[expect(dead_code, reason = "as above")]
@@ -36,22 +38,17 @@ struct Limits {
     burst: u32,
 }
 
-impl Settings for Outer {
-    const KEYS: &'static [Key] = &[
-        Key { name: "rules", kind: "list of rules", default: None, summary: "" },
-        Key { name: "limits", kind: "table of limits", default: None, summary: "" },
-    ];
-    fn check(&self) -> Result<(), Refused> {
-        Ok(())
-    }
-}
-
-/// The first fault of a text: what, and where with which label.
+/// The first fault of a text: its message, its place and its label.
 fn fault(text: &str) -> (String, &str, String) {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap();
     let table = Spanned::new(0..0, table.into_inner());
-    assert!(configure("function `f`", &table, &mut diagnostics, Outer::KEYS, read::<Outer>).is_none());
+    assert!(
+        configure("function `f`", &table, &mut diagnostics, Outer::KEYS, |table| read_settings::<Outer>(
+            table, None
+        ))
+        .is_none()
+    );
     let faults = diagnostics.sorted();
     assert_eq!(faults.len(), 1, "{}", diagnostics.render(&Source::new("f", text), false));
     let label = &faults[0].labels[0];
@@ -64,7 +61,7 @@ fn unknown_keys_are_found_in_whatever_table_they_are() {
     for (text, found, place, meant) in [
         ("rules = [{ port = 1 }, { prt = 1 }]", "prt", "rules", "port"),
         ("[[rules]]\nport = 1\n[[rules]]\nprt = 1", "prt", "rules", "port"),
-        // Named like a key outside.
+        // It has the same name as a key outside.
         ("[[rules]]\nport = 1\nrules = 3", "rules", "rules", ""),
         ("rules = [{ rules = 1, port = 1 }]", "rules", "rules", ""),
         ("[limits]\nrate = 1\nbrust = 2", "brust", "limits", "burst"),
@@ -81,7 +78,7 @@ fn unknown_keys_are_found_in_whatever_table_they_are() {
 }
 
 #[test]
-fn what_a_table_inside_lacks_is_said_of_that_table() {
+fn a_key_missing_in_an_inner_table_is_reported_for_that_table() {
     for (text, place, at) in [
         ("rules = [{ limits = { rate = 1 } }]", "rules", "{ limits = { rate = 1 } }"),
         ("[[rules]]\nport = 1\n[rules.limits]\nburst = 3", "rules.limits", "[rules.limits]"),
@@ -94,30 +91,28 @@ fn what_a_table_inside_lacks_is_said_of_that_table() {
     }
 }
 
-/// Needs both keys, and a pair of which the second depends on the first.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Pair {
-    least: u32,
-    most: u32,
-    #[serde(default)]
-    names: Vec<char>,
-    #[serde(default)]
-    either: Option<u32>,
-    #[serde(default)]
-    or: Option<u32>,
+netbricks_core::settings! {
+    /// Two required keys, of which the second depends on the first.
+    #[derive(Debug)]
+    struct Pair {
+        /// At least.
+        least: u32 = required, "whole number";
+        /// At most.
+        most: u32 = required, "whole number";
+        /// Two or more.
+        names: Vec<char> = [], "list of letters";
+        /// This,
+        either: Option<u32> = unset, "whole number";
+        /// or that.
+        or: Option<u32> = unset, "whole number";
+    }
 }
 
 impl Settings for Pair {
-    const KEYS: &'static [Key] = &[
-        Key { name: "least", kind: "whole number", default: None, summary: "" },
-        Key { name: "most", kind: "whole number", default: None, summary: "" },
-        Key { name: "names", kind: "list of letters", default: Some("[]"), summary: "" },
-        Key { name: "either", kind: "whole number", default: Some("none"), summary: "" },
-        Key { name: "or", kind: "whole number", default: Some("none"), summary: "" },
-    ];
-    fn check(&self) -> Result<(), Refused> {
-        let refused = |key, problem: &str| Err(Refused { key, problem: problem.into() });
+    const RENAMED: &'static [RenamedKey] =
+        &[RenamedKey { old: "minimum", new: "least" }, RenamedKey { old: "labels", new: "names" }];
+    fn check(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem: &str| Err(InvalidSetting { key, problem: problem.into() });
         if self.most < self.least {
             return refused("most", "must be `least` or more");
         }
@@ -134,14 +129,16 @@ impl Settings for Pair {
     }
 }
 
-/// The places and messages of all faults of a table, and where there is none an empty list.
+/// The places and messages of all faults of a table; empty if there is none.
 fn faults(text: &str) -> Vec<(String, String)> {
     let mut diagnostics = Diagnostics::default();
     let table = DeTable::parse(text).unwrap().into_inner();
     // As if a header stood before it.
     let header = text.len()..text.len() + 2;
     let table = Spanned::new(header.clone(), table);
-    let read = configure("function `f`", &table, &mut diagnostics, Pair::KEYS, read::<Pair>);
+    let read = configure("function `f`", &table, &mut diagnostics, Pair::KEYS, |table| {
+        read_settings::<Pair>(table, None)
+    });
     assert_eq!(read.is_some(), diagnostics.is_empty(), "{text}");
     let place = |found: &Diagnostic| {
         let span = found.labels[0].span.clone();
@@ -154,20 +151,20 @@ fn faults(text: &str) -> Vec<(String, String)> {
 fn all_faults_of_a_table_are_told_and_none_that_follows_from_another() {
     for (text, places) in [
         ("least = 1\nmost = 2\nnames = ['a', 'b']\nor = 1", &[][..]),
-        // Each item, and not that there are too few good ones.
+        // Each wrong item is reported, but not that there are too few good ones.
         ("least = 1\nmost = 2\nnames = ['a', 'bc', 3, 'd', 'ef']\nor = 1", &["'bc'", "3", "'ef'"]),
         ("least = 1\nmost = 2\nnames = ['bc']\nor = 1", &["'bc'"]),
-        // Others than the one that must be given and is wrong.
+        // Faults of other keys are reported beside a required key that is wrong.
         ("least = 'x'\nmost = 200\nnames = []\nor = 1", &["'x'", "200", "[]"]),
         ("most = 200\nnames = []\nor = 1", &["200", "[]", "header"]),
         ("names = []\nor = 1", &["[]", "header", "header"]),
-        // Where `least` is wrong, nobody knows what `most` must be.
+        // If `least` is wrong, the valid values of `most` are unknown.
         ("least = 'x'\nmost = 0\nnames = ['a', 'b']\nor = 1", &["'x'"]),
-        // A key with a wrong name is not missing too, and no key that depends on it.
+        // A key with a wrong name is not reported as missing, too, and neither is a key that depends on it.
         ("laest = 1\nmost = 0\nnames = ['a', 'b']\nor = 1", &["laest"]),
         ("least = 1\nmost = 2\nnames = ['a', 'b']\neither = 'x'", &["'x'"]),
         ("least = 1\nmost = 2\nnames = ['a', 'b']\nor = 'x'", &["'x'"]),
-        // What is said of the whole is told where nothing that it depends on is wrong.
+        // An error of the whole table is reported if nothing that it depends on is wrong.
         ("least = 1\nmost = 200\nnames = ['a', 'b']", &["200", "header"]),
     ] {
         let found = faults(text);
@@ -182,9 +179,25 @@ fn more_faults_than_are_looked_for_are_told_as_such() {
         let mut diagnostics = Diagnostics::default();
         let text = format!("least = 1\nmost = 2\nor = 1\nnames = [{}]", "'xy', ".repeat(count));
         let table = DeTable::parse(&text).unwrap();
-        configure("function `f`", &table, &mut diagnostics, Pair::KEYS, read::<Pair>);
+        configure("function `f`", &table, &mut diagnostics, Pair::KEYS, |table| {
+            read_settings::<Pair>(table, None)
+        });
         diagnostics.render(&Source::new("f", &text), false).lines().last().unwrap().to_owned()
     };
     assert_eq!(shown(30), "… and 10 more");
     assert_eq!(shown(1_000), format!("… and at least {} more", ATTEMPTS - crate::diagnostic::SHOWN));
+}
+
+#[test]
+fn a_renamed_key_is_refused_with_its_new_name_and_every_other_fault_is_told_too() {
+    let rest = "most = 2\nnames = ['a', 'b']\nor = 1";
+    let found = faults(&format!("minimum = 1\n{rest}"));
+    let told = "key `minimum` of function `f` is called `least` now";
+    assert_eq!(found, [("minimum".into(), told.to_owned())], "and `least` is not missing too");
+    // The same holds beside the new key, with a value of any type, and beside other faults.
+    let found = faults(&format!("minimum = [1]\nleast = 1\n{rest}"));
+    assert_eq!(found, [("minimum".into(), told.to_owned())]);
+    let found = faults("minimum = 1\nlabels = 3\nmost = 200\nor = 1\nunknown = 2");
+    let at: Vec<_> = found.iter().map(|(place, _)| place.as_str()).collect();
+    assert_eq!(at, ["minimum", "labels", "200", "unknown"], "{found:?}");
 }

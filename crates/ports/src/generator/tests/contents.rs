@@ -1,5 +1,6 @@
-//! What packets carry, read by somebody who knows the RFCs and nothing of the generator; and by Wireshark, where it is
-//! installed.
+//! The contents of packets, read by code that knows the RFCs and not the generator.
+//!
+//! Wireshark reads them too, if it is installed.
 
 use std::net::Ipv6Addr;
 use std::path::Path;
@@ -48,7 +49,7 @@ fn carried(frame: &[u8]) -> Carried<'_> {
 struct Message {
     id: u16,
     flags: u16,
-    /// Name, type and class of the one question.
+    /// Name, type and class of the only question.
     question: (String, u16, u16),
     answers: Vec<Answer>,
 }
@@ -62,7 +63,9 @@ struct Answer {
     data: Vec<u8>,
 }
 
-/// A name from `at` on, and where what follows it begins. A pointer ends it (section 4.1.4) and must point backwards.
+/// Reads a name from `at` on, and answers the place behind it too.
+///
+/// A pointer ends the name (section 4.1.4) and must point backwards.
 fn name(message: &[u8], mut at: usize) -> (String, usize) {
     let (mut labels, mut end, mut before) = (Vec::new(), None, at);
     loop {
@@ -108,7 +111,7 @@ fn message(bytes: &[u8]) -> Message {
     Message { id: word(bytes, 0), flags: word(bytes, 2), question, answers }
 }
 
-/// The number of a flow, which its client's address tells.
+/// The number of a flow, by its client's address.
 fn number(client: IpAddr) -> u64 {
     match client {
         IpAddr::V4(client) => u64::from(u32::from(client) - 0x0a00_0001),
@@ -136,21 +139,21 @@ fn dns_answers_are_those_to_their_queries() {
             let kind = if v6 { 28 } else { 1 };
             assert_eq!(said.question, (format!("h{}.example.net", number(client.0)), kind, 1));
             if asks {
-                // A standard query that desires recursion, and nothing else.
+                // A standard query that asks for recursion, and nothing else.
                 assert_eq!((said.flags, &said.answers[..]), (0x0100, &[][..]));
                 assert!(ids.entry(client).or_default().insert(said.id), "an id is not used again at once");
                 assert_eq!(open.insert((client, server), said), None, "the query before was answered");
                 continue;
             }
             let query = open.remove(&(client, server)).expect("an answer comes after its query");
-            // A response without an error, by one who recurses.
+            // A response without an error, from a server that supports recursion.
             assert_eq!((said.id, said.flags, &said.question), (query.id, 0x8180, &query.question));
             let [Answer { name, kind: found, class, ttl, data }] = &said.answers[..] else {
                 panic!("{} answers", said.answers.len())
             };
             assert_eq!((name, *found, *class), (&query.question.0, kind, 1));
             assert!(*ttl > 0);
-            // Of TEST-NET-2 (RFC 5737), and of the documentation's prefix (RFC 3849).
+            // From TEST-NET-2 (RFC 5737), and from the prefix for documentation (RFC 3849).
             if v6 {
                 let address = Ipv6Addr::from(<[u8; 16]>::try_from(&data[..]).unwrap());
                 assert_eq!(address.to_bits() >> 96, 0x2001_0db8);
@@ -179,7 +182,7 @@ fn http(bytes: &[u8]) -> (Vec<&str>, BTreeMap<String, &str>, &[u8]) {
     (first, fields, &bytes[end + 4..])
 }
 
-/// The object that a whole request asks for.
+/// The object that a complete request asks for.
 fn requested(bytes: &[u8]) -> u64 {
     let (line, fields, body) = http(bytes);
     let [method, target, version] = line[..] else { panic!("{line:?}") };
@@ -190,7 +193,7 @@ fn requested(bytes: &[u8]) -> u64 {
     target.strip_prefix("/objects/").expect("an absolute path").parse().unwrap()
 }
 
-/// The length of a whole answer's body.
+/// The length of a complete answer's body.
 fn body(bytes: &[u8]) -> usize {
     let (line, fields, body) = http(bytes);
     assert_eq!(line, ["HTTP/1.1", "200", "OK"]);
@@ -204,7 +207,7 @@ fn http_segments_are_whole_requests_and_answers_in_turn() {
     let settings =
         "payload = 'http'\nip = 'mix'\nflows = 20\nframe_sizes = [60, 300, 1514]\npackets = 2000\nseed = 4";
     let frames = generate(settings, 32);
-    // Of each flow, messages so far.
+    // The number of messages of each flow so far.
     let mut said: BTreeMap<_, u64> = BTreeMap::new();
     let mut longest = 0;
     for (_, frame) in &frames {
@@ -218,7 +221,8 @@ fn http_segments_are_whole_requests_and_answers_in_turn() {
             assert_eq!(requested(payload), *messages / 2);
         } else {
             longest = longest.max(body(payload));
-            // Of a frame that is long enough, all is filled, but for a digit that the length may have had too many.
+            // A frame that is long enough is filled completely, except for one digit that the length may have
+            // had too many.
             assert!(frame.len() < 256 || matches!(frame.len(), 299 | 300 | 1513 | 1514), "{}", frame.len());
         }
         *messages += 1;
@@ -235,7 +239,7 @@ fn http_conversations_carry_a_request_and_its_answer() {
     let (mut requests, mut answers, mut longest) = (0, 0, 0);
     for (_, frame) in &frames {
         let Carried { from, to, payload } = carried(frame);
-        // In order and once, as another test makes sure.
+        // In order and once, as another test checks.
         let stream = streams.entry((from, to)).or_default();
         stream.extend(payload);
         if frame[34 + 13] & 0x01 == 0 {
@@ -252,7 +256,7 @@ fn http_conversations_carry_a_request_and_its_answer() {
     assert!(requests > 200 && answers > 200 && longest > 3_000, "{requests}, {answers}, {longest}");
 }
 
-/// Each size of `imix` in its share.
+/// Each size of `imix` has its share.
 #[test]
 fn imix_is_seven_to_four_to_one() {
     const PACKETS: u32 = 12_000;
@@ -261,7 +265,7 @@ fn imix_is_seven_to_four_to_one() {
     let settings = format!("frame_sizes = 'imix'\npackets = {PACKETS}\nseed = 6");
     let mut port = open("generator", &settings, &cx).unwrap();
     let mut queue = port.take_receive(0).unwrap();
-    let (mut batch, mut graph) = (Batch::new(), Context::new(pool.clone()));
+    let (mut batch, mut graph) = (Batch::new(), DetachedContext::new(pool.clone()));
     let mut found: BTreeMap<usize, u32> = BTreeMap::new();
     while queue.receive(&mut batch, &mut graph) != Poll::Done || !batch.is_empty() {
         batch.drain().for_each(|packet| *found.entry(packet.len()).or_default() += 1);
@@ -285,7 +289,7 @@ fn capture(settings: &str, directory: &Directory) {
     to.close().unwrap();
 }
 
-/// A row a packet of these fields; `None` where Wireshark is not installed.
+/// A row of these fields for each packet; `None` if Wireshark is not installed.
 fn wireshark(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut command = Command::new("tshark");
     command.arg("-n").arg("-r").arg(capture).args(["-T", "fields", "-E", "occurrence=f"]);
@@ -363,6 +367,6 @@ fn wireshark_reads_the_http_that_is_made() {
             answers += 1;
         }
     }
-    // Conversations have some 17 segments on average, and those at the end are not whole.
+    // Conversations have some 17 segments on average, and the last ones are incomplete.
     assert!(requests > 80 && answers > 80 && requests - answers <= 7, "{requests}, {answers}");
 }

@@ -1,16 +1,16 @@
-//! Queues that say that they are full, and workers that never stop leaving packets.
+//! Tests with full queues, and with workers that never stop leaving packets.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Edge, Graph, GraphBuilder, Totals};
+use netbricks_core::{DetachedContext, Edge, Graph, GraphBuilder, Totals};
 
 use super::*;
 use crate::testing::*;
 use crate::{ReceiveNode, TransmitLimits, TransmitNode};
 
-/// What a [`Narrow`] queue sent and was asked, and the packets for which it has room.
+/// The calls and packets of a [`Narrow`] queue, and the number of packets for which it has room.
 #[derive(Default)]
 struct Wire {
     room: AtomicUsize,
@@ -27,7 +27,9 @@ impl Wire {
     }
 }
 
-/// Takes `step` packets a call at most, as long as there is room; keeps nothing and asks for nothing, like a socket.
+/// A queue that takes at most `step` packets a call, as long as there is room.
+///
+/// It keeps nothing and does not ask for a flush, like a socket.
 struct Narrow {
     wire: Arc<Wire>,
     step: usize,
@@ -40,7 +42,7 @@ impl TransmitQueue for Narrow {
         let mut out = Batch::new();
         batch.take_front(room.min(self.step).min(batch.len()), &mut out);
         self.wire.room.store(room - out.len(), Ordering::Relaxed);
-        cx.sent(out.len() as u64, out.bytes());
+        cx.transmitting().sent(out.len() as u64, out.bytes());
         self.wire.sent.lock().unwrap().extend(out.drain().map(|packet| packet.data().to_vec()));
     }
 }
@@ -69,7 +71,7 @@ fn limited(from: &mut dyn crate::Port, handle: SharedTransmit, limits: TransmitL
     builder.build(pool.clone()).unwrap()
 }
 
-/// A batch of packets, each with `first` and its number as its bytes.
+/// A batch of packets. The bytes of each are `first` and the packet's number.
 fn batch(pool: &Pool, first: u8, packets: u8) -> Batch {
     let mut batch = Batch::new();
     for number in 0..packets {
@@ -78,7 +80,7 @@ fn batch(pool: &Pool, first: u8, packets: u8) -> Batch {
     batch
 }
 
-/// Leaves packets while somebody else has the queue.
+/// Leaves packets while another worker has the queue.
 fn leave(handle: &mut SharedTransmit, mut batch: Batch, cx: &mut Context) {
     let shared = handle.shared.clone();
     let taken = shared.lock();
@@ -87,10 +89,10 @@ fn leave(handle: &mut SharedTransmit, mut batch: Batch, cx: &mut Context) {
     drop(taken);
 }
 
-/// While it sends, another worker leaves as much as it sends.
+/// A queue to which another worker leaves as many packets as it sends, during each call.
 struct Refilled {
     other: Arc<Mutex<Option<SharedTransmit>>>,
-    cx: Context,
+    cx: DetachedContext,
     sent: Arc<AtomicUsize>,
 }
 
@@ -98,8 +100,8 @@ impl TransmitQueue for Refilled {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         let count = batch.len();
         let sent = self.sent.fetch_add(count, Ordering::Relaxed);
-        assert!(sent < 100_000, "whoever sends is kept for ever");
-        cx.sent(count as u64, batch.bytes());
+        assert!(sent < 100_000, "the sender is kept for ever");
+        cx.transmitting().sent(count as u64, batch.bytes());
         batch.clear();
         let mut more = Batch::new();
         self.cx.pool().allocate_written_into(&mut more, count, b"more");
@@ -110,15 +112,17 @@ impl TransmitQueue for Refilled {
     }
 }
 
-/// Who sends is not the sender of those that never stop: its own packets and a bounded number of theirs go out, and it
-/// comes back.
+/// A worker does not become the permanent sender for workers that never stop.
+///
+/// It sends its own packets and a bounded number of theirs, and then returns.
 #[test]
-fn nobody_is_kept_as_the_sender_of_others() {
+fn no_worker_is_kept_as_the_sender_of_others() {
     let pool = pool();
     let (other, sent) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
-    let queue = Refilled { other: Arc::clone(&other), cx: Context::new(pool.clone()), sent: sent.clone() };
+    let queue =
+        Refilled { other: Arc::clone(&other), cx: DetachedContext::new(pool.clone()), sent: sent.clone() };
     let mut shared = SharedTransmit::new(Box::new(queue), Arc::default());
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut one = shared.clone();
     for _ in 0..3 {
         let mut left = Batch::new();
@@ -133,17 +137,17 @@ fn nobody_is_kept_as_the_sender_of_others() {
     assert_eq!(before, BUDGET + 8);
     shared.flush(&mut cx);
     assert_eq!(sent.load(Ordering::Relaxed), before + BUDGET, "a turn takes as many");
-    // The circle of handles and queue is undone.
+    // Breaks the cycle of handle and queue.
     let one = other.lock().unwrap().take();
     drop(one);
 }
 
-/// With older packets than it may send before its own, a worker puts these behind them.
+/// When older packets exceed the budget, a worker puts its own packets behind them.
 #[test]
-fn what_is_over_the_budget_stays_in_order() {
+fn packets_over_the_budget_stay_in_order() {
     let pool = pool();
     let (wire, mut own) = narrow(usize::MAX, BATCH);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut others = [own.clone(), own.clone()];
     for other in &mut others {
         for number in 0..4 {
@@ -154,7 +158,7 @@ fn what_is_over_the_budget_stays_in_order() {
     own.transmit(&mut last, &mut cx);
     assert!(last.is_empty());
     assert_eq!(wire.sent().len(), BUDGET);
-    assert!(own.due().is_some_and(|due| due <= SOON), "somebody comes back soon");
+    assert!(own.due().is_some_and(|due| due <= SOON), "a worker comes back soon");
     own.flush(&mut cx);
     let sent = wire.sent();
     assert_eq!(sent.len(), 2 * 800 + 3);
@@ -163,9 +167,11 @@ fn what_is_over_the_budget_stays_in_order() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// At shutdown all that waits in front of a queue that takes nothing is lost under its reason, whoever goes first.
+/// At shutdown the packets in front of a queue that takes nothing are dropped with a reason.
+///
+/// The order in which the workers shut down does not matter.
 #[test]
-fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
+fn packets_before_a_full_queue_are_counted_at_the_end() {
     for (first, room) in [(0, 0), (1, 0), (0, 100), (1, 100)] {
         let (pool, directory) = (pool(), Directory::new("full"));
         let cx = context(&pool, &directory);
@@ -181,7 +187,7 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
         let taken = shared.shared.lock();
         for graph in &mut graphs {
             run(graph, |_| false);
-            assert_eq!(graph.totals().handed.packets, 900);
+            assert_eq!(graph.totals().handoff_out.packets, 900);
         }
         drop(taken);
         wire.room.store(room, Ordering::Relaxed);
@@ -190,17 +196,19 @@ fn what_waits_in_front_of_a_full_queue_is_counted_at_the_end() {
         graphs[1 - first].drain(0);
         graphs.iter().for_each(|graph| totals.merge(&graph.totals()));
         assert!(totals.is_conserved(), "{totals:?}");
-        assert_eq!((totals.held, totals.crossing(), totals.sent.packets), (0, 0, room as u64));
-        assert_eq!(totals.drops.of(Drop::TransmitFull).packets, 1_800 - room as u64);
+        assert_eq!((totals.held, totals.handoff(), totals.sent.packets), (0, 0, room as u64));
+        assert_eq!(totals.drops.of(DropReason::TransmitFull).packets, 1_800 - room as u64);
         assert_eq!(shared.shared.counters.not_sent.load(Ordering::Relaxed), 1_800 - room as u64);
-        // Both still have their handles: nothing was freed uncounted.
+        // Both handles still exist: no packet was freed uncounted.
         assert_eq!(pool.available(), pool.capacity());
     }
 }
 
-/// Two workers at once lose each packet on its way to the queue that they share: the queue's counter misses none.
+/// Two workers lose every packet at the queue that they share, at the same time.
+///
+/// The queue's counter counts each one.
 #[test]
-fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
+fn packets_lost_by_several_workers_at_one_queue_count_once_each() {
     let (pool, directory) = (pool(), Directory::new("lost"));
     let cx = context(&pool, &directory);
     let (wire, shared) = narrow(0, BATCH);
@@ -214,7 +222,7 @@ fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
                 let mut graph = limited(from.as_mut(), handle, limits, pool);
                 run(&mut graph, |totals| totals.drops.total().packets >= 200_000);
                 graph.drain(0);
-                assert_eq!(graph.totals().drops.of(Drop::TooBig).packets, 200_000);
+                assert_eq!(graph.totals().drops.of(DropReason::TooBig).packets, 200_000);
             });
         }
     });
@@ -222,14 +230,14 @@ fn what_several_workers_lose_at_one_queue_is_counted_once_each() {
     assert_eq!((wire.calls(), pool.available()), (0, pool.capacity()));
 }
 
-/// What a full queue left goes out when it has room, though no worker has a packet to send any more.
+/// Packets that a full queue left go out when it has room, even if no worker sends any more.
 #[test]
-fn what_a_full_queue_left_goes_out_without_new_traffic() {
+fn packets_left_by_a_full_queue_go_out_without_new_traffic() {
     let pool = pool();
     let (wire, shared) = narrow(0, BATCH);
     let (mut from, far) = crate::memory::Memory::new("in", 1, 1_024, &pool);
     let mut idle = graph(&mut from, shared.clone(), &pool);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut other = shared.clone();
     leave(&mut other, batch(&pool, 1, 100), &mut cx);
     let mut now = 1_000_000_000;
@@ -245,33 +253,33 @@ fn what_a_full_queue_left_goes_out_without_new_traffic() {
     turns(&mut idle, 20);
     assert_eq!(wire.sent().len(), 100);
     let totals = idle.totals();
-    assert_eq!((totals.taken.packets - totals.handed.packets, totals.sent.packets), (100, 100));
+    assert_eq!((totals.handoff_in.packets - totals.handoff_out.packets, totals.sent.packets), (100, 100));
     far.end();
     finish(idle, now);
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// A full queue is asked as often as its users say, and not that often for each of these times.
+/// A full queue is asked as often as each user asks, and the tries do not multiply.
 #[test]
 fn tries_of_a_full_queue_do_not_multiply() {
     let pool = pool();
     let (wire, mut shared) = narrow(0, BATCH);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
     let mut own = batch(&pool, 2, 10);
     super::super::transmit::offer(&mut shared, &mut own, &mut cx);
     assert_eq!((own.len(), wire.calls()), (10, TRIES));
     shared.release(&mut cx);
     assert_eq!(wire.calls(), 2 * TRIES);
-    assert_eq!(cx.take_drops().of(Drop::TransmitFull).packets, 10, "the others are still the caller's");
+    assert_eq!(cx.take_drops().of(DropReason::TransmitFull).packets, 10, "the others are still the caller's");
 }
 
-/// A queue that takes a little at a time is not full: it is asked for as long as it takes some.
+/// A queue that takes few packets at a time is not full: it is asked while it takes some.
 #[test]
 fn a_slow_queue_is_not_a_full_one() {
     let pool = pool();
     let (wire, mut shared) = narrow(17, 3);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 20), &mut cx);
     shared.flush(&mut cx);
     assert_eq!((wire.sent().len(), wire.calls()), (17, 7));
@@ -282,12 +290,12 @@ fn a_slow_queue_is_not_a_full_one() {
     assert_eq!(wire.sent(), expected);
 }
 
-/// A flow that went from one worker to another keeps its order, whichever of them came first to the queue.
+/// A flow that moved from one worker to another keeps its order, whichever worker came to the queue first.
 #[test]
-fn what_waits_goes_by_age_and_not_by_worker() {
+fn waiting_packets_go_by_age_and_not_by_worker() {
     let pool = pool();
     let (wire, mut first) = narrow(usize::MAX, BATCH);
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     let mut second = first.clone();
     let mut third = first.clone();
     let mut expected = Vec::new();
@@ -301,9 +309,9 @@ fn what_waits_goes_by_age_and_not_by_worker() {
     assert_eq!(wire.sent(), expected);
 }
 
-/// A driver that panics in its flush costs nothing of what waits for it.
+/// A driver that panics in its flush loses none of the packets that wait.
 #[test]
-fn what_waits_outlives_a_panic_in_a_flush() {
+fn waiting_packets_survive_a_panic_in_a_flush() {
     struct Shaky(Narrow, bool);
     impl TransmitQueue for Shaky {
         fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
@@ -319,10 +327,10 @@ fn what_waits_outlives_a_panic_in_a_flush() {
         Box::new(Shaky(Narrow { wire: wire.clone(), step: BATCH }, false)),
         Arc::default(),
     );
-    let mut cx = Context::new(pool.clone());
+    let mut cx = DetachedContext::new(pool.clone());
     leave(&mut shared.clone(), batch(&pool, 1, 10), &mut cx);
     let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        shared.flush(&mut Context::new(pool.clone()))
+        shared.flush(&mut DetachedContext::new(pool.clone()))
     }));
     assert!(flushed.is_err());
     wire.room.store(usize::MAX, Ordering::Relaxed);
@@ -330,7 +338,7 @@ fn what_waits_outlives_a_panic_in_a_flush() {
     assert_eq!(wire.sent().len(), 10);
 }
 
-/// Marks and packets of a ring keep step, however they are left and taken: by a model.
+/// The marks and packets of a ring agree, however packets are left and taken; checked against a model.
 #[test]
 fn marks_keep_step_with_packets() {
     let pool = pool();

@@ -1,5 +1,7 @@
-//! What one worker leaves for others to send: a ring of packets, and a ticket for each batch of them, so that whoever sends
-//! goes by age and not by worker.
+//! Packets that one worker leaves for others to send.
+//!
+//! They lie in a ring, with a ticket for each batch, so that the sender takes packets by age and not by
+//! worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,36 +11,38 @@ use netbricks_buffer::{Batch, Consumer, Producer, Ring};
 /// Packets that a worker may leave for others to send; a power of two.
 pub(super) const WAITING: usize = 1024;
 
-/// Where the tickets come from.
+/// The source of the tickets.
 #[derive(Default)]
 pub(super) struct Tickets(AtomicU64);
 
 impl Tickets {
-    /// All that was left before this is known to have a lower one.
+    /// All packets that were left before this call have a lower ticket.
     pub(super) fn next(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
     fn draw(&self) -> u64 {
-        // Who draws a later one has seen what led to the earlier ones.
+        // A worker that draws a later ticket has seen the writes that led to the earlier ones.
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 }
 
-/// Which packets of a ring were left with which ticket: up to `end`, counted since the start.
+/// The ticket of some packets of a ring: those up to `end`, counted since the start.
 #[derive(Default)]
 struct Mark {
     ticket: AtomicU64,
     end: AtomicU64,
 }
 
-/// Each mark that waits has a packet that waits, and is read before that is: who had room for a packet has it for a mark, and
-/// sees that the one before in its place was read.
+/// The marks of a ring.
+///
+/// Each waiting mark has a waiting packet, and is read before that packet. So a worker that has room for a
+/// packet has room for its mark. It also sees that the earlier mark in the same place was read.
 struct Marks {
     places: Box<[Mark]>,
     written: AtomicUsize,
 }
 
-/// The worker's end.
+/// The end of the worker that leaves packets.
 pub(super) struct Leaves {
     packets: Producer,
     marks: Arc<Marks>,
@@ -46,7 +50,7 @@ pub(super) struct Leaves {
     written: usize,
 }
 
-/// The end of whoever sends.
+/// The end of the worker that sends.
 pub(super) struct Left {
     packets: Consumer,
     marks: Arc<Marks>,
@@ -67,7 +71,7 @@ pub(super) fn ring() -> (Leaves, Left) {
 }
 
 impl Leaves {
-    /// As many packets as fit, off the front of the batch; answers how many.
+    /// Leaves as many packets as fit, off the front of the batch. Answers how many.
     pub(super) fn push(&mut self, batch: &mut Batch, tickets: &Tickets) -> usize {
         let ticket = tickets.draw();
         let pushed = self.packets.push(batch);
@@ -84,7 +88,7 @@ impl Leaves {
 }
 
 impl Left {
-    /// Packets that were left and not taken.
+    /// The number of packets that were left and not taken.
     pub(super) fn waiting(&self) -> usize {
         self.packets.waiting()
     }
@@ -98,7 +102,9 @@ impl Left {
         self.first.map(|(ticket, _)| ticket)
     }
 
-    /// Of the packets with the first ticket as many as there is room for, at most `count`; answers how many.
+    /// Takes packets with the first ticket, as many as there is room for and at most `count`.
+    ///
+    /// Answers how many.
     fn pop(&mut self, batch: &mut Batch, count: usize) -> usize {
         let Some((_, end)) = self.first else { return 0 };
         let popped = self.packets.pop_up_to(batch, count.min((end - self.popped) as usize));
@@ -110,19 +116,21 @@ impl Left {
     }
 }
 
-/// The ring whose first packets were left first of all, if that was before ticket `before`.
+/// The ring with the oldest first packets, if they were left before ticket `before`.
 pub(super) fn oldest(rings: &mut [Left], before: u64) -> Option<&mut Left> {
     let mut look = || {
         let tickets = rings.iter_mut().enumerate().filter_map(|(place, ring)| Some((ring.ticket()?, place)));
         tickets.min()
     };
-    // What was left before that which the first look finds is there for the second at the latest.
+    // Packets left before those that the first look finds are visible to the second look.
     look()?;
     let (ticket, place) = look()?;
     if ticket < before { rings.get_mut(place) } else { None }
 }
 
-/// Moves what was left before ticket `before` behind the last of the batch, by age, at most `count` packets; answers how many.
+/// Moves packets left before ticket `before` to the end of the batch, by age.
+///
+/// At most `count` packets. Answers how many.
 pub(super) fn take(rings: &mut [Left], before: u64, count: usize, batch: &mut Batch) -> usize {
     let mut taken = 0;
     while taken < count

@@ -6,7 +6,9 @@ use super::*;
 use crate::testing::*;
 use crate::{ReceiveNode, TransmitLimits, TransmitNode};
 
-/// Two graphs in two threads send through one queue: all of it arrives, each flow in order, and both count exactly.
+/// Two graphs in two threads send through one queue.
+///
+/// All packets arrive, each flow in order, and both graphs count exactly.
 #[test]
 fn two_graphs_share_a_transmit_queue() {
     let (pool, directory) = (pool(), Directory::new("shared"));
@@ -40,20 +42,22 @@ fn two_graphs_share_a_transmit_queue() {
     });
     let mut all = Totals::default();
     for totals in &totals {
-        // What one left the other sent.
-        let sent = totals.sent.packets + totals.handed.packets - totals.taken.packets;
+        // The other graph sent the packets that this one left.
+        let sent = totals.sent.packets + totals.handoff_out.packets - totals.handoff_in.packets;
         assert_eq!((totals.received.packets, sent), (30_000, 30_000));
         all.merge(totals);
     }
-    assert_eq!((all.sent.packets, all.handed), (60_000, all.taken));
+    assert_eq!((all.sent.packets, all.handoff_out), (60_000, all.handoff_in));
     assert_eq!(counters.sent.load(Ordering::Relaxed), 60_000);
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// A line behind a shared queue: each graph alone does not know what of its packets the other let out, but the sums of
-/// both are exact once both are taken down, in either order.
+/// A line behind a shared queue.
+///
+/// Neither graph knows which of its packets the other let out, but the sums of both are exact once both are
+/// taken down, in either order.
 #[test]
-fn what_a_shared_line_keeps_is_counted_once() {
+fn packets_in_a_shared_line_are_counted_once() {
     for first in [0, 1] {
         let (pool, directory) = (pool(), Directory::new("shared-line"));
         let cx = crate::OpenContext { queues: 2, ..context(&pool, &directory) };
@@ -98,7 +102,7 @@ fn what_a_shared_line_keeps_is_counted_once() {
     }
 }
 
-/// Does not return from its first call before it is told to; keeps what it is given.
+/// A queue that does not return from its first call until it is told to. It keeps its packets.
 struct Slow {
     entered: std::sync::mpsc::Sender<()>,
     go_on: std::sync::mpsc::Receiver<()>,
@@ -112,15 +116,16 @@ impl TransmitQueue for Slow {
             self.entered.send(()).unwrap();
             self.go_on.recv().unwrap();
         }
-        cx.sent(batch.len() as u64, batch.bytes());
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
         self.sent.lock().unwrap().extend(batch.drain().map(|packet| packet.data().to_vec()));
     }
 }
 
-/// While one worker is in a system call, another goes on with its packets, in order and up to a bound; all of them go out
-/// when the call returns, without anybody being called again.
+/// While one worker is in a system call, another goes on: its packets wait in order, up to a bound.
+///
+/// All of them go out when the call returns, without another call.
 #[test]
-fn nobody_waits_for_a_call_that_another_makes() {
+fn no_worker_waits_for_a_call_of_another() {
     const PACKETS: usize = 2 * WAITING;
     let (pool, directory) = (pool(), Directory::new("slow"));
     let cx = context(&pool, &directory);
@@ -149,25 +154,25 @@ fn nobody_waits_for_a_call_that_another_makes() {
             graph.totals()
         });
         inside.recv().unwrap();
-        // If it waited here, the test would not come to its end.
+        // If the worker waited here, the test would not end.
         let mut graph = graph(other, PACKETS);
         let now = run(&mut graph, |_| false);
         let before = graph.totals();
-        assert_eq!((before.sent.packets, before.handed.packets), (0, WAITING as u64));
-        let lost = before.drops.of(netbricks_core::Drop::TransmitFull).packets;
+        assert_eq!((before.sent.packets, before.handoff_out.packets), (0, WAITING as u64));
+        let lost = before.drops.of(netbricks_core::DropReason::TransmitFull).packets;
         assert_eq!(lost, (PACKETS - WAITING) as u64, "what finds no room is counted");
         release.send(()).unwrap();
         let first = caller.join().unwrap();
         (first, finish(graph, now))
     });
-    // The one that was called last has sent them.
-    assert_eq!((first.sent.packets, first.taken), (1 + WAITING as u64, second.handed));
+    // The worker that was called last has sent them.
+    assert_eq!((first.sent.packets, first.handoff_in), (1 + WAITING as u64, second.handoff_out));
     let expected = collected_from(PACKETS, &cx, &pool);
     assert_eq!(sent.lock().unwrap()[1..], expected[..WAITING], "the first of them, in order");
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// What the generator makes.
+/// The packets that the generator makes.
 fn collected_from(packets: usize, cx: &crate::OpenContext, pool: &netbricks_buffer::Pool) -> Vec<Vec<u8>> {
     let text = format!("packets = {packets}\nflows = 1\npayload = 'pattern'");
     let mut from = open("generator", &text, cx).unwrap();

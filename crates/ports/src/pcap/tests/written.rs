@@ -1,11 +1,13 @@
-//! The bytes of what is written.
+//! The bytes of written captures.
 
 use super::*;
 
-/// One file of each format and precision beside bytes put together here (draft-ietf-opsawg-pcap, sections 4 and 5;
-/// draft-ietf-opsawg-pcapng, sections 4.1 to 4.3): precision, the interface's name, directions, and what the snap length cuts.
+/// One file of each format and precision, compared with bytes that the test assembles.
+///
+/// They come from draft-ietf-opsawg-pcap, sections 4 and 5, and draft-ietf-opsawg-pcapng, sections 4.1 to
+/// 4.3. The test covers precision, the interface's name, directions, and the cut at the snap length.
 #[test]
-fn what_is_written_is_what_the_drafts_say() {
+fn written_files_match_the_drafts() {
     const TIME: u64 = 1_700_000_000_123_456_789;
     let directory = Directory::new("bytes");
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
@@ -52,7 +54,9 @@ fn what_is_written_is_what_the_drafts_say() {
     }
 }
 
-/// What no file can hold is cut to what it can: seconds in pcap, and names of interfaces, between two letters.
+/// Values that no file can hold become the nearest possible: seconds in pcap, and names of interfaces.
+///
+/// Names are cut between two letters.
 #[test]
 fn the_last_times_and_the_longest_names_are_written() {
     let directory = Directory::new("extremes");
@@ -85,7 +89,8 @@ fn the_last_times_and_the_longest_names_are_written() {
     }
 }
 
-/// Beside Wireshark, where it is installed: times to the nanosecond, lengths, the interface's name, directions.
+/// Compared with Wireshark, if it is installed: times in nanoseconds, lengths, the interface's name,
+/// directions.
 #[test]
 fn wireshark_reads_what_is_written() {
     let directory = Directory::new("wireshark");

@@ -6,7 +6,7 @@ use super::super::program::tests::{Arrival, run as classic};
 use super::super::{Filter, MOST_RULES, Rule, Rules};
 use super::*;
 
-/// Runs the instructions that translations are made of, over a frame as a TAP device has it.
+/// Runs the instructions that translations consist of, over a frame as a TAP device has it.
 fn run(program: &[Instruction], tag: Option<u32>, frame: &[u8]) -> u32 {
     let (mut registers, mut stack, mut at) = ([0_u32; 11], [None; 16], 0);
     loop {
@@ -21,7 +21,7 @@ fn run(program: &[Instruction], tag: Option<u32>, frame: &[u8]) -> u32 {
                 let width = [4, 2, 1][usize::from(code >> 3 & 3)];
                 let bytes = frame.get(at..at + width).expect("within the frame");
                 registers[0] = bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-                // The kernel's loads leave nothing in these.
+                // The kernel's loads destroy the values of these registers.
                 registers[1..6].fill(0xdead_beef);
             }
             (1, LOAD_WORD) if from == usize::from(STACK) => {
@@ -69,7 +69,7 @@ fn run(program: &[Instruction], tag: Option<u32>, frame: &[u8]) -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
-    /// As the classic program, whether the first tag is beside the frame or in it.
+    /// Answers as the classic program does, whether the first tag is beside the frame or in it.
     #[test]
     fn the_translation_says_what_the_program_says(
         list in rules(256), made in made(), changes in mutations(), untags in any::<bool>(),
@@ -89,11 +89,12 @@ proptest! {
     }
 }
 
-/// Whether the kernel's verifier takes the program of these rules. It comes to its end on lists of which it may know much at
-/// each rule, too.
+/// Whether the kernel's verifier accepts the program of these rules.
+///
+/// It also finishes on lists that let it know much at each rule.
 fn taken(rules: &Rules) -> bool {
     match crate::sys::bpf::Program::load_filter(&extended(&program(rules)), "nb_test") {
-        // The verifier's own refusals are another error, though of the same kind.
+        // The verifier's own refusals are a different error, though of the same kind.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             eprintln!("skipped: needs CAP_BPF");
             true

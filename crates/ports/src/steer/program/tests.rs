@@ -4,10 +4,10 @@ use super::*;
 use crate::steer::frames::{made, mutated, mutations, rules};
 use crate::steer::{Filter, IpFacts, MOST_RULES, Rule};
 
-/// Instructions that the kernel takes (`BPF_MAXINSNS`).
+/// The most instructions that the kernel accepts (`BPF_MAXINSNS`).
 const MOST: usize = 4096;
 
-/// What the kernel shows a program of a group: `skb_vlan_untag` and `eth_type_trans` came before it.
+/// The view that the kernel gives a program of a group, after `skb_vlan_untag` and `eth_type_trans`.
 pub(in super::super) struct Arrival<'f> {
     pub(in super::super) tag: Option<u32>,
     protocol: u32,
@@ -15,10 +15,12 @@ pub(in super::super) struct Arrival<'f> {
 }
 
 impl<'f> Arrival<'f> {
-    /// A frame as it arrives, its first tag taken off if it is of a kind that the kernel takes off.
+    /// A frame as it arrives.
+    ///
+    /// Its first tag is removed if the kernel removes tags of that kind.
     pub(in super::super) fn of(frame: &'f [u8], untags: bool) -> Option<Self> {
         let half = |at: usize| Some(u32::from(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?)));
-        // Lengths become numbers that no protocol has.
+        // Lengths become a number that no protocol has.
         let protocol = |number: u32| if number < 0x600 { 4 } else { number };
         let first = half(12)?;
         if untags && matches!(first, 0x8100 | 0x88a8) {
@@ -29,7 +31,9 @@ impl<'f> Arrival<'f> {
     }
 }
 
-/// Runs a program as the kernel defines it (Documentation/networking/filter.rst); panics where its checker would refuse.
+/// Runs a program as the kernel defines it (Documentation/networking/filter.rst).
+///
+/// Panics where the kernel's checker would refuse.
 pub(in super::super) fn run(program: &[Instruction], arrival: &Arrival<'_>) -> u32 {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0);
     let mut memory = [None; 16];
@@ -73,7 +77,7 @@ pub(in super::super) fn run(program: &[Instruction], arrival: &Arrival<'_>) -> u
                     BYTE => 1,
                     width => panic!("no such width: {width:#x}"),
                 };
-                // A load from where there is nothing ends a program with 0: ours never lets that happen.
+                // A load beyond the packet ends a program with 0: our program never does that.
                 let bytes = arrival.data.get(offset..offset + width).expect("within the packet");
                 a = bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
             }
@@ -124,7 +128,7 @@ proptest! {
         let found = run(&program, &arrival);
         match list.queue_of(&frame) {
             Some(queue) => prop_assert_eq!(found, u32::from(queue)),
-            // What no rule speaks of is divided as if there were none.
+            // Packets that match no rule are divided as if there were no rules.
             None => prop_assert_eq!(found, run(&super::program(&Rules::default()), &arrival)),
         }
     }
@@ -137,7 +141,7 @@ proptest! {
         if let (Some(there), Some(back)) = (there, back) {
             prop_assert_eq!(run(&program, &there), run(&program, &back));
         }
-        // Whatever arrives, it ends.
+        // The program ends whatever arrives.
         let frame = mutated(made.bytes(), &changes);
         if let Some(arrival) = Arrival::of(&frame, untags) {
             run(&program, &arrival);
@@ -148,14 +152,15 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// A router's error comes to the queue of the flow that it is about, in either direction, whoever sends it; a rule that
-    /// speaks of ICMP comes first.
+    /// A router's error comes to the queue of the flow that it quotes, in either direction.
+    ///
+    /// Any router may send it. A rule that matches ICMP has precedence.
     #[test]
     fn errors_go_where_the_flow_is_that_they_quote(
         made in made(), kind in prop_oneof![0_u8..16, any::<u8>()], len in 28_usize..80, untags in any::<bool>(), outer in 0_usize..3,
     ) {
         let Some(packet) = made.packet.as_ref() else { return Ok(()) };
-        // What an error of an error is about, nobody asks: there is none.
+        // An error about an error does not exist.
         if made.tags.len() > 2 || matches!(made.facts().ip, Some(IpFacts { protocol: Some(1 | 58), .. })) {
             return Ok(());
         }
@@ -166,7 +171,8 @@ proptest! {
         };
         let frame = made.bytes();
         let head = 14 + 4 * made.tags.len();
-        // Eight bytes behind an IPv4 header are the least that is quoted; of IPv6 it is as much as there is room for.
+        // An error quotes at least eight bytes behind an IPv4 header; in IPv6 it quotes as much as there is
+        // room for.
         let quoted = if packet.source.is_ipv4() { 4 * usize::from(frame[head] & 15) + 4 + len - 28 } else { frame.len() };
         let quoted = &frame[head..frame.len().min(head + quoted)];
         let error = made.error(error, kind, outer, quoted).bytes();
@@ -182,14 +188,14 @@ proptest! {
         let icmp = Filter::ANY.protocol(if packet.source.is_ipv4() { 1 } else { 58 });
         let steered = program(&Rules::new([Rule { filter: icmp, queue: 7 }]).unwrap());
         prop_assert_eq!(queue(&steered, &error), Some(7));
-        // Cut anywhere, it ends.
+        // The program ends wherever the packet is cut.
         for end in 14..error.len() {
             queue(&none, &error[..end]);
         }
     }
 }
 
-/// As long as they come: no list that an operator may write is refused by the kernel.
+/// The longest rules: the kernel refuses no list that an operator may write.
 #[test]
 fn as_many_rules_as_there_may_be_fit_into_a_program() {
     let address = "2001:db8::/127".parse::<Prefix>().unwrap();
@@ -207,7 +213,7 @@ fn flows_are_spread_evenly() {
     for queues in [2, 3, 4, 8] {
         let mut counts = vec![0_u32; queues as usize];
         for flow in 0..8_000_u16 {
-            // Neighbours, as a network has them.
+            // Neighbouring addresses, as a network has them.
             let mut packet = [0; 42];
             packet[12..14].copy_from_slice(&[8, 0]);
             packet[14] = 0x45;

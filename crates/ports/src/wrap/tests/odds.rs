@@ -1,4 +1,4 @@
-//! How often a line does what it is told to, and what exactly: beside the same packets on a good line.
+//! The frequency and the exact effect of a line's faults, compared with the same packets on a good line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::*;
 
 const PACKETS: u64 = 20_000;
 
-/// What a pcap port writes of the same traffic behind a line, and what the line counted.
+/// The packets that a pcap port writes of the same traffic behind a line, and the line's counters.
 fn written(line: &str, packets: u64) -> (Vec<Vec<u8>>, Arc<Counters>) {
     let (pool, directory) = (pool(), Directory::new("odds"));
     let cx = context(&pool, &directory);
@@ -19,14 +19,14 @@ fn written(line: &str, packets: u64) -> (Vec<Vec<u8>>, Arc<Counters>) {
     let traffic =
         format!("packets = {packets}\nrate = '10 kpps'\npayload = 'random'\nframe_sizes = 60\nseed = 9");
     let mut from = open("generator", &traffic, &cx).unwrap();
-    let mut to = open("pcap", &format!("write = 'out.pcap'\nhold = 30000\n{line}"), &cx).unwrap();
+    let mut to = open("pcap", &format!("write = 'out.pcap'\nlimit = 30000\n{line}"), &cx).unwrap();
     let counters = to.counters()[0].clone();
     forward(from.as_mut(), to.as_mut(), &pool, 256);
     to.close().unwrap();
     (frames(&directory), counters)
 }
 
-/// The bits in which two frames of one length differ.
+/// The bits in which two frames of the same length differ.
 fn differing(one: &[u8], other: &[u8]) -> Vec<usize> {
     assert_eq!(one.len(), other.len());
     (0..8 * one.len()).filter(|bit| (one[bit / 8] ^ other[bit / 8]) >> (bit % 8) & 1 == 1).collect()
@@ -44,12 +44,12 @@ fn corruption_flips_exactly_one_bit_anywhere_in_a_frame() {
         flipped.extend(bits);
     }
     assert_eq!(counters.corrupted.load(Relaxed), 5_000);
-    // 480 bits, of which ten in a million are missed by 5,000 throws.
+    // Of 480 bits, 5,000 random choices miss ten in a million.
     assert!(flipped.len() > 470, "{} of 480 bits were ever flipped", flipped.len());
 }
 
 #[test]
-fn what_happens_to_a_fifth_happens_to_a_fifth() {
+fn a_chance_of_a_fifth_affects_a_fifth_of_the_packets() {
     let (straight, _) = written("", PACKETS);
     let known: BTreeSet<&Vec<u8>> = straight.iter().collect();
     assert_eq!((straight.len(), known.len()), (PACKETS as usize, PACKETS as usize));
@@ -102,7 +102,7 @@ fn jitter_varies_the_delay_evenly_and_no_further_than_it_may() {
     let delays: Vec<u64> = varied.iter().map(|(time, frame)| time - straight[frame]).collect();
     let range = DELAY - JITTER..=DELAY + JITTER;
     assert!(delays.iter().all(|delay| range.contains(delay)));
-    // Of an even spread a tenth lies in each tenth of the range.
+    // In an even spread, a tenth lies in each tenth of the range.
     let mut tenths = [0_u64; 10];
     for delay in &delays {
         tenths[((delay - range.start()) * 10 / (2 * JITTER + 1)) as usize] += 1;
@@ -127,7 +127,7 @@ fn a_seed_repeats_and_another_does_otherwise() {
     }
 }
 
-/// Gives back the packet that a line lost, to be lost again.
+/// Returns the packet that a line lost, to be lost again.
 #[derive(Default)]
 struct Again(Option<Packet>);
 
@@ -135,13 +135,13 @@ impl Exit for Again {
     fn leave(&mut self, packet: Packet) {
         self.0 = Some(packet);
     }
-    fn lose(&mut self, packet: Packet, _reason: Drop) {
+    fn lose(&mut self, packet: Packet, _reason: DropReason) {
         self.0 = Some(packet);
     }
     fn copied(&mut self, _bytes: usize) {}
 }
 
-/// The receive and the transmit queue of one number have one set of counters, and may be of two workers.
+/// The receive and the transmit queue of one number share their counters, and may be on two workers.
 #[test]
 fn lines_of_two_workers_count_together() {
     const TIMES: u64 = 100_000;
@@ -154,7 +154,7 @@ fn lines_of_two_workers_count_together() {
         corrupt: 1.0,
         delay: 0,
         jitter: 0,
-        hold: 4,
+        limit: 4,
     };
     std::thread::scope(|scope| {
         for seed in 0..2 {

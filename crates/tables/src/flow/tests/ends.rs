@@ -121,7 +121,7 @@ fn a_panic_over_one_that_ended_leaves_its_neighbours_on_time() {
 
 /// A reader gives the time, since a table without writes is not told it.
 #[test]
-fn a_table_that_nobody_tells_the_time_shows_no_flow_that_is_over() {
+fn a_table_that_is_not_told_the_time_shows_no_expired_flow() {
     for (wait, shown) in [(0, true), (900, true), (1_200, false), (1 << 40, false), (u64::MAX, false)] {
         let mut flows: FlowTable<u64, u32> = FlowTable::new(config(10, Some(1_000), Full::Refuse)).unwrap();
         flows.lookup(1, 50).or_insert_with(|| 7);
@@ -170,7 +170,7 @@ fn after_long_silence_new_flows_are_young() {
 
 /// As above, beside a flow that stays for ever and shared its timer with one that has left.
 #[test]
-fn a_timer_that_nobody_needs_holds_no_clock_back() {
+fn an_unneeded_timer_holds_no_clock_back() {
     let mut table: FlowTable<u32, u32> = FlowTable::new(config(8, Some(100), Full::Refuse)).unwrap();
     for key in 0..8 {
         let Entry::Vacant(place) = table.lookup(key, 0) else { panic!("new") };
@@ -209,7 +209,7 @@ fn the_dearest_lookup_stays_within_the_bound() {
     assert_eq!((table.len(), table.stashed), (PLACES, STASH));
     let mut dearest = 0;
     for (at, key) in new.iter().enumerate() {
-        // All were hit since their timers were filed, so that these come due and end nobody.
+        // All were hit since their timers were filed, so that these come due and end no flow.
         let now = 900 * at as u64;
         let held: Vec<u64> = table.iter().map(|(key, _)| key).collect();
         held.iter().for_each(|key| assert!(table.lookup(*key, now).found().is_some()));
@@ -222,7 +222,7 @@ fn the_dearest_lookup_stays_within_the_bound() {
 
 /// A flow that comes after years of silence has its right age, while older flows are still being collected.
 #[test]
-fn a_silence_of_years_makes_nobody_older_who_comes_after_it() {
+fn a_silence_of_years_makes_no_later_flow_older() {
     const SECOND: u64 = 1_000_000_000;
     for old in [0, 1, 7, 100, 1_000] {
         let config = FlowTableConfig { idle_timeout: Some(60 * SECOND), ..FlowTableConfig::new(2_048) };
@@ -243,7 +243,7 @@ fn a_silence_of_years_makes_nobody_older_who_comes_after_it() {
 
 /// And so is what comes between silences, one after the other, while what ended before is still being collected.
 #[test]
-fn silences_of_years_make_nobody_younger() {
+fn silences_of_years_make_no_flow_younger() {
     const SECOND: u64 = 1_000_000_000;
     for longest in [None, Some(3_600 * SECOND)] {
         let config = FlowTableConfig { idle_timeout: Some(60 * SECOND), ..FlowTableConfig::new(2_048) };

@@ -86,7 +86,7 @@ fn flows_that_moved_are_as_old_as_they_were() {
 
 /// Expired flows that wait to be collected make room, under any policy, as for new flows.
 #[test]
-fn what_is_over_makes_room_for_what_moved() {
+fn expired_flows_make_room_for_moved_flows() {
     for full in [Full::EvictOldest, Full::Refuse] {
         let mut to = table(full, 9);
         fill(&mut to, 0..CAPACITY as u64, |_| 0);
@@ -118,7 +118,7 @@ fn timeouts_ages_and_the_more_recent_of_two_go_as_with_an_import() {
     }
     let mut both = [table(Full::EvictOldest, 9), table(Full::EvictOldest, 9)];
     for to in &mut both {
-        // Of these the first were hit before those that come, and the last later.
+        // The first of these were hit before those that come, and the last later.
         fill(to, 0..40, |key| 20 * 1_024 + key);
         to.iter().for_each(|(key, value)| assert_eq!(key, *value));
         (0..40).for_each(|key| *to.get_mut(&key).unwrap() += 100);
@@ -143,7 +143,7 @@ fn timeouts_ages_and_the_more_recent_of_two_go_as_with_an_import() {
 
 /// Its owner would not learn which flow leaves, so none does.
 #[test]
-fn a_table_without_expiry_of_its_own_has_nobody_leave() {
+fn a_table_without_expiry_of_its_own_evicts_no_flow() {
     let mut to = table(Full::EvictOldest, 9).without_own_expiry();
     fill(&mut to, 0..900, |_| 0);
     assert_eq!(to.admit(&moved(10_000..10_300, |_| 0), 2 * IDLE), Ok(100));

@@ -75,7 +75,7 @@ fn insert(lpm: &mut Table6, map: &mut Oracle, key: (Ipv6Addr, u8), value: u32, l
     let ends: Vec<_> = left.iter().map(|key| map[key].1).collect();
     let over = leaves.is_some_and(|end| end <= lifetime.now);
     if over {
-        // Nobody leaves before those that are over.
+        // No route leaves before those whose time is over.
         assert!(!ends.is_empty() && ends.iter().all(|end| end.is_some_and(|end| end <= lifetime.now)));
     } else {
         assert_eq!(ends, Vec::from_iter(leaves.map(Some)));
@@ -89,7 +89,7 @@ fn insert(lpm: &mut Table6, map: &mut Oracle, key: (Ipv6Addr, u8), value: u32, l
 
 /// This holds however far the clock has gone, and though expired routes were not collected.
 #[test]
-fn who_is_over_leaves_before_who_lives_long() {
+fn expired_routes_leave_before_long_lived_ones() {
     const NOW: u64 = 1_000_000_000_000_000;
     const SECOND: u64 = 1_000_000_000;
     let mut lpm = Table6::new(LpmConfig { prefixes: 100, groups: 2_000 }).unwrap();
@@ -174,7 +174,7 @@ fn play_lives(acts: &[Act]) {
                 });
                 assert_eq!(Vec::from_iter(there), Vec::from_iter(here));
                 assert_eq!(lpm.decode(&bytes, now), Ok(map.len()));
-                // What was over begins to end anew, now.
+                // Routes whose time was over are due again, now.
                 map.values_mut().for_each(|(_, end)| *end = end.map(|end| end.max(now)));
                 for (key, (_, end)) in held(&lpm) {
                     let known = &mut map.get_mut(&key).unwrap().1;

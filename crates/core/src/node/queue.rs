@@ -1,0 +1,61 @@
+//! The packets that a node keeps between calls, and the calls by which it passes them on.
+
+use std::any::Any;
+
+use netbricks_buffer::Batch;
+
+use crate::context::Context;
+
+/// The progress of a way out of a worker.
+///
+/// While packets that were given to it have not left, packets from another worker may overtake them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Departed {
+    /// Packets that the way out was given since the node began.
+    pub given: u64,
+    /// How many of these, counted from the first, have left.
+    ///
+    /// The number is certain where the way out sends packets in the order in which it was given them.
+    pub left: u64,
+}
+
+/// The packets of a node that [keeps](crate::Shape::keeps_packets) packets between calls or transmits them.
+pub trait NodeQueue {
+    /// The number of packets that the node keeps now.
+    ///
+    /// Asked before each batch of a node that keeps packets.
+    fn held(&self) -> u64;
+    /// Gives up packets that the node holds, when the graph is taken down.
+    ///
+    /// The packets go through `batch`, which leaves on [`Edge::OUT`](crate::Edge::OUT), or through `cx`. The
+    /// graph calls this again until it leaves `batch` empty.
+    fn drain(&mut self, batch: &mut Batch, cx: &mut Context);
+    /// Passes on queued packets, a batch at most, as [`drain`](Self::drain) does, but the node goes on
+    /// afterwards.
+    ///
+    /// The graph calls this while flows move to another worker, since their state may follow only after their
+    /// packets were processed. It calls until the node holds no packets, or passes none on. A transmit node
+    /// continues to send the packets that it was given.
+    fn flush(&mut self, _batch: &mut Batch, _cx: &mut Context) {}
+    /// The progress of a node that transmits or gives packets to other workers.
+    ///
+    /// The answer has an entry for each way out that keeps its own order. Asked while flows move.
+    fn departed(&self) -> Vec<Departed> {
+        Vec::new()
+    }
+    /// The node itself, where a part of it survives a panic: queued packets, or its ends of rings.
+    ///
+    /// The graph asks before it builds the new node, and again to let the new node [restore](Self::restore)
+    /// that part.
+    fn survivors(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+    /// Takes over the surviving part of the node that this one replaces.
+    ///
+    /// Where it panics, the graph builds another node, which begins with nothing.
+    fn restore(&mut self, _before: &mut dyn Any) {}
+    /// Says that no node replaces this one, though the graph asked for its [survivors](Self::survivors).
+    ///
+    /// The node then goes on.
+    fn restore_failed(&mut self) {}
+}

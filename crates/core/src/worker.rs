@@ -1,0 +1,82 @@
+//! The worker that a node is built for: its number, seed and pool, and where its functions declare their state.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use netbricks_buffer::Pool;
+
+use crate::annotation::Slots;
+use crate::consistency::Shares;
+use crate::state::Declarations;
+use crate::worker_group::WorkerGroup;
+
+/// A worker as a function sees it: its number, its group, and the function's declared state.
+#[derive(Clone)]
+pub struct Worker {
+    index: usize,
+    seed: u64,
+    pool: Pool,
+    group: WorkerGroup,
+    pub(crate) declarations: Rc<RefCell<Declarations>>,
+    pub(crate) annotations: Rc<RefCell<Slots>>,
+    pub(crate) shares: Shares,
+}
+
+impl Worker {
+    /// Worker number `index`. Its randomness starts from `seed` and its new packets come from `pool`.
+    pub fn new(index: usize, seed: u64, pool: Pool) -> Self {
+        Self {
+            index,
+            seed,
+            pool,
+            group: WorkerGroup::new(1),
+            declarations: Rc::default(),
+            annotations: Rc::default(),
+            shares: Shares::default(),
+        }
+    }
+    /// The same worker, with the shared state of all workers that were given `shares`.
+    ///
+    /// A blueprint calls this for the workers for which it makes nodes.
+    #[must_use]
+    pub fn sharing(&self, shares: &Shares) -> Self {
+        Self { shares: shares.clone(), ..self.clone() }
+    }
+    /// The same worker as a member of this group.
+    #[must_use]
+    pub fn in_group(self, group: WorkerGroup) -> Self {
+        Self { group, ..self }
+    }
+    /// The group of workers that it belongs to.
+    pub fn group(&self) -> &WorkerGroup {
+        &self.group
+    }
+    /// Its number, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+    /// The seed of everything random in its nodes: a run with the same seed repeats exactly.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+    /// The pool of its new packets.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+/// A node that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct BuildError {
+    /// The error, with the expected value and a remedy.
+    pub problem: String,
+}
+
+impl BuildError {
+    /// An error with this text.
+    pub fn new(problem: impl fmt::Display) -> Self {
+        Self { problem: problem.to_string() }
+    }
+}
