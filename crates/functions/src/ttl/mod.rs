@@ -52,6 +52,29 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
         .done()
 }
 
+/// As [`ttl`] for packets of any address: those that never leave their link lose a hop, too.
+///
+/// This is Listing 1 of the NetBricks paper, and the function that `non_ip = "drop"` chooses. It does not look at
+/// addresses, so a row of fused functions costs less.
+pub fn ttl_of_all(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
+    let non_ip = config.non_ip.verdict();
+    let mut errors = config.errors();
+    let answered = worker.counter("answered");
+    input
+        .parse::<Link>()
+        .or(non_ip)
+        .parse::<Ip>()
+        .or(non_ip)
+        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
+        .on_reject(move |packet| {
+            if errors.answer(packet, IcmpError::TimeExceeded) {
+                answered.add(1);
+            }
+        })
+        .transform(|packet| packet.header_mut().decrement_ttl())
+        .done()
+}
+
 /// Whether routers must not forward the packet (RFC 4291 §2.5.6, §2.7).
 ///
 /// Neighbour discovery between global addresses is included: hosts ignore it with a hop limit below 255 (RFC
