@@ -1,0 +1,498 @@
+//! The director: the one thread that changes and asks the running dataplane.
+//!
+//! Other threads pass it [tasks](Task) by a bounded queue. A task must not wait: what a worker answers goes
+//! straight to the [`Answer`] that came with the question.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::api::{
+    Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
+    Plan, Port, Problem, RunState, Source, Stats, Status,
+};
+use crate::events::Events;
+
+/// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
+const WAITING: usize = 256;
+/// Configurations that the history keeps.
+const KEPT: usize = 50;
+/// Writes of handlers that the journal keeps for one configuration.
+const JOURNAL: usize = 100_000;
+
+/// A task for the director.
+pub type Task = Box<dyn FnOnce(&mut Director<'_>) + Send>;
+
+/// The receiver of an answer. It is called once, on any thread, and must not wait.
+pub type Answer<T> = Box<dyn FnOnce(Result<T, Problem>) + Send>;
+
+/// The sending end of the director's queue.
+#[derive(Clone)]
+pub struct Tasks(SyncSender<Task>);
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tasks")
+    }
+}
+
+impl Tasks {
+    /// Passes a task to the director. Returns at once.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] where too many wait already, [`Code::Ending`] where the director has ended.
+    pub fn post(&self, task: impl FnOnce(&mut Director<'_>) + Send + 'static) -> Result<(), Problem> {
+        self.0.try_send(Box::new(task)).map_err(|error| match error {
+            TrySendError::Full(_) => Problem::new(Code::Busy, format!("{WAITING} requests wait already"))
+                .help("try again in a moment"),
+            TrySendError::Disconnected(_) => Problem::new(Code::Ending, "the dataplane is ending"),
+        })
+    }
+}
+
+/// The director's end of its queue.
+#[derive(Debug)]
+pub struct Waiting(Receiver<Task>);
+
+impl Waiting {
+    /// A queue, and the end by which tasks are passed to it.
+    pub fn new() -> (Tasks, Self) {
+        let (sender, receiver) = sync_channel(WAITING);
+        (Tasks(sender), Self(receiver))
+    }
+    /// The next task; waits at most until `deadline`.
+    pub fn next(&self, deadline: Instant) -> Option<Task> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.0.recv_timeout(left) {
+            Ok(task) => Some(task),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                // No listener is left: only time passes.
+                std::thread::sleep(left);
+                None
+            }
+        }
+    }
+}
+
+/// A call of a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The function.
+    pub function: String,
+    /// The handler.
+    pub handler: String,
+    /// Its argument.
+    pub argument: String,
+    /// Whether it is to change state.
+    pub write: bool,
+    /// The worker to call; all where none is given.
+    pub worker: Option<usize>,
+    /// When the caller stops waiting: a worker that has not begun by then does nothing.
+    pub deadline: Instant,
+}
+
+/// The dataplane as the director sees it. Each kind of configuration implements it once.
+pub trait Dataplane {
+    /// The state of the run; the director fills in what it knows itself.
+    fn status(&self) -> Status;
+    /// Whether packets move.
+    fn state(&self) -> RunState;
+    /// The counters.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    fn stats(&mut self) -> Result<Stats, Problem>;
+    /// The graph.
+    fn graph(&self) -> Graph;
+    /// The ports, in the order of the file.
+    fn ports(&self) -> Vec<Port>;
+    /// The functions with their handlers, in the order of the file.
+    fn functions(&self) -> Vec<Function>;
+    /// Calls a handler. The answer may come before this returns, or later from a worker.
+    fn call(&mut self, call: Call, answer: Answer<Answers>);
+    /// What a file would change. Nothing changes.
+    ///
+    /// # Errors
+    /// The faults of the file.
+    fn plan(&mut self, source: &Source) -> Result<Plan, Problem>;
+    /// Makes a file run.
+    ///
+    /// # Errors
+    /// The faults of the file, or of the machine; what ran before then runs on untouched.
+    fn apply(&mut self, source: &Source) -> Result<Applied, Problem>;
+    /// The file that runs.
+    fn source(&self) -> Source;
+    /// Drains and ends the run.
+    fn stop(&mut self);
+    /// Stops asking the sources for packets.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    fn suspend(&mut self) -> Result<(), Problem>;
+    /// Asks the sources for packets again.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    fn resume(&mut self) -> Result<(), Problem>;
+}
+
+/// The owner of what runs and of its history.
+pub struct Director<'d> {
+    plane: &'d mut dyn Dataplane,
+    records: &'d mut Records,
+}
+
+/// What the director remembers between two tasks.
+#[derive(Debug)]
+pub struct Records {
+    /// Grows with every change.
+    generation: u64,
+    events: Events,
+    /// The configurations that ran, oldest first.
+    history: Vec<Remembered>,
+    /// The number of the running configuration.
+    running: u64,
+    unconfirmed: Option<Unconfirmed>,
+    /// Writes of handlers since the running configuration was applied.
+    written: Vec<Written>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    entry: HistoryEntry,
+    source: Source,
+}
+
+/// A configuration that is rolled back unless it is confirmed.
+#[derive(Clone, Copy, Debug)]
+struct Unconfirmed {
+    until: Instant,
+    back_to: u64,
+}
+
+/// A write of a handler, for the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The function.
+    pub function: String,
+    /// The handler.
+    pub handler: String,
+    /// The argument.
+    pub argument: String,
+    /// The worker, where only one was called.
+    pub worker: Option<usize>,
+}
+
+impl Records {
+    /// The records of a run that begins with this file, which counts as confirmed.
+    pub fn new(source: Source, time_ns: u64, events: Events) -> Self {
+        let mut records = Self {
+            generation: 1,
+            events,
+            history: Vec::new(),
+            running: 0,
+            unconfirmed: None,
+            written: Vec::new(),
+        };
+        records.running = records.remember(source, time_ns, String::new(), ConfigurationState::Confirmed);
+        records
+    }
+
+    /// The events of the run.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// When the director has to act by itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.unconfirmed.map(|unconfirmed| unconfirmed.until)
+    }
+
+    fn remember(&mut self, source: Source, time_ns: u64, note: String, state: ConfigurationState) -> u64 {
+        let number = self.history.last().map_or(1, |last| last.entry.number + 1);
+        let file = source.name.clone();
+        let entry = HistoryEntry { number, time_ns, file, note, state, running: false };
+        self.history.push(Remembered { entry, source });
+        let (running, back_to) = (self.running, self.unconfirmed.map(|unconfirmed| unconfirmed.back_to));
+        while self.history.len() > KEPT {
+            let needed = |number: u64| number == running || Some(number) == back_to;
+            let Some(place) = self.history.iter().position(|known| !needed(known.entry.number)) else {
+                break;
+            };
+            self.history.remove(place);
+        }
+        number
+    }
+
+    fn find(&mut self, number: u64) -> Option<&mut Remembered> {
+        self.history.iter_mut().find(|known| known.entry.number == number)
+    }
+
+    fn mark(&mut self, number: u64, state: ConfigurationState) {
+        if let Some(known) = self.find(number) {
+            known.entry.state = state;
+        }
+    }
+}
+
+impl<'d> Director<'d> {
+    /// The director of this dataplane.
+    pub fn new(plane: &'d mut dyn Dataplane, records: &'d mut Records) -> Self {
+        Self { plane, records }
+    }
+
+    /// Does what is due by itself: a configuration that was not confirmed in time is rolled back.
+    pub fn tick(&mut self, now: Instant) {
+        if self.records.deadline().is_some_and(|until| now >= until) {
+            let number = self.records.running;
+            self.tell(
+                EventLevel::Warning,
+                "not-confirmed",
+                format!("configuration {number} was not confirmed in time"),
+            );
+            if let Err(problem) = self.rollback(None) {
+                // Nothing is left to go back to; the running configuration stays.
+                self.records.unconfirmed = None;
+                self.tell(EventLevel::Error, "rollback-failed", problem.detail);
+            }
+        }
+    }
+
+    fn tell(&self, level: EventLevel, kind: &str, message: String) {
+        self.records.events.tell(level, kind, "", message);
+    }
+
+    /// The events of the run.
+    pub fn events(&self) -> Events {
+        self.records.events.clone()
+    }
+    /// The generation now.
+    pub fn generation(&self) -> u64 {
+        self.records.generation
+    }
+    /// The state of the run.
+    pub fn status(&self) -> Status {
+        let records = &self.records;
+        let left = |unconfirmed: Unconfirmed| unconfirmed.until.saturating_duration_since(Instant::now());
+        Status {
+            generation: records.generation,
+            configuration: records.running,
+            confirmed: records.unconfirmed.is_none(),
+            confirm_within_seconds: records.unconfirmed.map(|unconfirmed| left(unconfirmed).as_secs_f64()),
+            journal: records.written.len() as u64,
+            ..self.plane.status()
+        }
+    }
+    /// The counters.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn stats(&mut self) -> Result<Stats, Problem> {
+        Ok(Stats { generation: self.records.generation, ..self.plane.stats()? })
+    }
+    /// The graph.
+    pub fn graph(&self) -> Graph {
+        self.plane.graph()
+    }
+    /// The ports.
+    pub fn ports(&self) -> Vec<Port> {
+        self.plane.ports()
+    }
+    /// The functions.
+    pub fn functions(&self) -> Vec<Function> {
+        self.plane.functions()
+    }
+    /// The configurations that ran, newest first.
+    pub fn history(&self) -> Vec<HistoryEntry> {
+        let running = self.records.running;
+        let entry = |known: &Remembered| HistoryEntry {
+            running: known.entry.number == running,
+            ..known.entry.clone()
+        };
+        self.records.history.iter().rev().map(entry).collect()
+    }
+    /// The file that runs.
+    pub fn source(&self) -> Source {
+        self.plane.source()
+    }
+    /// The writes of handlers since it was applied, oldest first.
+    pub fn written(&self) -> &[Written] {
+        &self.records.written
+    }
+
+    /// Calls a handler. The answer comes later, on another thread.
+    pub fn call(&mut self, call: Call, answer: Answer<Answers>) {
+        self.plane.call(call, answer);
+    }
+    /// Puts a write of a handler that succeeded into the journal.
+    ///
+    /// # Errors
+    /// Where the journal is full.
+    pub fn record(&mut self, written: Written) -> Result<(), Problem> {
+        if self.records.written.len() >= JOURNAL {
+            return Err(Problem::new(
+                Code::Conflict,
+                format!("the journal is full: {JOURNAL} writes since the file was applied"),
+            )
+            .help("put the changes into the file and apply it"));
+        }
+        self.records.generation += 1;
+        self.records.written.push(written);
+        Ok(())
+    }
+
+    /// What a file would change.
+    ///
+    /// # Errors
+    /// The faults of the file.
+    pub fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
+        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source)? })
+    }
+
+    /// Makes a file run, if the generation is still `expected`.
+    ///
+    /// # Errors
+    /// The faults of the file or the machine, or [`Code::Stale`]; what ran before then runs on untouched.
+    pub fn apply(
+        &mut self,
+        source: Source,
+        options: ApplyOptions,
+        expected: Option<u64>,
+        time_ns: u64,
+    ) -> Result<Applied, Problem> {
+        self.is_current(expected)?;
+        let within = match options.confirm {
+            Some(seconds) if !(1.0..=86_400.0).contains(&seconds) => {
+                return Err(Problem::new(
+                    Code::BadRequest,
+                    format!("`confirm` is {seconds} s: expected 1 s to 1 day"),
+                ));
+            }
+            within => within.map(Duration::from_secs_f64),
+        };
+        if options.dry_run {
+            let plan = self.plan(&source)?;
+            return Ok(Applied {
+                generation: plan.generation,
+                configuration: self.records.running,
+                plan,
+                ..Applied::default()
+            });
+        }
+        let mut applied = self.plane.apply(&source)?;
+        let before = self.records.running;
+        let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
+        let state =
+            if within.is_some() { ConfigurationState::Applied } else { ConfigurationState::Confirmed };
+        self.records.unconfirmed =
+            within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
+        let file = source.name.clone();
+        let number = self.records.remember(source, time_ns, options.note.unwrap_or_default(), state);
+        self.records.running = number;
+        self.records.generation += 1;
+        self.records.written.clear();
+        applied.configuration = number;
+        applied.generation = self.records.generation;
+        applied.confirm_within_seconds = options.confirm;
+        self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
+        Ok(applied)
+    }
+
+    /// Confirms the running configuration.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] where nothing waits to be confirmed.
+    pub fn confirm(&mut self) -> Result<Status, Problem> {
+        if self.records.unconfirmed.take().is_none() {
+            return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
+        }
+        let number = self.records.running;
+        self.records.mark(number, ConfigurationState::Confirmed);
+        self.records.generation += 1;
+        self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
+        Ok(self.status())
+    }
+
+    /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
+    pub fn rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
+        let running = self.records.running;
+        let confirmed = |known: &&Remembered| {
+            known.entry.number < running && known.entry.state == ConfigurationState::Confirmed
+        };
+        let number = match (to, self.records.unconfirmed) {
+            (Some(to), _) => to,
+            (None, Some(unconfirmed)) => unconfirmed.back_to,
+            (None, None) => match self.records.history.iter().rev().find(confirmed) {
+                Some(known) => known.entry.number,
+                None => {
+                    return Err(Problem::new(
+                        Code::Conflict,
+                        "there is no earlier configuration to go back to",
+                    ));
+                }
+            },
+        };
+        let Some(source) = self.records.find(number).map(|known| known.source.clone()) else {
+            let (first, last) = (self.records.history.first(), self.records.history.last());
+            let kept = first.zip(last).map(|(first, last)| (first.entry.number, last.entry.number));
+            let problem = Problem::new(Code::NotFound, format!("there is no configuration {number}"));
+            return Err(match kept {
+                Some((first, last)) => problem.help(format!("the history has {first} to {last}")),
+                None => problem,
+            });
+        };
+        let mut applied = self.plane.apply(&source)?;
+        if number != running {
+            self.records.mark(running, ConfigurationState::RolledBack);
+        }
+        self.records.mark(number, ConfigurationState::Confirmed);
+        self.records.unconfirmed = None;
+        self.records.running = number;
+        self.records.generation += 1;
+        self.records.written.clear();
+        applied.configuration = number;
+        applied.generation = self.records.generation;
+        self.tell(EventLevel::Info, "rolled-back", format!("configuration {number} runs again"));
+        Ok(applied)
+    }
+
+    /// Drains and ends the run.
+    pub fn stop(&mut self) {
+        self.tell(EventLevel::Info, "stopping", "a client asked to stop".into());
+        self.plane.stop();
+    }
+    /// Stops asking the sources for packets.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn suspend(&mut self) -> Result<Status, Problem> {
+        self.plane.suspend()?;
+        self.tell(EventLevel::Info, "suspended", "sources are no longer asked".into());
+        Ok(self.status())
+    }
+    /// Asks the sources for packets again.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn resume(&mut self) -> Result<Status, Problem> {
+        self.plane.resume()?;
+        self.tell(EventLevel::Info, "resumed", "sources are asked again".into());
+        Ok(self.status())
+    }
+
+    /// Whether a writer knows the current state.
+    fn is_current(&self, expected: Option<u64>) -> Result<(), Problem> {
+        let generation = self.records.generation;
+        match expected.filter(|expected| *expected != generation) {
+            None => Ok(()),
+            Some(expected) => Err(Problem::new(
+                Code::Stale,
+                format!("the generation is {generation}, and the request expects {expected}: another writer was first"),
+            )
+            .help("read the resource again and repeat the change on it")),
+        }
+    }
+}

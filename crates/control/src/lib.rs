@@ -1,0 +1,15 @@
+//! The control API of a running dataplane.
+//!
+//! A process that moves packets has two more threads, which run on no worker's core. The [director](Director)
+//! owns the plan, the ports and the history, and alone changes what the workers run. The listener answers
+//! HTTP requests and passes each on to the director as a [`Task`]. The command is a client of the same API.
+//!
+//! Read the modules in this order: `api` (the resources), `director` (their owner), `server`, `client`.
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod director;
+mod events;
+
+pub use director::{Answer, Call, Dataplane, Director, Records, Task, Tasks, Waiting, Written};
+pub use events::{Events, Subscription};
