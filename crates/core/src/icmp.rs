@@ -117,8 +117,8 @@ impl IcmpError {
 
     /// Whether the error also answers packets to many hosts (RFC 4443 §2.4 (e.3), RFC 8200 §4.2).
     ///
-    /// Path MTU discovery works for multicast. An option whose type begins with the bits 10 is reported
-    /// whatever the destination. IPv4 has no exceptions.
+    /// Path MTU discovery works for multicast. An option whose type begins with the bits 10 is reported for
+    /// every destination. IPv4 has no exceptions.
     fn answers_multicast(self, v6: bool, quote: &[u8]) -> bool {
         match self {
             Self::PacketTooBig { .. } => v6,
@@ -314,7 +314,7 @@ fn write(
 /// Precedence 6 as a differentiated services code point (RFC 2474 §4.2.2.2).
 const CLASS_SELECTOR_6: u8 = 48;
 
-/// Whether a packet may be answered with any error, whatever its destination.
+/// Whether a packet may be answered with an error at all; the caller looks at its destination.
 fn is_answerable(ip: IpRef<'_>, payload: &[u8]) -> bool {
     if ip.is_later_fragment() {
         return false;

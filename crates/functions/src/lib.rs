@@ -121,7 +121,7 @@ pub fn register(registry: &mut Registry) {
         )
         .add(
             "rewrite-stream",
-            "Replaces a string in TCP streams by another, of whatever length; lengths in the stream, as HTTP's Content-Length, stay.",
+            "Replaces a string in TCP streams by another of any length; lengths in the stream, as HTTP's Content-Length, stay.",
             |config: &rewrite_stream::RewriteStreamConfig, worker| {
                 compose(worker, |input| rewrite_stream::rewrite_stream(input, config, worker))
             },
