@@ -79,10 +79,7 @@ pub fn register(registry: &mut Registry) {
         .add(
             "ttl",
             "Decrements the IPv4 time to live or IPv6 hop limit and drops what has none left.",
-            |config: &ttl::TtlConfig, worker| match config.non_ip {
-                ttl::NonIp::Pass => compose(worker, |input| ttl::ttl(input, config, worker)),
-                ttl::NonIp::Drop => compose(worker, |input| ttl::ttl_of_all(input, config, worker)),
-            },
+            |config: &ttl::TtlConfig, worker| ttl::node(config, worker),
         )
         .add(
             "icmp-echo",
