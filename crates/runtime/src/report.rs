@@ -151,20 +151,7 @@ impl GraphReport {
             })
             .collect();
         let totals = graph.totals();
-        let mut unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
-        if !totals.is_conserved() {
-            unbalanced.push(format!(
-                "`{name}` as a whole: {} received + {} created + {} handed in, but {} sent + {} handed off + {} dropped + {} consumed + {} held",
-                totals.received.packets,
-                totals.created.packets,
-                totals.handoff_in.packets,
-                totals.sent.packets,
-                totals.handoff_out.packets,
-                totals.drops.dropped().packets,
-                totals.drops.consumed().packets,
-                totals.held
-            ));
-        }
+        let unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
         let sections = graph
             .reports()
             .into_iter()
@@ -182,6 +169,28 @@ impl GraphReport {
             })
             .collect();
         Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers }
+    }
+
+    /// Checks the sums over all nodes.
+    ///
+    /// Where a graph has taken over nodes from another, only both together have all of a packet's way.
+    pub(crate) fn checked(mut self) -> Self {
+        let totals = &self.totals;
+        if !totals.is_conserved() {
+            self.unbalanced.push(format!(
+                "`{}` as a whole: {} received + {} created + {} handed in, but {} sent + {} handed off + {} dropped + {} consumed + {} held",
+                self.graph,
+                totals.received.packets,
+                totals.created.packets,
+                totals.handoff_in.packets,
+                totals.sent.packets,
+                totals.handoff_out.packets,
+                totals.drops.dropped().packets,
+                totals.drops.consumed().packets,
+                totals.held
+            ));
+        }
+        self
     }
 
     /// Adds the counters of an earlier graph of this name on the same worker.
@@ -369,6 +378,12 @@ pub enum CommandError {
         worker: usize,
         /// The time that was waited for it.
         seconds: u64,
+    },
+    /// The worker came to the call only after its deadline, and did nothing.
+    #[error("worker {worker} was busy until after the deadline, and did nothing")]
+    TooLate {
+        /// The worker.
+        worker: usize,
     },
     /// No such graph.
     #[error("worker {worker} runs no graph `{graph}`; it runs: {known}")]

@@ -14,6 +14,7 @@ mod moves;
 mod queues;
 mod run;
 mod shuffles;
+mod takeover;
 mod timers;
 
 use std::cell::{Cell, RefCell};
@@ -27,6 +28,7 @@ pub use build::{GraphBuilder, GraphError, NodeId};
 pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use shuffles::ShuffleEnd;
+pub use takeover::TakenOver;
 
 use asked::{Panics, note};
 use moves::Moves;
@@ -102,6 +104,8 @@ struct Slot {
     speaks: bool,
     /// The node was told that the graph is taken down, and keeps nothing.
     told: bool,
+    /// The node goes on from the graph before this one; or, in that graph, it went on to the next.
+    kept: bool,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -140,6 +144,7 @@ impl Slot {
             shares_state: None,
             speaks: true,
             told: false,
+            kept: false,
             origin,
             node: RefCell::new(node),
         }
@@ -332,12 +337,13 @@ impl Graph {
             slot.out = slot.targets.first().copied().flatten();
             match slot.schedule(&panics, 0) {
                 Some(schedule) => timers.extend(schedule.next().map(|time| Reverse((time, i)))),
-                None if slot.schedulable => ready.push_back(i),
+                None if slot.schedulable && !slot.ended && !slot.stopped => ready.push_back(i),
                 None => {}
             }
         }
         let schedulable = ready.len();
-        let sources = slots.iter().filter(|slot| slot.source).count();
+        let has_sources = slots.iter().any(|slot| slot.source);
+        let sources = slots.iter().filter(|slot| slot.source && !slot.ended && !slot.stopped).count();
         let handoffs = handoff::connect(&mut slots);
         let queues = queues::connect(&mut slots);
         let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
@@ -363,7 +369,7 @@ impl Graph {
             sampled: false,
             idle_turns: 0,
             sources,
-            has_sources: sources > 0,
+            has_sources,
             moves: Moves::default(),
             panics,
         };
@@ -483,11 +489,21 @@ impl Graph {
     /// All declared state: node, state's name, versioned bytes. A node that panics gives nothing but its
     /// panic.
     pub fn export(&self) -> Vec<(String, StateImage)> {
+        self.export_of(|_| true)
+    }
+
+    /// As [`export`](Self::export), of the nodes whose name is `wanted`.
+    pub fn export_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, StateImage)> {
         let of = |slot: &Slot| {
             slot.ask_state(&self.panics, self.now(), |state| state.export()).unwrap_or_default()
         };
         let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
-        self.slots.iter().flat_map(images).collect()
+        self.slots.iter().filter(|slot| wanted(&slot.name)).flat_map(images).collect()
+    }
+
+    /// Whether it has a node of this name.
+    pub fn has(&self, node: &str) -> bool {
+        self.place(node).is_some()
     }
 
     /// Gives a node state that another exported.
