@@ -244,7 +244,7 @@ impl Worker {
                 Err(error) => lose(&node, &error, &mut moved, &mut refused),
             }
         }
-        let images = old.graph.export_of(|node| !carried || new.graph.has(node));
+        let images = old.graph.export_of(|node| !carried || new.graph.successor(node).is_some());
         for panic in old.graph.take_panics() {
             refused.push(format!("{}: the export panicked: {}", panic.node, panic.message));
             if let Some(event) = self.panics.add(index, old.graph.name(), panic, self.now) {
@@ -255,7 +255,8 @@ impl Worker {
             if known.contains(&(node.clone(), state.clone())) {
                 continue;
             }
-            match new.graph.import(&node, &state, &bytes) {
+            let successor = new.graph.successor(&node).unwrap_or(&node).to_owned();
+            match new.graph.import(&successor, &state, &bytes) {
                 Ok(()) => moved.push((node, state)),
                 Err(error) => lose(&node, &error, &mut moved, &mut refused),
             }
@@ -339,6 +340,9 @@ impl Worker {
     ) -> Result<String, CommandError> {
         let worker = self.context.index();
         let place = self.position(graph)?;
+        if !self.graphs[place].graph.has(node) {
+            return Err(CommandError::NoNode { worker, node: node.to_owned() });
+        }
         self.graphs[place].graph.call(node, handler, argument).map_err(|error| match error {
             CallError::Panicked { message, .. } => CommandError::Panicked { worker, message },
             error => CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error },
@@ -347,8 +351,16 @@ impl Worker {
 
     /// The report of this worker so far.
     pub(crate) fn snapshot(&self) -> WorkerReport {
-        let mut graphs: Vec<GraphReport> =
-            self.graphs.iter().map(|hosted| GraphReport::of(&hosted.graph)).collect();
+        self.so_far(GraphReport::of)
+    }
+
+    /// The counters of this worker so far.
+    pub(crate) fn counters(&self) -> WorkerReport {
+        self.so_far(GraphReport::counters)
+    }
+
+    fn so_far(&self, of: fn(&Graph) -> GraphReport) -> WorkerReport {
+        let mut graphs: Vec<GraphReport> = self.graphs.iter().map(|hosted| of(&hosted.graph)).collect();
         for retired in &self.retired {
             match graphs.iter_mut().find(|graph| graph.graph == retired.graph) {
                 Some(graph) => graph.absorb(retired),

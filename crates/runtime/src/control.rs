@@ -324,6 +324,54 @@ impl Control {
         if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
     }
 
+    /// Asks a worker for its counters, between two of its batches; the answer comes later.
+    ///
+    /// The report has no tables of nodes and no dropped headers, which take longer. `answer` is called once, on
+    /// the worker's thread: it must not wait.
+    ///
+    /// # Errors
+    /// [`CommandError::NoWorker`] or [`CommandError::Ended`]; `answer` is then not called.
+    pub fn post_counters(
+        &self,
+        worker: usize,
+        answer: impl FnOnce(WorkerReport) + Send + 'static,
+    ) -> Result<(), CommandError> {
+        let posted = self.letterbox(worker)?.post(Box::new(move |hands| answer(hands.counters())));
+        if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    /// The last report of a worker that has ended.
+    pub fn ended(&self, worker: usize) -> Option<WorkerReport> {
+        self.0.ended().get(worker).cloned().flatten()
+    }
+
+    /// Stops asking ports for packets on all workers; packets that came go on.
+    ///
+    /// # Errors
+    /// A worker has ended or is stuck.
+    pub fn suspend_all(&self) -> Result<(), CommandError> {
+        let _alone = self.0.together();
+        self.all(|hands| {
+            hands.graphs.iter_mut().for_each(|hosted| hosted.graph.suspend());
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// Asks ports for packets again on all workers.
+    ///
+    /// # Errors
+    /// A worker has ended or is stuck.
+    pub fn resume_all(&self) -> Result<(), CommandError> {
+        let _alone = self.0.together();
+        self.all(|hands| {
+            hands.graphs.iter_mut().for_each(|hosted| hosted.graph.resume());
+            hands.idler.busy();
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
     /// Takes a graph off one worker: it stops receiving, runs to completion, and is dropped. Answers its
     /// report.
     ///

@@ -138,6 +138,28 @@ pub struct GraphReport {
 impl GraphReport {
     /// The report of a graph now, between two batches.
     pub(crate) fn of(graph: &Graph) -> Self {
+        let name = graph.name();
+        let sections = graph
+            .reports()
+            .into_iter()
+            .flat_map(|(node, sections)| sections.into_iter().map(move |section| (node.clone(), section)))
+            .map(|(node, section)| NodeSection { graph: name.to_owned(), node, section })
+            .collect();
+        let dropped_headers = graph
+            .dropped_headers()
+            .map(|(node, record)| DroppedHeader {
+                node: node.to_owned(),
+                reason: record.reason.name(),
+                time: record.time,
+                frame_len: record.frame_len,
+                bytes: record.bytes().to_vec(),
+            })
+            .collect();
+        Self { sections, dropped_headers, ..Self::counters(graph) }
+    }
+
+    /// The counters of a graph now, between two batches.
+    pub(crate) fn counters(graph: &Graph) -> Self {
         let name = graph.name().to_owned();
         let nodes: Vec<NodeReport> = graph
             .nodes()
@@ -152,23 +174,7 @@ impl GraphReport {
             .collect();
         let totals = graph.totals();
         let unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
-        let sections = graph
-            .reports()
-            .into_iter()
-            .flat_map(|(node, sections)| sections.into_iter().map(move |section| (node.clone(), section)))
-            .map(|(node, section)| NodeSection { graph: name.clone(), node, section })
-            .collect();
-        let dropped_headers = graph
-            .dropped_headers()
-            .map(|(node, record)| DroppedHeader {
-                node: node.to_owned(),
-                reason: record.reason.name(),
-                time: record.time,
-                frame_len: record.frame_len,
-                bytes: record.bytes().to_vec(),
-            })
-            .collect();
-        Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers }
+        Self { graph: name, totals, nodes, unbalanced, sections: Vec::new(), dropped_headers: Vec::new() }
     }
 
     /// Checks the sums over all nodes.
@@ -429,6 +435,14 @@ pub enum CommandError {
     /// The workers' new graphs exchange packets, and do not fit together.
     #[error(transparent)]
     Shuffles(#[from] ShuffleMismatch),
+    /// The worker's graph has no such node: no packet reaches it there.
+    #[error("worker {worker} has no node `{node}`")]
+    NoNode {
+        /// The worker.
+        worker: usize,
+        /// The node.
+        node: String,
+    },
     /// The handler refused.
     #[error("worker {worker}, graph `{graph}`, node `{node}`: {error}")]
     Call {

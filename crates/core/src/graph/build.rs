@@ -257,8 +257,8 @@ impl GraphBuilder {
 
     /// Checks the edges of the graph.
     ///
-    /// Every edge that must be connected is connected, some edge leads to every node, and no packet comes
-    /// back to a shuffle.
+    /// Every edge that must be connected is connected, some edge leads to every node but those that transmit,
+    /// and no packet comes back to a shuffle.
     ///
     /// # Errors
     /// [`GraphError::Unconnected`], [`GraphError::Unreachable`], [`GraphError::TooManyShuffles`],
@@ -291,7 +291,11 @@ impl GraphBuilder {
             .slots
             .iter()
             .zip(&reached)
-            .find(|(slot, reached)| slot.inputs > 0 && !**reached && !slot.schedulable)
+            .find(|(slot, reached)| {
+                // A way out waits for the graph that will lead to it.
+                let waits = slot.role == Role::Transmit;
+                slot.inputs > 0 && !**reached && !slot.schedulable && !waits
+            })
         {
             Some((slot, _)) => Err(GraphError::Unreachable { node: slot.name.clone() }),
             None => Ok(()),

@@ -106,6 +106,8 @@ struct Slot {
     told: bool,
     /// The node goes on from the graph before this one; or, in that graph, it went on to the next.
     kept: bool,
+    /// The node of the graph before this one whose state goes on here, where its name differs.
+    succeeds: Option<String>,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -145,6 +147,7 @@ impl Slot {
             speaks: true,
             told: false,
             kept: false,
+            succeeds: None,
             origin,
             node: RefCell::new(node),
         }
@@ -323,6 +326,9 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
+    /// Receiving nodes that get no turns, while the graph is suspended.
+    parked: Vec<usize>,
+    suspended: bool,
     /// Shuffles that have asked for a step of a migration.
     moves: Moves,
     panics: Panics,
@@ -370,6 +376,8 @@ impl Graph {
             idle_turns: 0,
             sources,
             has_sources,
+            parked: Vec::new(),
+            suspended: false,
             moves: Moves::default(),
             panics,
         };
@@ -499,6 +507,18 @@ impl Graph {
         };
         let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
         self.slots.iter().filter(|slot| wanted(&slot.name)).flat_map(images).collect()
+    }
+
+    /// The node that state of the node `before` goes to, in the graph that this one takes over from.
+    ///
+    /// Without a [named successor](GraphBuilder::succeed) it is the node of the same name.
+    pub fn successor(&self, before: &str) -> Option<&str> {
+        self.successor_place(before).map(|place| self.slots[place].name.as_str())
+    }
+
+    fn successor_place(&self, before: &str) -> Option<usize> {
+        let named = self.slots.iter().position(|slot| slot.succeeds.as_deref() == Some(before));
+        named.or_else(|| self.place(before).filter(|place| self.slots[*place].succeeds.is_none()))
     }
 
     /// Whether it has a node of this name.

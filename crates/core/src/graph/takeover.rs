@@ -54,6 +54,11 @@ impl GraphBuilder {
         self.place_slot(slot)
     }
 
+    /// Lets a new node go on with the state of the running node `before`, whose name differs.
+    pub fn succeed(&mut self, node: NodeId, before: impl Into<String>) {
+        self.slots[node.index()].succeeds = Some(before.into());
+    }
+
     /// As [`Graph::shuffle_ends`], for the graph that this would become in the place of `running`.
     pub fn shuffle_ends(&mut self, running: &Graph) -> Vec<ShuffleEnd> {
         handoff::connect(&mut self.slots);
@@ -114,6 +119,9 @@ impl Graph {
             }
         }
         let taken = graph.take_state_over(running);
+        if running.suspended {
+            graph.suspend();
+        }
         (graph, taken)
     }
 
@@ -121,7 +129,8 @@ impl Graph {
     fn take_state_over(&mut self, running: &mut Self) -> TakenOver {
         let mut taken = Vec::new();
         for slot in running.slots.iter_mut().filter(|slot| slot.speaks && !slot.kept) {
-            let Some(place) = self.place(&slot.name).filter(|place| !self.slots[*place].kept) else { continue };
+            let successor = self.successor_place(&slot.name).filter(|place| !self.slots[*place].kept);
+            let Some(place) = successor else { continue };
             let old = slot.node.get_mut();
             let states = self.guarded(place, |node| {
                 node.state(|state| old.state(|old| state.take_over(old))).flatten().unwrap_or_default()
@@ -176,16 +185,19 @@ impl Graph {
 /// Prepares the running graph for the takeover: nodes that go hold no packets any more.
 fn builder_of(builder: GraphBuilder, running: &mut Graph, now: u64) -> GraphBuilder {
     running.advance(now);
+    let slot = |name: &str| builder.slots.iter().find(|slot| slot.name == name);
+    let succeeds = |name: &str| {
+        slot(name).is_some() || builder.slots.iter().any(|slot| slot.succeeds.as_deref() == Some(name))
+    };
     if builder.keeps_shuffles_of(running) {
-        let slot = |name: &str| builder.slots.iter().find(|slot| slot.name == name);
-        let going: Vec<usize> = (0..running.slots.len())
+            let going: Vec<usize> = (0..running.slots.len())
             .filter(|node| slot(&running.slots[*node].name).is_none_or(|slot| !slot.kept))
             .collect();
-        running.let_go_of(&going, |name| slot(name).is_some());
+        running.let_go_of(&going, succeeds);
     } else {
         // A node with a successor goes on there, and is told of no end.
         for old in &mut running.slots {
-            old.has_end &= !builder.slots.iter().any(|slot| slot.name == old.name);
+            old.has_end &= !succeeds(&old.name);
         }
         running.drain(now);
     }

@@ -15,7 +15,7 @@ use netbricks_runtime::{
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
-use crate::chain::{Design, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
@@ -183,7 +183,8 @@ pub(super) fn execute<'t>(
     config.duration = limits.duration.map(Duration::from);
     let runtime = start(config, shares, &design)?;
     let base = Summary { warnings: told, workers, placement: places, shuffles, seed, ..Summary::default() };
-    let mut begun = Begun { plan: &plan, network: &network, pool: &pool, base };
+    let layout = network.layout(&plan);
+    let mut begun = Begun { layout, pool: &pool, base, closed: Vec::new() };
     let (report, events) = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
     begun.base.warnings.extend(events);
     let told = begun.base.warnings.len();
@@ -470,9 +471,10 @@ fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: boo
 
 /// A run that has begun: what its reports start from.
 pub(crate) struct Begun<'a> {
-    pub(crate) plan: &'a Plan<'a>,
-    pub(crate) network: &'a Network,
+    pub(crate) layout: Layout,
     pub(crate) pool: &'a Pool,
+    /// Ports that were closed before the end.
+    pub(crate) closed: Vec<PortSummary>,
     /// The part of the summary that was known before the run began.
     pub(crate) base: Summary,
 }
@@ -515,7 +517,7 @@ impl Begun<'_> {
 
     /// Combines the counters of workers and ports.
     fn summarise(&self, report: &Snapshot, ports: &OpenPorts, seconds: f64) -> Summary {
-        let Self { plan, network, pool, base } = self;
+        let Self { layout, pool, base, closed } = self;
         let mut summary = Summary {
             unbalanced: report.unbalanced.clone(),
             panics: report.panics.clone(),
@@ -523,20 +525,22 @@ impl Begun<'_> {
             seconds,
             ..base.clone()
         };
-        summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
+        summary.ports = ports.iter().map(port_summary).collect();
+        let gone = closed.iter().filter(|gone| ports.find(&gone.name).is_none());
+        summary.ports.extend(gone.cloned());
         for node in &report.nodes {
             // A port's second receive queue on one worker is `lan.2`.
             let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
             let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
-            let port = plan.ports.iter().position(|port| {
+            let port = summary.ports.iter_mut().find(|port| {
                 receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node
             });
-            let use_ = network.uses.iter().find(|use_| use_.name == node.node);
+            let use_ = layout.uses.iter().find(|(name, _)| *name == node.node);
             let of = match (use_, port) {
-                (Some(use_), _) => plan.functions[use_.function].name.clone(),
+                (Some((_, function)), _) => function.clone(),
                 (None, Some(port)) => {
-                    summary.ports[port].add(&node.counters);
-                    plan.ports[port].name.clone()
+                    port.add(&node.counters);
+                    port.name.clone()
                 }
                 (None, None) => node.node.clone(),
             };
@@ -556,16 +560,15 @@ impl Begun<'_> {
                 }
             }
         }
-        for number in &network.unanswered {
-            let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
-            let answers = node.and_then(|node| node.dropped.get(DropReason::Unconnected.name())).copied();
-            if let Some(answers) = answers.filter(|answers| *answers > 0) {
-                summary.warnings.push(network.said_of_answers(plan, *number, answers));
-            }
-        }
+        let unconnected = |name: &str| {
+            let node = summary.nodes.iter().find(|node| node.name == name);
+            node.and_then(|node| node.dropped.get(DropReason::Unconnected.name())).copied().unwrap_or(0)
+        };
+        let unanswered = layout.unanswered(unconnected);
+        summary.warnings.extend(unanswered);
         // Workers reach different nodes, so sort all nodes in the order of the chains.
         let order = |node: &NodeSummary| {
-            let use_ = network.uses.iter().position(|use_| use_.name == node.name);
+            let use_ = layout.uses.iter().position(|(name, _)| *name == node.name);
             (node.role != "receive", node.role == "transmit", use_)
         };
         summary.nodes.sort_by_key(order);

@@ -16,6 +16,7 @@ use toml::de::DeTable;
 use super::document::{ChainEntry, Document, Entry};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::written::{Written, written};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::frames;
 
@@ -69,6 +70,8 @@ pub struct PlannedFunction {
     pub definition: String,
     /// Makes its node.
     pub blueprint: Blueprint,
+    /// Its settings as the file writes them.
+    pub(crate) settings: Written,
     /// Where it is first used.
     pub place: Range<usize>,
 }
@@ -531,7 +534,9 @@ impl Resolver<'_, '_> {
             }
             return number;
         }
-        let planned = match self.entries.iter().find(|entry| entry.name.get_ref() == key) {
+        let entry = self.entries.iter().find(|entry| entry.name.get_ref() == key);
+        let settings = entry.map(|entry| written(entry.settings.get_ref(), self.directory)).unwrap_or_default();
+        let planned = match entry {
             Some(entry) => plan_function(entry, self.registry, self.directory, self.diagnostics),
             None => match self.registry.get(key) {
                 Some(definition) => {
@@ -556,6 +561,7 @@ impl Resolver<'_, '_> {
                 name: key.clone(),
                 definition,
                 blueprint,
+                settings,
                 place: name.span(),
             });
             self.functions.len() - 1
