@@ -149,7 +149,11 @@ impl Change {
     ) -> Self {
         Self(Box::new(move |context, running| build(context, running).map_err(Into::into)))
     }
-    pub(crate) fn build(self, context: &WorkerContext, running: &Graph) -> Result<GraphBuilder, FactoryError> {
+    pub(crate) fn build(
+        self,
+        context: &WorkerContext,
+        running: &Graph,
+    ) -> Result<GraphBuilder, FactoryError> {
         (self.0)(context, running)
     }
 }

@@ -293,7 +293,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn of(workers: Vec<WorkerReport>) -> Self {
+    /// The reports of all workers together.
+    pub fn of(workers: Vec<WorkerReport>) -> Self {
         let mut snapshot = Self {
             totals: Totals::default(),
             nodes: Vec::new(),

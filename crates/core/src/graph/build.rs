@@ -287,16 +287,11 @@ impl GraphBuilder {
                 }
             }
         }
-        match self
-            .slots
-            .iter()
-            .zip(&reached)
-            .find(|(slot, reached)| {
-                // A way out waits for the graph that will lead to it.
-                let waits = slot.role == Role::Transmit;
-                slot.inputs > 0 && !**reached && !slot.schedulable && !waits
-            })
-        {
+        match self.slots.iter().zip(&reached).find(|(slot, reached)| {
+            // A way out waits for the graph that will lead to it.
+            let waits = slot.role == Role::Transmit;
+            slot.inputs > 0 && !**reached && !slot.schedulable && !waits
+        }) {
             Some((slot, _)) => Err(GraphError::Unreachable { node: slot.name.clone() }),
             None => Ok(()),
         }

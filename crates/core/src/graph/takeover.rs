@@ -63,8 +63,14 @@ impl GraphBuilder {
     pub fn shuffle_ends(&mut self, running: &Graph) -> Vec<ShuffleEnd> {
         handoff::connect(&mut self.slots);
         ends(&self.slots, |slot| {
-            let of = if slot.kept { running.place(&slot.name).map(|place| &running.slots[place]) } else { Some(slot) };
-            let asked = of.map(|slot| slot.ask(&running.panics, running.now(), |node| node.as_handoff().map(|it| it.id())));
+            let of = if slot.kept {
+                running.place(&slot.name).map(|place| &running.slots[place])
+            } else {
+                Some(slot)
+            };
+            let asked = of.map(|slot| {
+                slot.ask(&running.panics, running.now(), |node| node.as_handoff().map(|it| it.id()))
+            });
             asked.flatten().flatten()
         })
     }
@@ -99,7 +105,9 @@ impl Graph {
             .iter()
             .enumerate()
             .filter(|(_, slot)| slot.kept)
-            .map(|(new, slot)| (running.place(&slot.name).expect("the builder keeps nodes of this graph"), new))
+            .map(|(new, slot)| {
+                (running.place(&slot.name).expect("the builder keeps nodes of this graph"), new)
+            })
             .collect();
         let places: BTreeMap<usize, usize> = kept.iter().copied().collect();
         for (old, new) in &kept {
@@ -112,7 +120,9 @@ impl Graph {
         graph.moves.follow(&mut running.moves, |node| places.get(&node).copied());
         let bits = |of: &[u64], node: usize| of.get(node).copied().unwrap_or_default();
         for (old, new) in &kept {
-            for (before, after) in [(&running.cx.handoffs, &graph.cx.handoffs), (&running.cx.queues, &graph.cx.queues)] {
+            for (before, after) in
+                [(&running.cx.handoffs, &graph.cx.handoffs), (&running.cx.queues, &graph.cx.queues)]
+            {
                 if running.cx.blocked & bits(before, *old) != 0 {
                     graph.cx.blocked |= bits(after, *new);
                 }
@@ -166,7 +176,8 @@ impl Graph {
         }
         let mut nodes = self.downstream_first();
         nodes.retain(|node| going.contains(node) && self.slots[*node].keeps);
-        let shuffles: Vec<usize> = (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
+        let shuffles: Vec<usize> =
+            (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
         for _ in 0..ROUNDS {
             if !self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), true) {
                 break;
@@ -190,7 +201,7 @@ fn builder_of(builder: GraphBuilder, running: &mut Graph, now: u64) -> GraphBuil
         slot(name).is_some() || builder.slots.iter().any(|slot| slot.succeeds.as_deref() == Some(name))
     };
     if builder.keeps_shuffles_of(running) {
-            let going: Vec<usize> = (0..running.slots.len())
+        let going: Vec<usize> = (0..running.slots.len())
             .filter(|node| slot(&running.slots[*node].name).is_none_or(|slot| !slot.kept))
             .collect();
         running.let_go_of(&going, succeeds);

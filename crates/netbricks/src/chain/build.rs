@@ -217,12 +217,10 @@ impl Design {
             known.push(graph.add(numbered(&self.ports[port], known.len()), node)?);
         }
         nodes.retain(|_, known| !known.is_empty());
-        let transmits = |port: usize| {
-            transmit.contains_key(&port) || kept.transmits(&self.ports[port], running)
-        };
+        let transmits =
+            |port: usize| transmit.contains_key(&port) || kept.transmits(&self.ports[port], running);
         let live: Vec<&Wire> = self.live(&nodes, transmits);
-        let reached =
-            |place: Place| live.iter().any(|wire| wire.to == place || wire.from == place);
+        let reached = |place: Place| live.iter().any(|wire| wire.to == place || wire.from == place);
         let mut shared: BTreeMap<usize, Shared> = BTreeMap::new();
         for (number, (name, function)) in self.uses.iter().enumerate() {
             if !reached(Place::Use(number)) {

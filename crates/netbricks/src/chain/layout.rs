@@ -6,8 +6,6 @@ use crate::config::Plan;
 /// The names by which a report sorts and explains the nodes of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
-    /// The ports, in the order of the file.
-    pub(crate) ports: Vec<String>,
     /// The uses of functions, in the order of the chains: the node, and its function.
     pub(crate) uses: Vec<(String, String)>,
     unanswered: Vec<Unanswered>,
@@ -38,8 +36,9 @@ impl Network {
             Unanswered { node: self.uses[*number].name.clone(), function: function(*number), origin }
         });
         Layout {
-            ports: plan.ports.iter().map(|port| port.name.clone()).collect(),
-            uses: (0..self.uses.len()).map(|number| (self.uses[number].name.clone(), function(number))).collect(),
+            uses: (0..self.uses.len())
+                .map(|number| (self.uses[number].name.clone(), function(number)))
+                .collect(),
             unanswered: unanswered.collect(),
         }
     }

@@ -397,7 +397,8 @@ impl Shape {
             BuildError::new(format_args!("{action} panicked: {message}{place}"))
         };
         // Its shared state has not yet the seed of the run, so that no worker may have it.
-        let made = contain(|| blueprint.apart().build(worker)).map_err(|caught| panicked("making it", caught))?;
+        let made =
+            contain(|| blueprint.apart().build(worker)).map_err(|caught| panicked("making it", caught))?;
         let mut node = made?;
         let shape = contain(|| Self::asked(node.as_mut()));
         // Contained on its own: a second panic while the first one unwinds would end the process.

@@ -43,7 +43,17 @@ impl OpenPorts {
         directory: &Path,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        Self { ports: Vec::new() }.open_beside(plan, |_| true, &Opening { pool, queues, directory }, diagnostics)
+        Self { ports: Vec::new() }.open_beside(
+            plan,
+            |_| true,
+            &Opening { pool, queues, directory },
+            diagnostics,
+        )
+    }
+
+    /// No ports.
+    pub(crate) fn none() -> Self {
+        Self { ports: Vec::new() }
     }
 
     /// Opens the ports of a plan that are `wanted`, beside those that are open here.
@@ -104,7 +114,11 @@ impl OpenPorts {
     }
 
     /// A receive queue of the port of this name, as a node.
-    pub(crate) fn take_receive(&mut self, name: &str, queue: usize) -> Result<Option<Box<dyn Node + Send>>, PortError> {
+    pub(crate) fn take_receive(
+        &mut self,
+        name: &str,
+        queue: usize,
+    ) -> Result<Option<Box<dyn Node + Send>>, PortError> {
         let Some(open) = self.ports.iter_mut().find(|open| open.port.name() == name) else { return Ok(None) };
         Ok(Some(Box::new(ReceiveNode::take(open.port.as_mut(), open.number, queue)?)))
     }
@@ -116,7 +130,9 @@ impl OpenPorts {
         workers: usize,
     ) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
         match self.ports.iter_mut().find(|open| open.port.name() == name) {
-            Some(open) if open.port.capabilities().transmit_queues > 0 => transmit_nodes(open.port.as_mut(), workers),
+            Some(open) if open.port.capabilities().transmit_queues > 0 => {
+                transmit_nodes(open.port.as_mut(), workers)
+            }
             _ => Ok(Vec::new()),
         }
     }

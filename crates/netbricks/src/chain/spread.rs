@@ -93,7 +93,9 @@ impl Network {
         for (share, running) in shares.iter_mut().zip(running) {
             for (port, queue) in running {
                 let number = plan.ports.iter().position(|planned| planned.name == *port);
-                share.extend(number.filter(|number| self.has(Place::Receive(*number))).map(|number| (number, *queue)));
+                share.extend(
+                    number.filter(|number| self.has(Place::Receive(*number))).map(|number| (number, *queue)),
+                );
             }
         }
         shares

@@ -28,7 +28,7 @@ pub use plan::{
 pub use runtime::{Cores, Idle, RuntimeSettings};
 
 pub(crate) use plan::resolve_ports;
-pub(crate) use written::{Written, difference, written};
+pub(crate) use written::{Written, difference};
 
 use crate::diagnostic::Diagnostics;
 

@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 /// A file that a setting names is part of it: its value has a hash of the content.
 pub(crate) type Written = BTreeMap<String, String>;
 
-/// The settings of a table. Relative file names start from `directory`.
-pub(crate) fn written(table: &DeTable<'_>, directory: &Path) -> Written {
+/// The settings of a table. Files that they name are in `directory`, or else are no part of them.
+pub(crate) fn written(table: &DeTable<'_>, directory: Option<&Path>) -> Written {
     let value = |value: &DeValue<'_>| {
         let mut text = String::new();
         write_value(value, directory, &mut text);
@@ -22,11 +22,11 @@ pub(crate) fn written(table: &DeTable<'_>, directory: &Path) -> Written {
     table.iter().map(|(key, of)| (key.get_ref().to_string(), value(of.get_ref()))).collect()
 }
 
-fn write_value(value: &DeValue<'_>, directory: &Path, text: &mut String) {
+fn write_value(value: &DeValue<'_>, directory: Option<&Path>, text: &mut String) {
     match value {
         DeValue::String(written) => {
             text.push_str(&format!("{written:?}"));
-            if let Some(hash) = content(&directory.join(written.as_ref())) {
+            if let Some(hash) = directory.and_then(|directory| content(&directory.join(written.as_ref()))) {
                 text.push_str(&format!(" (content {hash:016x})"));
             }
         }
@@ -46,7 +46,8 @@ fn write_value(value: &DeValue<'_>, directory: &Path, text: &mut String) {
             text.push(']');
         }
         DeValue::Table(table) => {
-            let keys: BTreeMap<_, _> = table.iter().map(|(key, of)| (key.get_ref().as_ref(), of.get_ref())).collect();
+            let keys: BTreeMap<_, _> =
+                table.iter().map(|(key, of)| (key.get_ref().as_ref(), of.get_ref())).collect();
             text.push('{');
             for (number, (key, of)) in keys.into_iter().enumerate() {
                 text.push_str(if number > 0 { ", " } else { "" });
@@ -97,12 +98,15 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Written {
-        written(DeTable::parse(text).unwrap().get_ref(), Path::new("/nowhere"))
+        written(DeTable::parse(text).unwrap().get_ref(), None)
     }
 
     #[test]
     fn one_value_has_one_form() {
-        assert_eq!(of("a = 0x10\nb = [1, 2]\nc = {y = 1, x = 'q'}"), of("c = {x = \"q\", y = 1}\na = 1_6\nb = [ 1,2 ]"));
+        assert_eq!(
+            of("a = 0x10\nb = [1, 2]\nc = {y = 1, x = 'q'}"),
+            of("c = {x = \"q\", y = 1}\na = 1_6\nb = [ 1,2 ]")
+        );
         assert_ne!(of("a = 1"), of("a = \"1\""));
     }
 
@@ -121,7 +125,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let read = || {
             let table = DeTable::parse("table = \"routes\"").unwrap();
-            written(table.get_ref(), &directory)
+            written(table.get_ref(), Some(&directory))
         };
         std::fs::write(directory.join("routes"), "10.0.0.0/8 1").unwrap();
         let before = read();

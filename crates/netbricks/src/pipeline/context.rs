@@ -350,6 +350,7 @@ impl Plan<'_> {
                 driver_place: port.driver_place,
                 workers: port.workers,
                 settings: Spanned::new(0..0, DeTable::new()),
+                written: port.written,
                 configured: None,
                 can_transmit: port.can_transmit,
                 receives: port.receives,
