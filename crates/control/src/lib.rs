@@ -1,0 +1,4 @@
+//! Control of a running dataplane.
+#![forbid(unsafe_code)]
+
+pub mod store;
