@@ -40,17 +40,15 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory where it is missing, and takes its lock.
+    /// Creates the directory where it is missing, and takes its lock. The path is absolute.
     pub(super) fn open(path: &Path) -> Result<Directory, StoreError> {
         let failed = |operation| move |source| StoreError::of_file(operation, path.into(), path, source);
-        let existed = path.is_dir();
+        let missing: Vec<_> = path.ancestors().take_while(|above| !above.is_dir()).collect();
         DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(failed("create"))?;
         let handle = File::open(path).map_err(failed("open"))?;
-        if !existed {
-            // Its name lies in the directory above; without it, all that is written into it could be lost.
-            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-            let above = File::open(above.unwrap_or(Path::new("."))).and_then(|above| above.sync_all());
-            above.map_err(failed("create"))?;
+        // A new directory's name lies in the one above; without it, all that is written could be lost.
+        for above in missing.iter().filter_map(|created| created.parent()) {
+            File::open(above).and_then(|above| above.sync_all()).map_err(failed("create"))?;
         }
         let lock = Lock::take(path)?;
         Ok(Directory { path: path.into(), handle, _lock: lock })

@@ -235,6 +235,8 @@ impl Store {
         if bytes.len() > self.limits.text {
             return Err(StoreError::TooLong { bytes: bytes.len(), limit: self.limits.text });
         }
+        // Before, not after: a crash between the two leaves one too few, not one too many.
+        self.make_room();
         let name = configuration_name(number);
         if let Err(error) = self.replace(&name, &bytes) {
             // Its name may be there, and only not durable.
@@ -243,7 +245,6 @@ impl Store {
         }
         self.configurations.insert(number, About::of(&saved));
         self.numbers.insert(number);
-        self.prune(number);
         Ok(number)
     }
 
@@ -328,12 +329,12 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the oldest configurations past the limit, but for the newest, the confirmed and the running one.
-    fn prune(&mut self, newest: Number) {
+    /// Removes the oldest configurations, but for the confirmed and the running one, until one more can be kept.
+    fn make_room(&mut self) {
         let confirmed = self.confirmed.as_ref().map(|saved| saved.number);
-        let mut kept: BTreeSet<_> = [Some(newest), confirmed, self.running].into_iter().flatten().collect();
+        let mut kept: BTreeSet<_> = [confirmed, self.running].into_iter().flatten().collect();
         for &number in self.numbers.iter().rev() {
-            if kept.len() < self.limits.kept {
+            if kept.len() + 1 < self.limits.kept {
                 kept.insert(number);
             }
         }

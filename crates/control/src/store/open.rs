@@ -22,11 +22,14 @@ impl Store {
     /// [`StoreError::Held`] when another process uses it, [`StoreError::Denied`] when the user may not write to it, and
     /// [`StoreError::File`] when it is no directory or cannot be read.
     pub fn open(directory: &Path) -> Result<Store, StoreError> {
+        let directory = std::path::absolute(directory);
+        let directory =
+            &directory.map_err(|error| StoreError::of_file("find", "".into(), "".as_ref(), error))?;
         let disk = Directory::open(directory)?;
         let exposed = disk.exposed();
         let mut store = Store::read(Box::new(disk), directory, LIMITS)?;
         if let Some(mode) = exposed {
-            store.warn(Warning::Exposed { path: directory.into(), mode });
+            store.warn(Warning::Exposed { path: directory.clone(), mode });
         }
         Ok(store)
     }

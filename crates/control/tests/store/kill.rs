@@ -34,6 +34,10 @@ fn text(number: Number) -> String {
     format!("# configuration {number}\n").repeat(1 + number.0 as usize % 40)
 }
 
+pub(super) fn base() -> Base {
+    Base { origin: "edge.toml".into(), directory: "/etc".into() }
+}
+
 fn record(number: Number, index: usize) -> Record {
     let argument = format!("{number}/{index} {}", "x".repeat(index * 37 % 200));
     Record { function: "balance".into(), handler: "add".into(), argument, time: index as u64 }
@@ -61,8 +65,7 @@ fn change_for_ever(directory: &Path) {
             written += many.len();
             say(format!("appended {last} {written}\n"));
         }
-        let base = Base { origin: "edge.toml".into(), directory: "/etc".into() };
-        let number = store.save(&text(Number(next)), &base, "", next).unwrap();
+        let number = store.save(&text(Number(next)), &base(), "", next).unwrap();
         assert_eq!(number, Number(next));
         next += 1;
         say(format!("saved {number}\n"));
@@ -152,6 +155,13 @@ fn fifty_killed_processes_lose_nothing_that_they_reported_as_done() {
     }
     let scratch = Scratch::new("killed");
     let mut reported = Reported::default();
+    // So many that the oldest are removed between kills, too.
+    let mut store = Store::open(&scratch.0).unwrap();
+    for number in (1..=45).map(Number) {
+        assert_eq!(store.save(&text(number), &base(), "", 0).unwrap(), number);
+        reported.saved = number.0;
+    }
+    drop(store);
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut lines_seen = 0;
     for _ in 0..KILLS {

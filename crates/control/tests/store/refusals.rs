@@ -5,13 +5,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
-use netbricks_control::store::{Base, Damage, Store, StoreError, Warning};
+use netbricks_control::store::{Damage, Store, StoreError, Warning};
 
-use crate::kill::Scratch;
-
-fn base() -> Base {
-    Base { origin: "edge.toml".into(), directory: "/etc".into() }
-}
+use crate::kill::{Scratch, base};
 
 #[test]
 fn a_missing_directory_is_created_for_its_owner_and_group() {

@@ -117,6 +117,7 @@ fn check(files: &Files, before: &Model, after: &Model) -> Simulated {
     assert_eq!(store.warnings(), [], "{files:?}");
     let confirmed = store.confirmed().map(|saved| saved.number);
     assert!([before.confirmed, after.confirmed].contains(&confirmed), "{confirmed:?}: {files:?}");
+    assert!(store.history().len() <= SMALL.kept, "{files:?}");
     for (&number, text) in &before.texts {
         match store.load(number) {
             Ok(saved) => assert_eq!(&saved.text, text),
@@ -138,7 +139,11 @@ fn check(files: &Files, before: &Model, after: &Model) -> Simulated {
         }
     }
     assert_eq!(store.warnings(), [], "{files:?}");
-    assert!(!disk.files().keys().any(|name| name.ends_with(TEMPORARY)), "{files:?}");
+    for name in disk.files().keys() {
+        assert!(!name.ends_with(TEMPORARY), "{files:?}");
+        let configuration = name.replace(JOURNAL, CONFIGURATION);
+        assert!(disk.files().contains_key(&configuration), "{name} is left: {files:?}");
+    }
     disk
 }
 
