@@ -2,7 +2,7 @@
 
 use crate::consistency::SharedStateRef;
 use crate::events::Schedule;
-use crate::node::{CallError, Handler, ImportError, Node, Section, StateImage};
+use crate::node::{CallError, Handler, HandlerKind, ImportError, Node, Section, StateImage};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::state::Declarations;
 
@@ -126,6 +126,18 @@ impl dyn Node + '_ {
     pub fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         let unknown = || Err(CallError::Unknown { name: name.into(), known: "none".into() });
         self.state(|state| state.call(name, argument)).unwrap_or_else(unknown)
+    }
+    /// As [`call`](NodeState::call), where the handler is of this kind.
+    ///
+    /// So a caller that may only read calls no handler that writes.
+    ///
+    /// # Errors
+    /// [`CallError::Kind`] where it is of the other kind, and those of [`NodeState::call`].
+    pub fn call_as(&mut self, kind: HandlerKind, name: &str, argument: &str) -> Result<String, CallError> {
+        match self.handlers().into_iter().find(|handler| handler.name == name) {
+            Some(Handler { name, kind: its, .. }) if its != kind => Err(CallError::Kind { name, kind: its }),
+            _ => self.call(name, argument),
+        }
     }
     /// As [`NodeState::export`].
     pub fn export(&mut self) -> Vec<StateImage> {
