@@ -11,7 +11,10 @@ pub mod api;
 pub mod client;
 mod director;
 mod events;
+pub mod metrics;
+pub mod server;
 
 pub use client::{Address, Client, default_socket};
 pub use director::{Answer, Call, Dataplane, Director, Records, Task, Tasks, Waiting, Written};
 pub use events::{Events, Subscription};
+pub use server::{ListenConfig, ListenError, Listener, Tokens};
