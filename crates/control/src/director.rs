@@ -315,22 +315,48 @@ impl<'d> Director<'d> {
         &self.records.written
     }
 
+    /// The file of a configuration of the history.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] where the history does not have it.
+    pub fn configuration(&mut self, number: u64) -> Result<Source, Problem> {
+        if let Some(known) = self.records.find(number) {
+            return Ok(known.source.clone());
+        }
+        let (first, last) = (self.records.history.first(), self.records.history.last());
+        let problem = Problem::new(Code::NotFound, format!("there is no configuration {number}"));
+        Err(match first.zip(last) {
+            Some((first, last)) => {
+                problem.help(format!("the history has {} to {}", first.entry.number, last.entry.number))
+            }
+            None => problem,
+        })
+    }
+
     /// Calls a handler. The answer comes later, on another thread.
     pub fn call(&mut self, call: Call, answer: Answer<Answers>) {
         self.plane.call(call, answer);
+    }
+    /// Whether the journal has room for another write.
+    ///
+    /// # Errors
+    /// Where it is full.
+    pub fn may_record(&self) -> Result<(), Problem> {
+        if self.records.written.len() < JOURNAL {
+            return Ok(());
+        }
+        Err(Problem::new(
+            Code::Conflict,
+            format!("the journal is full: {JOURNAL} writes since the file was applied"),
+        )
+        .help("put the changes into the file and apply it"))
     }
     /// Puts a write of a handler that succeeded into the journal.
     ///
     /// # Errors
     /// Where the journal is full.
     pub fn record(&mut self, written: Written) -> Result<(), Problem> {
-        if self.records.written.len() >= JOURNAL {
-            return Err(Problem::new(
-                Code::Conflict,
-                format!("the journal is full: {JOURNAL} writes since the file was applied"),
-            )
-            .help("put the changes into the file and apply it"));
-        }
+        self.may_record()?;
         self.records.generation += 1;
         self.records.written.push(written);
         Ok(())
@@ -408,37 +434,37 @@ impl<'d> Director<'d> {
         Ok(self.status())
     }
 
+    /// The configuration to go back to: this one, or the last confirmed one before the running one.
+    fn earlier(&self, to: Option<u64>) -> Result<u64, Problem> {
+        let running = self.records.running;
+        let confirmed = |known: &&Remembered| {
+            known.entry.number < running && known.entry.state == ConfigurationState::Confirmed
+        };
+        let last = self.records.history.iter().rev().find(confirmed).map(|known| known.entry.number);
+        to.or(self.records.unconfirmed.map(|unconfirmed| unconfirmed.back_to))
+            .or(last)
+            .ok_or_else(|| Problem::new(Code::Conflict, "there is no earlier configuration to go back to"))
+    }
+
+    /// What [`rollback`](Self::rollback) would change.
+    ///
+    /// # Errors
+    /// Those of [`rollback`](Self::rollback).
+    pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
+        let configuration = self.earlier(to)?;
+        let source = self.configuration(configuration)?;
+        let plan = self.plan(&source)?;
+        Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
+    }
+
     /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.
     ///
     /// # Errors
     /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
     pub fn rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
         let running = self.records.running;
-        let confirmed = |known: &&Remembered| {
-            known.entry.number < running && known.entry.state == ConfigurationState::Confirmed
-        };
-        let number = match (to, self.records.unconfirmed) {
-            (Some(to), _) => to,
-            (None, Some(unconfirmed)) => unconfirmed.back_to,
-            (None, None) => match self.records.history.iter().rev().find(confirmed) {
-                Some(known) => known.entry.number,
-                None => {
-                    return Err(Problem::new(
-                        Code::Conflict,
-                        "there is no earlier configuration to go back to",
-                    ));
-                }
-            },
-        };
-        let Some(source) = self.records.find(number).map(|known| known.source.clone()) else {
-            let (first, last) = (self.records.history.first(), self.records.history.last());
-            let kept = first.zip(last).map(|(first, last)| (first.entry.number, last.entry.number));
-            let problem = Problem::new(Code::NotFound, format!("there is no configuration {number}"));
-            return Err(match kept {
-                Some((first, last)) => problem.help(format!("the history has {first} to {last}")),
-                None => problem,
-            });
-        };
+        let number = self.earlier(to)?;
+        let source = self.configuration(number)?;
         let mut applied = self.plane.apply(&source)?;
         if number != running {
             self.records.mark(running, ConfigurationState::RolledBack);
@@ -479,7 +505,10 @@ impl<'d> Director<'d> {
     }
 
     /// Whether a writer knows the current state.
-    fn is_current(&self, expected: Option<u64>) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// [`Code::Stale`] where another writer was first.
+    pub fn is_current(&self, expected: Option<u64>) -> Result<(), Problem> {
         let generation = self.records.generation;
         match expected.filter(|expected| *expected != generation) {
             None => Ok(()),

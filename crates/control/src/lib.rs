@@ -12,8 +12,11 @@ pub mod api;
 pub mod client;
 mod director;
 mod events;
+pub mod metrics;
+pub mod server;
 pub mod store;
 
 pub use client::{Address, Client, default_socket};
 pub use director::{Answer, Call, Dataplane, Director, Records, Task, Tasks, Waiting, Written};
 pub use events::{Events, Subscription};
+pub use server::{ListenConfig, ListenError, Listener, Tokens};
