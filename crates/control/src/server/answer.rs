@@ -14,7 +14,7 @@ use utoipa::{IntoResponses, ToSchema, openapi};
 
 use super::Limits;
 use super::access::Access;
-use crate::api::{Code, Problem};
+use crate::api::{Code, Problem, Stats, Status};
 use crate::{Director, Events, Tasks};
 
 /// The type of a problem's body (RFC 9457).
@@ -89,6 +89,18 @@ impl App {
         self.post(time, move |director, asker| {
             let result = task(director);
             asker.answer(director.generation(), result);
+        })
+        .await
+    }
+
+    /// The state of the run and its counters.
+    pub(super) async fn stats(&self) -> Result<Known<(Status, Stats)>, Problem> {
+        self.post(self.limits.answer, |director, asker: Asker<(Status, Stats)>| {
+            let (generation, status) = (director.generation(), director.status());
+            let answer = move |stats: Result<Stats, Problem>| {
+                asker.answer(generation, stats.map(|stats| (status, stats)));
+            };
+            director.stats(Box::new(answer));
         })
         .await
     }

@@ -188,8 +188,8 @@ async fn count(mut app: App, feed: Feed, every: Duration) -> Result<(), Gone> {
             () = ended(&mut app.ends) => return Ok(()),
             () = feed.0.closed() => return Ok(()),
         }
-        match app.ask(|director| director.stats()).await {
-            Ok(known) => feed.send(piece("stats", None, &known.value)).await?,
+        match app.stats().await {
+            Ok(known) => feed.send(piece("stats", None, &known.value.1)).await?,
             Err(problem) if problem.code == Code::Ending => return Ok(()),
             Err(problem) => feed.send(piece("problem", None, &ProblemDocument::from(problem))).await?,
         }
