@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod client;
 mod director;
 mod events;
 
+pub use client::{Address, Client, default_socket};
 pub use director::{Answer, Call, Dataplane, Director, Records, Task, Tasks, Waiting, Written};
 pub use events::{Events, Subscription};

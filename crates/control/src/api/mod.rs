@@ -4,10 +4,12 @@
 //! and counts are packets where nothing else is said.
 
 mod change;
+mod json;
 mod problem;
 mod state;
 
 pub use change::{Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source};
+pub use json::read;
 pub use problem::{Code, Place, Problem};
 pub use state::{
     Answers, CallArgument, Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, Node,

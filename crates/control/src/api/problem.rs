@@ -58,6 +58,8 @@ pub enum Code {
     Ending,
     /// A fault of the program itself, such as a panic in a handler.
     Internal,
+    /// No process answers at the address. Only clients report it.
+    Unreachable,
 }
 
 impl Code {
@@ -75,7 +77,7 @@ impl Code {
             Self::Faulty => 422,
             Self::Internal => 500,
             Self::Machine => 507,
-            Self::Busy | Self::Ending => 503,
+            Self::Busy | Self::Ending | Self::Unreachable => 503,
             Self::Timeout => 504,
         }
     }

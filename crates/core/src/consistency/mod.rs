@@ -72,7 +72,7 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     fn least() -> Self;
 }
 
-/// State as a function holds it, whatever its consistency.
+/// State of any consistency, as a function holds it.
 pub trait Access<T: Contents>: Clone + 'static {
     /// Shows the state to `f`.
     ///

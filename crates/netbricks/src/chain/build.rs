@@ -37,7 +37,7 @@ pub(crate) struct LocalPorts {
     pub(crate) transmit: BTreeMap<usize, Box<dyn Node>>,
 }
 
-/// A placeholder for a port's queue, for checking and drawing without opened ports.
+/// A queue of a port that is not open, in a graph that is only checked or drawn.
 #[derive(Debug)]
 pub(crate) struct Stand {
     pub(crate) driver: String,
@@ -193,7 +193,7 @@ impl Design {
         live
     }
 
-    /// A graph with placeholders for all ports, for checking and drawing.
+    /// The graph for checking and drawing: no port is open, and a [`Stand`] is in the place of each queue.
     pub(crate) fn stand_in(&self, drivers: &[String], worker: &Worker) -> Result<GraphBuilder, GraphError> {
         let mut ports = WorkerPorts::default();
         for (number, driver) in drivers.iter().enumerate() {

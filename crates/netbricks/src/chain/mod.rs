@@ -1,7 +1,7 @@
 //! Turns a plan into graphs: a node for each use of a function, edges along the chains, edges for answers.
 //!
-//! Answers go back to the port that their packets came from. The same network is checked with placeholders
-//! for ports, drawn, and built on every worker.
+//! Answers go back to the port that their packets came from. The same network is checked and drawn without
+//! open ports, and built on every worker.
 
 mod build;
 mod partition;

@@ -73,7 +73,7 @@ pub(super) struct Checked<'t> {
     pub(super) key_shuffles: Vec<Split>,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
-    /// The graph with placeholders for ports.
+    /// The graph of the file, in which no port is open.
     pub(super) graph: GraphBuilder,
 }
 

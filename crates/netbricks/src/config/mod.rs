@@ -32,8 +32,8 @@ use crate::diagnostic::Diagnostics;
 
 /// Reads a configuration and looks up its names.
 ///
-/// The plan is complete if `diagnostics` has no error afterwards. This function never panics, whatever the
-/// text: the fuzz target for configurations calls it.
+/// The plan is complete if `diagnostics` has no error afterwards. This function panics on no text: the fuzz
+/// target for configurations calls it.
 pub fn read<'t>(
     text: &'t str,
     registry: &Registry,

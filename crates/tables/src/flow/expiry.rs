@@ -251,7 +251,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             self.stashed -= usize::from(index / WIDTH == self.hashed);
             self.counters.expired += 1;
             again.at = (occupied(groups, timer) != 0).then_some(tick);
-            // Last: whatever it does, the table is whole.
+            // The caller's code comes last: if it panics, the table is whole.
             ended(key, value);
         }
         again.at = next;

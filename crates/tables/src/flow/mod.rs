@@ -174,9 +174,9 @@ pub struct Counters {
 /// KiB) for a huge page.
 ///
 /// # Work
-/// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots, however full the table, whatever the keys
-/// and however many flows are due. It probes 32 slots in two groups and 8 in the stash, looks at 16 for one to evict,
-/// and at 8 that share a timer for expired flows.
+/// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots. The bound is the same for all keys, and for
+/// any number of flows in the table and of flows that are due. An operation probes 32 slots in two groups and 8 in the
+/// stash, looks at 16 for one to evict, and at 8 that share a timer for expired flows.
 ///
 /// # Example
 /// ```
