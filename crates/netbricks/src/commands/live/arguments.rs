@@ -48,7 +48,7 @@ pub(crate) enum LiveCommand {
                             netbricks stats --watch --interval 10s --count 6 --json")]
     Stats(StatsArguments),
     /// Show rates, cycles, drops and tables on the full screen
-    #[command(after_help = "Example:\n  netbricks top --interval 500ms\n\nKeys: Tab and arrows move, s sorts, / filters, \
+    #[command(after_help = "Examples:\n  netbricks top --interval 500ms\n\nKeys: Tab and arrows move, s sorts, / filters, \
                             space pauses, ? lists all, q quits.")]
     Top(TopArguments),
     /// List what happened, such as a port that went down
@@ -67,7 +67,7 @@ pub(crate) enum LiveCommand {
                             Exit codes: 0 it runs, 1 it cannot run now, 2 the file is wrong.")]
     Apply(ApplyArguments),
     /// Keep the configuration that waits to be confirmed
-    #[command(after_help = "Example:\n  netbricks apply edge.toml --confirm 60s && netbricks confirm")]
+    #[command(after_help = "Examples:\n  netbricks apply edge.toml --confirm 60s && netbricks confirm")]
     Confirm(Plain),
     /// Go back to an earlier configuration
     #[command(after_help = "Examples:\n  netbricks rollback\n  netbricks rollback --to 3\n\n\
@@ -81,13 +81,13 @@ pub(crate) enum LiveCommand {
                             netbricks config --history 3 | diff - edge.toml")]
     Config(ConfigArguments),
     /// Ask the sources for no more packets until `resume`
-    #[command(after_help = "Example:\n  netbricks suspend && netbricks set routes.load @routes.txt && netbricks resume")]
+    #[command(after_help = "Examples:\n  netbricks suspend && netbricks set routes.load @routes.txt && netbricks resume")]
     Suspend(Plain),
     /// Ask the sources for packets again
-    #[command(after_help = "Example:\n  netbricks resume")]
+    #[command(after_help = "Examples:\n  netbricks resume")]
     Resume(Plain),
     /// Let the run drain and end
-    #[command(after_help = "Example:\n  netbricks stop")]
+    #[command(after_help = "Examples:\n  netbricks stop")]
     Stop(Plain),
     /// Take these commands one after the other, with history and completion
     #[command(after_help = "Examples:\n  netbricks shell\n  netbricks shell -c 'show drops'\n  \

@@ -11,10 +11,10 @@ mod connect;
 mod events;
 mod handlers;
 mod output;
-mod show;
-mod stats;
-mod status;
-mod units;
+pub(super) mod show;
+pub(super) mod stats;
+pub(super) mod status;
+pub(super) mod units;
 
 use netbricks_control::api::{
     Answers, Applied, ApplyOptions, Code, Event, Function, Graph, HistoryEntry, Plan, Port,
@@ -25,9 +25,6 @@ pub(crate) use arguments::{Connection, LiveCommand, ShellArguments, TopArguments
 pub(super) use completion::{Names, Wanted, completion_script, completions, shell_words, wanted};
 pub(super) use connect::connect;
 pub(super) use output::Output;
-pub(super) use show::{Table as ShownTable, tables};
-pub(super) use stats::{by_function, since, totals};
-pub(super) use units::{period, running_for};
 
 use super::arguments::Color;
 use super::{Console, FAILURE, Failure, USAGE, top};
