@@ -237,8 +237,9 @@ pub(crate) fn shell_words(line: &str) -> Option<Vec<String>> {
     shlex::split(line)
 }
 
-/// The names with which the last of these words can go on: each on a line, behind a tab its summary.
+/// The names with which the last of these words can go on.
 ///
+/// Each one is a line, with its summary behind a tab.
 /// Nothing is said about errors: the operator is typing.
 pub(crate) fn completions(tree: &clap::Command, words: &[String]) -> String {
     let mut tree = tree.clone();

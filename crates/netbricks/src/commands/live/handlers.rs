@@ -30,7 +30,10 @@ pub(super) fn set(api: &dyn Api, output: &mut Output<'_>, arguments: &SetArgumen
     }
     // Most handlers that change something have nothing to say.
     let speaks = answers.answers.iter().any(|answer| !answer.value.trim().is_empty());
-    Ok(if speaks { output.print(&text(&answers))? } else { () })
+    if speaks {
+        output.print(&text(&answers))?;
+    }
+    Ok(())
 }
 
 /// The function and the handler in `FUNCTION.HANDLER`. A function's name has no dot, a handler's may have.

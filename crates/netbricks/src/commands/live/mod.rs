@@ -62,7 +62,7 @@ pub(crate) trait Api: Sync {
     fn config(&self) -> Result<Source, Problem>;
     /// The file of a configuration of the history.
     fn configuration(&self, number: u64) -> Result<Source, Problem>;
-    /// What a file would change.
+    /// The changes that a file would make. Nothing changes.
     fn plan(&self, source: &Source) -> Result<Plan, Problem>;
     /// Makes a file run, if the generation is still `expected`.
     fn apply(

@@ -62,12 +62,14 @@ impl Editor {
         Self { editor, names, generation: None, warning }
     }
 
-    /// What the operator should know before the first line.
+    /// A warning for the operator before the first line.
     pub(super) fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// Asks for the names of what runs if they are of another generation. Old ones stay if there is no answer.
+    /// Asks for the names of what runs if there is another generation.
+    ///
+    /// Without an answer the old ones stay.
     pub(super) fn know(&mut self, api: &dyn Api, generation: u64) {
         if self.generation == Some(generation) {
             return;

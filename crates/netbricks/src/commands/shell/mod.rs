@@ -122,7 +122,9 @@ impl<'s> Session<'s> {
         let Some(mut words) = shell_words(line) else {
             return Err(Failure::Usage("a quote or a backslash is not closed".into()));
         };
-        words.splice(..usize::from(words.first().is_some_and(|word| word == "netbricks")), []);
+        if words.first().is_some_and(|word| word == "netbricks") {
+            words.remove(0);
+        }
         match words.first().map(String::as_str) {
             None => return Ok(Next::Line),
             Some("exit" | "quit") => return Ok(Next::End),

@@ -11,7 +11,7 @@ use super::tables::{self, Cell, Column, Key};
 /// The longest filter.
 const FILTER: usize = 64;
 
-/// What one tab shows.
+/// The contents of a tab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tab {
     #[default]
@@ -61,7 +61,7 @@ pub(super) struct Sort {
     pub(super) reversed: bool,
 }
 
-/// What is shown, which stays while the display is paused.
+/// The shown answers, which stay while the display is paused.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: Status,

@@ -14,7 +14,7 @@ use super::super::live::show::{self, tables};
 pub(super) struct Sample {
     pub(super) status: Status,
     pub(super) stats: Stats,
-    /// The functions' tables; none where nobody looks at them, because every worker is asked for each.
+    /// The functions' tables; none while another tab is open, because every worker is asked for each.
     pub(super) tables: Option<Vec<show::Table>>,
 }
 
