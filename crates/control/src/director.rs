@@ -97,11 +97,8 @@ pub trait Dataplane {
     fn status(&self) -> Status;
     /// Whether packets move.
     fn state(&self) -> RunState;
-    /// The counters.
-    ///
-    /// # Errors
-    /// When a worker does not answer.
-    fn stats(&mut self) -> Result<Stats, Problem>;
+    /// Asks for the counters. The answer may come before this returns, or later.
+    fn stats(&mut self, answer: Answer<Stats>);
     /// The graph.
     fn graph(&self) -> Graph;
     /// The ports, in the order of the file.
@@ -283,12 +280,10 @@ impl<'d> Director<'d> {
             ..self.plane.status()
         }
     }
-    /// The counters.
-    ///
-    /// # Errors
-    /// When a worker does not answer.
-    pub fn stats(&mut self) -> Result<Stats, Problem> {
-        Ok(Stats { generation: self.records.generation, ..self.plane.stats()? })
+    /// Asks for the counters. The answer may come before this returns, or later, on another thread.
+    pub fn stats(&mut self, answer: Answer<Stats>) {
+        let generation = self.records.generation;
+        self.plane.stats(Box::new(move |stats| answer(stats.map(|stats| Stats { generation, ..stats }))));
     }
     /// The graph.
     pub fn graph(&self) -> Graph {

@@ -14,6 +14,7 @@ mod panics_tests;
 mod partition_tests;
 mod progress;
 mod run;
+mod session;
 #[cfg(test)]
 mod shuffles_tests;
 pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};

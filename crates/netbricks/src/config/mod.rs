@@ -14,6 +14,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod unclosed;
+mod written;
 
 use std::path::Path;
 
@@ -27,6 +28,7 @@ pub use plan::{
 pub use runtime::{Cores, Idle, RuntimeSettings};
 
 pub(crate) use plan::resolve_ports;
+pub(crate) use written::{Written, difference};
 
 use crate::diagnostic::Diagnostics;
 

@@ -16,6 +16,7 @@ use toml::de::DeTable;
 use super::document::{ChainEntry, Document, Entry};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::written::{Written, written};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::frames;
 
@@ -50,6 +51,8 @@ pub struct PlannedPort<'t> {
     pub workers: Vec<Spanned<usize>>,
     /// All other settings of its table.
     pub settings: Spanned<DeTable<'t>>,
+    /// All settings, as the file writes them.
+    pub(crate) written: Written,
     /// The port as its driver read these settings; `None` where they are wrong.
     pub configured: Option<ConfiguredPort>,
     /// Whether the port can send with these settings, as far as its driver knows before opening it.
@@ -69,6 +72,8 @@ pub struct PlannedFunction {
     pub definition: String,
     /// Makes its node.
     pub blueprint: Blueprint,
+    /// Its settings as the file writes them.
+    pub(crate) settings: Written,
     /// Where it is first used.
     pub place: Range<usize>,
 }
@@ -276,6 +281,7 @@ fn plan_port<'t>(
         driver: kind.map(|kind| kind.get_ref().clone()).unwrap_or_default(),
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
+        written: written(entry.settings.get_ref(), None),
         settings: entry.settings.clone(),
         configured,
         can_transmit: true,
@@ -531,7 +537,10 @@ impl Resolver<'_, '_> {
             }
             return number;
         }
-        let planned = match self.entries.iter().find(|entry| entry.name.get_ref() == key) {
+        let entry = self.entries.iter().find(|entry| entry.name.get_ref() == key);
+        let settings =
+            entry.map(|entry| written(entry.settings.get_ref(), Some(self.directory))).unwrap_or_default();
+        let planned = match entry {
             Some(entry) => plan_function(entry, self.registry, self.directory, self.diagnostics),
             None => match self.registry.get(key) {
                 Some(definition) => {
@@ -556,6 +565,7 @@ impl Resolver<'_, '_> {
                 name: key.clone(),
                 definition,
                 blueprint,
+                settings,
                 place: name.span(),
             });
             self.functions.len() - 1
