@@ -14,7 +14,7 @@ use utoipa::{IntoResponses, ToSchema, openapi};
 
 use super::Limits;
 use super::access::Access;
-use crate::api::{Code, Problem};
+use crate::api::{Code, Problem, Stats, Status};
 use crate::{Director, Events, Tasks};
 
 /// The type of a problem's body (RFC 9457).
@@ -42,6 +42,13 @@ pub(super) struct App {
 pub(super) struct Known<T> {
     pub(super) generation: u64,
     pub(super) value: T,
+}
+
+impl<T> Known<T> {
+    /// Another value of the same generation.
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
+        Known { generation: self.generation, value: change(self.value) }
+    }
 }
 
 /// The end by which the director or a worker answers a request.
@@ -89,6 +96,18 @@ impl App {
         self.post(time, move |director, asker| {
             let result = task(director);
             asker.answer(director.generation(), result);
+        })
+        .await
+    }
+
+    /// Has the director collect the counters, and says what the state was then.
+    pub(super) async fn stats(&self) -> Result<Known<(Status, Stats)>, Problem> {
+        self.post(self.limits.answer, |director, asker| {
+            let (generation, status) = (director.generation(), director.status());
+            let answer = move |stats: Result<Stats, Problem>| {
+                asker.answer(generation, stats.map(|stats| (status, stats)));
+            };
+            director.stats(Box::new(answer));
         })
         .await
     }

@@ -113,7 +113,7 @@ pub(super) async fn stats(
 ) -> Result<Response, Failure> {
     match query.every {
         Some(every) => Ok(live::stats(&app, request::seconds("every", every, 0.1, 3_600.0)?)?),
-        None => Ok(app.ask(|director| director.stats()).await?.into_response()),
+        None => Ok(app.stats().await?.map(|(_, stats)| stats).into_response()),
     }
 }
 
@@ -237,8 +237,7 @@ pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     responses((status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))), Failure),
 )]
 pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Result<Response, Failure> {
-    let Known { generation, value: (status, stats) } =
-        app.ask(|director| Ok((director.status(), director.stats()?))).await?;
+    let Known { generation, value: (status, stats) } = app.stats().await?;
     let form = if accepts(&headers, "application/openmetrics-text") {
         metrics::Form::OpenMetrics
     } else {

@@ -58,10 +58,10 @@ impl Dataplane for Plane {
     fn state(&self) -> RunState {
         self.state
     }
-    fn stats(&mut self) -> Result<Stats, Problem> {
+    fn stats(&mut self, answer: Answer<Stats>) {
         let dropped = [("no-route".to_owned(), Count { packets: 1, bytes: 64 })].into();
         let counters = [("bad_checksum".to_owned(), 2)].into();
-        Ok(Stats {
+        answer(Ok(Stats {
             nodes: vec![NodeStats { node: "a \"quoted\" node\\".into(), dropped, ..NodeStats::default() }],
             ports: vec![PortStats {
                 port: "lan".into(),
@@ -71,7 +71,7 @@ impl Dataplane for Plane {
             }],
             workers: vec![Worker::default(), Worker { worker: 1, ..Worker::default() }],
             ..Stats::default()
-        })
+        }));
     }
     fn graph(&self) -> Graph {
         let node = Node { name: "in".into(), kind: "port".into(), role: "receive".into() };
