@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use netbricks_control::api::Code;
+
 use crate::plane::Running;
 use crate::{Reply, ask, exchange, read_reply, request};
 
@@ -87,12 +89,27 @@ fn a_gigabyte_is_refused_before_it_is_read() {
 }
 
 #[test]
+fn a_client_learns_that_its_value_is_too_large() {
+    let running = Running::new("too-large");
+    let value = "x".repeat(65 << 20);
+    for _ in 0..20 {
+        let problem = running.client().write("routes", "add", &value, None).expect_err("too large");
+        assert_eq!(problem.code, Code::TooLarge, "{problem}");
+        let problem = running.client().plan(&crate::plane::file(&value)).expect_err("too large");
+        assert_eq!(problem.code, Code::TooLarge, "{problem}");
+    }
+}
+
+#[test]
 fn bodies_share_a_bounded_memory() {
     let running = Running::limited("memory", |limits| limits.memory = 1 << 20);
     // A body that has not arrived counts already.
     let mut first = UnixStream::connect(running.socket()).expect("it listens");
-    let text = [("content-type", "text/plain"), ("content-length", "400000")];
+    let text = [("content-type", "text/plain"), ("content-length", "400000"), ("expect", "100-continue")];
     first.write_all(&request("PUT", PUT, &text, b"")).expect("the server reads");
+    let mut go_on = [0; 25];
+    first.read_exact(&mut go_on).expect("the server answers");
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
     first.write_all(&[b'x'; 300_000]).expect("the server reads");
     let large = ask(running.socket(), "PUT", PUT, &text[..1], &[b'x'; 500_000]);
     assert_eq!((large.status, large.header("retry-after")), (503, Some("1")), "{large:?}");
@@ -128,7 +145,7 @@ fn ten_thousand_connections_are_answered() {
         assert!(matches!(read_reply(&mut stream).status, 0 | 503));
     }
     let problem = running.client().status().expect_err("no place is free");
-    assert_eq!(problem.code, netbricks_control::api::Code::Busy, "{problem}");
+    assert_eq!(problem.code, Code::Busy, "{problem}");
     drop(inside);
     while running.client().status().is_err() {}
 }
@@ -152,6 +169,9 @@ fn clients_that_send_slowly_are_cut_off() {
     for stream in [&mut head, &mut idle] {
         assert!(matches!(read_reply(stream).status, 0 | 408));
     }
+    let mut kept = UnixStream::connect(running.socket()).expect("it listens");
+    kept.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n").expect("it reads");
+    assert_eq!(read_reply(&mut kept).status, 200);
     while running.client().status().is_err() {}
 }
 
