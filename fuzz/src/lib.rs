@@ -8,6 +8,8 @@ mod echo;
 mod exercise;
 #[path = "../../crates/tables/tests/import/exercise.rs"]
 mod import;
+#[path = "../../crates/control/tests/store/exercise.rs"]
+mod journal;
 #[path = "../../crates/stream/tests/streams/model.rs"]
 mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
@@ -21,6 +23,7 @@ pub use capture::capture;
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
 pub use import::{Outcome, flow_import};
+pub use journal::{Outcome as JournalOutcome, journal};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
 pub use rewritten::rewritten;
 pub use streams::{connections, streams};

@@ -312,7 +312,7 @@ impl NodeQueue for GroupNode {
 #[deny(clippy::missing_trait_methods)]
 impl NodeState for GroupNode {
     fn handlers(&self) -> Vec<Handler> {
-        let queued = Handler { name: "queued".into(), summary: "Packets in each group's queue.".into() };
+        let queued = Handler::read("queued", "Packets in each group's queue.");
         std::iter::once(queued).chain(self.sorter.declared(|declared| declared.handlers())).collect()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {

@@ -35,11 +35,13 @@ mod annotation;
 pub mod compose;
 pub mod consistency;
 pub mod context;
+mod control_copy;
 pub mod counters;
 pub mod declaration;
 pub mod events;
 pub mod graph;
 pub mod group;
+mod handlers;
 pub mod icmp;
 pub mod node;
 pub mod operator;
@@ -61,13 +63,14 @@ pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
 pub use compose::{compose, merge};
 pub use context::{Context, DetachedContext};
+pub use control_copy::ControlCopy;
 pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{
-    CallError, Departed, Handler, ImportError, Node, NodeQueue, NodeState, Output, Poll, Role, Section,
-    Shape, StateImage,
+    CallError, Departed, Handler, HandlerKind, HandlerSide, ImportError, Node, NodeQueue, NodeState, Output,
+    Poll, Role, Section, Shape, StateImage,
 };
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;

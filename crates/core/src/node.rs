@@ -2,6 +2,7 @@
 //!
 //! The graph makes one dynamic call for each batch.
 
+mod handler;
 mod queue;
 mod shape;
 mod state;
@@ -11,6 +12,7 @@ use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
+pub use handler::{CallError, Handler, HandlerKind, HandlerSide};
 pub use queue::{Departed, NodeQueue};
 pub use shape::{Output, Role, Shape};
 pub use state::NodeState;
@@ -31,44 +33,6 @@ pub enum Poll {
     Until(u64),
     /// The source has ended and will never yield again.
     Done,
-}
-
-/// A named operation of the control side on a node, like Click's read and write handlers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handler {
-    /// `"flows.occupancy"`
-    pub name: String,
-    /// One sentence that says what the handler answers and what argument it takes.
-    pub summary: String,
-}
-
-/// A handler that could not be called.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// The node has no handler of that name.
-    #[error("no handler `{name}`; there are: {known}")]
-    Unknown {
-        /// The name that was asked for.
-        name: String,
-        /// All handlers of the node, separated by commas.
-        known: String,
-    },
-    /// The argument does not fit.
-    #[error("handler `{name}`: {problem}")]
-    Argument {
-        /// The handler.
-        name: String,
-        /// The error, and what was expected.
-        problem: String,
-    },
-    /// The handler panicked, and its node was rebuilt.
-    #[error("handler `{name}` panicked: {message}")]
-    Panicked {
-        /// The handler.
-        name: String,
-        /// The panic's message.
-        message: String,
-    },
 }
 
 /// Declared state that could not be taken over.

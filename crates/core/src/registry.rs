@@ -5,10 +5,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use netbricks_buffer::Pool;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::consistency::Shares;
+use crate::control_copy::ControlCopy;
 use crate::graph::contain;
 use crate::node::Node;
 use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
@@ -35,6 +37,13 @@ impl Blueprint {
     pub fn warnings(&self) -> &[ConfigWarning] {
         &self.warnings
     }
+    /// The same blueprint, whose nodes share no state with those of this one.
+    ///
+    /// For a node that is made only to be looked at.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { shares: Shares::default(), ..self.clone() }
+    }
     /// Makes the node.
     ///
     /// # Errors
@@ -42,6 +51,16 @@ impl Blueprint {
     /// memory.
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
         (self.make)(&worker.sharing(&self.shares))
+    }
+    /// Makes the control side's copy of the node, whose handlers read and write the state of all workers.
+    ///
+    /// It takes little memory beside that state. Where it is made before the workers' nodes it makes that
+    /// state, and they only join it. New packets would come from `pool`; `seed` is the workers'.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), also where making it panics.
+    pub fn control(&self, pool: Pool, seed: u64) -> Result<ControlCopy, BuildError> {
+        ControlCopy::new(self, pool, seed)
     }
 }
 

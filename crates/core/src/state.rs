@@ -14,6 +14,7 @@ use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfi
 use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::{Events, Schedule};
+use crate::handlers::Call;
 use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
 use crate::stored::StoredFlow;
@@ -53,7 +54,7 @@ impl<T> State<T> {
 }
 
 /// State that can be found by name, with the operations that export, import and metrics need.
-pub trait Declared: 'static {
+pub trait Declared: Any {
     /// Exports the state as bytes with a version and a checksum.
     fn export(&self) -> Vec<u8>;
     /// Imports bytes of [`export`](Declared::export), at time `now` (ns); nothing changes when it fails.
@@ -88,6 +89,13 @@ pub trait Declared: 'static {
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
     }
+    /// Goes on with the content of `old`, the state of this name of the node that this one replaces.
+    ///
+    /// It must not take longer for more entries: content that has to be copied moves by
+    /// [`export`](Declared::export). Answers `false`, and changes nothing, where the two do not fit.
+    fn take_over(&mut self, _old: &mut dyn Declared) -> bool {
+        false
+    }
     /// A reference to state that workers share, for the graph that replaces this one on the same worker.
     fn shared_state(&self) -> Option<SharedStateRef> {
         None
@@ -107,6 +115,15 @@ pub trait Declared: 'static {
         _now: u64,
     ) -> Option<Result<(), String>> {
         None
+    }
+    /// Joins the shared state that a graph of the same blueprint has taken over meanwhile.
+    ///
+    /// Called on the control side's copy of a node before each handler call.
+    ///
+    /// # Errors
+    /// The reason why it cannot join. It then stays with the state that it has.
+    fn follow(&mut self) -> Result<(), String> {
+        Ok(())
     }
     /// Its place in the order of locking; 0 where it is not locked.
     fn rank(&self) -> u64 {
@@ -172,6 +189,10 @@ where
     }
     fn expire_all(&mut self, now: u64) {
         Self::expire_all(self, now);
+    }
+    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+        let old: &mut dyn Any = old;
+        old.downcast_mut().is_some_and(|old| Self::take_over(self, old))
     }
     fn flow_counters(&self) -> Option<Counters> {
         Some(self.counters())
@@ -339,6 +360,12 @@ impl Declared for CounterState {
     fn occupancy(&self) -> (u64, u64) {
         (self.0.get(), u64::MAX)
     }
+    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+        let old: &mut dyn Any = old;
+        let Some(old) = old.downcast_ref::<Self>() else { return false };
+        self.0.0.set(old.0.get());
+        true
+    }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
@@ -347,9 +374,9 @@ impl Declared for CounterState {
 /// A counter of a flow table beside its occupancy.
 ///
 /// It has the handler's name behind the table's, its meaning (the table's name stands in the middle), and its accessor.
-type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
+pub(crate) type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
 
-const COUNTS: [Count; 3] = [
+pub(crate) const COUNTS: [Count; 3] = [
     ("evicted", ["Entries of", "that gave their place to another before they were over"], |of| of.evicted),
     ("expired", ["Entries of", "that ended by their timeout"], |of| of.expired),
     ("refused", ["What is new to", "and found no place, and flows moved here that found none"], |of| {
@@ -357,7 +384,6 @@ const COUNTS: [Count; 3] = [
     }),
 ];
 
-type Read = Box<dyn Fn(&str) -> Result<String, String>>;
 type Report = Box<dyn Fn() -> Section>;
 type Take = Box<dyn Fn(&Part, usize) -> (Vec<u8>, Option<usize>)>;
 type GoesBy = fn(ShuffleKey) -> bool;
@@ -365,8 +391,10 @@ type GoesBy = fn(ShuffleKey) -> bool;
 /// The state that one function declared while it was built.
 #[derive(Default)]
 pub struct Declarations {
-    states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
-    handlers: Vec<(Handler, Read)>,
+    pub(crate) states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
+    pub(crate) handlers: Vec<(Handler, Call)>,
+    /// Whether they belong to the control side's copy of the node.
+    pub(crate) is_control: bool,
     /// Keys of moving entries, by the state's name, where an author's type says more than the stored one.
     ///
     /// They say under which shuffle keys entries follow their flows, and how to take them out.
@@ -383,14 +411,17 @@ impl Worker {
     /// `NAME.refused`.
     ///
     /// Where it cannot be made (no memory, capacity 0), the node's building fails with that error. The handle
-    /// then leads to a table of one entry, which never sees a packet. A seed of 0 is replaced by the
-    /// worker's.
+    /// then leads to a table of one entry, which never sees a packet. So does that of the
+    /// [control side](Worker::control). A seed of 0 is replaced by the worker's.
     pub fn flow_table<K: TableKey, V: Encode + Copy + 'static>(
         &self,
         name: &str,
         config: FlowTableConfig,
     ) -> Flows<K, V> {
-        let config = config.seeded(self.seed());
+        let mut config = config.seeded(self.seed());
+        if self.is_control() {
+            config.capacity = config.capacity.min(1);
+        }
         let table = FlowTable::new(config).or_else(|error| {
             self.fail(BuildError::new(format_args!("table `{name}`: {error}")));
             FlowTable::new(FlowTableConfig { capacity: 1, ..config })
@@ -443,17 +474,6 @@ impl Worker {
         counter
     }
 
-    /// Declares a handler that the control side may call by name, between batches.
-    pub fn handler(
-        &self,
-        name: &str,
-        summary: &str,
-        call: impl Fn(&str) -> Result<String, String> + 'static,
-    ) {
-        let handler = Handler { name: name.into(), summary: summary.into() };
-        self.declarations.borrow_mut().handlers.push((handler, Box::new(call)));
-    }
-
     /// Declares a table for the end-of-run report.
     pub fn report(&self, section: impl Fn() -> Section + 'static) {
         self.declarations.borrow_mut().reports.push(Box::new(section));
@@ -471,7 +491,8 @@ impl Worker {
 
     /// Runs `build` with no declarations, and answers its declarations.
     pub(crate) fn declaring<T>(&self, build: impl FnOnce() -> T) -> Result<(T, Declarations), BuildError> {
-        *self.declarations.borrow_mut() = Declarations::default();
+        let is_control = self.is_control();
+        *self.declarations.borrow_mut() = Declarations { is_control, ..Declarations::default() };
         let built = build();
         let mut declarations = std::mem::take(&mut *self.declarations.borrow_mut());
         match declarations.failure.take() {
@@ -544,7 +565,7 @@ impl Declarations {
         found.map(|(name, _)| name.clone()).collect()
     }
     /// The answer of a state's own handler, if one has this name.
-    fn metric(&self, handler: &str) -> Option<String> {
+    pub(crate) fn metric(&self, handler: &str) -> Option<String> {
         let (name, metric) = handler.rsplit_once('.')?;
         let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
         if metric == "occupancy" {
@@ -560,35 +581,10 @@ impl Declarations {
 #[deny(clippy::missing_trait_methods)]
 impl NodeState for Declarations {
     fn handlers(&self) -> Vec<Handler> {
-        let sizes = self.states.iter().flat_map(|(name, state)| {
-            let occupancy = Handler {
-                name: format!("{name}.occupancy"),
-                summary: format!("Entries and capacity of `{name}`."),
-            };
-            let counts = state.borrow().flow_counters().map(|_| COUNTS).into_iter().flatten();
-            let counts = counts.map(move |(count, [what, which], _)| Handler {
-                name: format!("{name}.{count}"),
-                summary: format!("{what} `{name}` {which}."),
-            });
-            std::iter::once(occupancy).chain(counts)
-        });
-        let events =
-            self.events.handlers().map(|(name, summary, _)| Handler { name, summary: summary.into() });
-        self.handlers.iter().map(|(handler, _)| handler.clone()).chain(sizes).chain(events).collect()
+        self.all_handlers()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
-        let _settling = self.settling();
-        if let Some((_, call)) = self.handlers.iter().find(|(handler, _)| handler.name == name) {
-            return call(argument).map_err(|problem| CallError::Argument { name: name.into(), problem });
-        }
-        if let Some(answer) = self.metric(name) {
-            return Ok(answer);
-        }
-        if let Some((_, _, count)) = self.events.handlers().find(|(handler, ..)| handler == name) {
-            return Ok(count.to_string());
-        }
-        let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
-        Err(CallError::Unknown { name: name.into(), known })
+        self.call_handler(name, argument)
     }
     fn expire(&mut self, now: u64) {
         self.states.iter().for_each(|(_, state)| state.borrow_mut().expire_all(now));
@@ -605,6 +601,24 @@ impl NodeState for Declarations {
         };
         let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
         imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    }
+    fn declarations(&mut self) -> Option<&mut Declarations> {
+        Some(self)
+    }
+    fn take_over(&mut self, old: &mut dyn NodeState) -> Vec<String> {
+        let Some(old) = old.declarations() else { return Vec::new() };
+        let mut taken = Vec::new();
+        for (name, state) in &self.states {
+            let Some((_, before)) = old.states.iter().find(|(known, _)| known == name) else { continue };
+            // A state under two names is borrowed already.
+            let Ok(mut before) = before.try_borrow_mut() else { continue };
+            if state.borrow_mut().take_over(&mut *before) {
+                taken.push(name.clone());
+            }
+        }
+        // It has this node's state now, which is not to be exported.
+        old.states.retain(|(name, _)| !taken.contains(name));
+        taken
     }
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         let states = self.states.iter();

@@ -18,6 +18,7 @@ pub struct Worker {
     seed: u64,
     pool: Pool,
     group: WorkerGroup,
+    control: bool,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
     pub(crate) shares: Shares,
@@ -31,10 +32,24 @@ impl Worker {
             seed,
             pool,
             group: WorkerGroup::new(1),
+            control: false,
             declarations: Rc::default(),
             annotations: Rc::default(),
             shares: Shares::default(),
         }
+    }
+    /// The control side, for which [`Blueprint::control`](crate::Blueprint::control) makes copies of nodes.
+    ///
+    /// It is no member of the workers' group, and no packet comes to its nodes. So the state that is a
+    /// worker's own is as small as possible there. State that workers share is theirs.
+    pub fn control(seed: u64, pool: Pool) -> Self {
+        Self { control: true, ..Self::new(0, seed, pool) }
+    }
+    /// Whether it is the [control side](Self::control).
+    ///
+    /// A function whose own state takes much memory makes little of it there.
+    pub fn is_control(&self) -> bool {
+        self.control
     }
     /// The same worker, with the shared state of all workers that were given `shares`.
     ///

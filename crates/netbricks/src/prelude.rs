@@ -92,7 +92,7 @@
 //! ```
 
 // A function: its input, its operators, and how it becomes a node.
-pub use netbricks_core::{Function, Input, NoSettings, Operator, Worker, compose, merge};
+pub use netbricks_core::{Function, Handler, Input, NoSettings, Operator, Worker, compose, merge};
 
 // The fate of a packet.
 pub use netbricks_core::{DropReason, Edge, Verdict};

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netbricks_tables::{Counters, Publication, Reader, Writer, replicated_of};
 
-use super::shared_state::{Fate, Given, SharedStateRef, refitted};
+use super::shared_state::{Fate, Given, SharedStateRef, TWICE, refitted};
 use super::{
     Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
 };
+use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility, Settle};
 use crate::worker::Worker;
@@ -222,6 +223,17 @@ impl<T: Contents> Side<T> {
         Ok(())
     }
 
+    /// Joins the state under this name, where a graph of this blueprint has taken it over from another.
+    fn follow(&self) -> Result<(), String> {
+        let Some(home) = self.shares.get::<Arc<Home<T>>>(&self.name) else { return Ok(()) };
+        if Arc::ptr_eq(&home, &self.joined().home) {
+            return Ok(());
+        }
+        let reader = home.publication.reader().map_err(|error| error.to_string())?;
+        self.written.set(self.written.get().wrapping_add(1));
+        self.inherited.set(Rc::new(Joined { home, reader })).map_err(|_| TWICE.to_owned())
+    }
+
     /// Makes the state again as this graph's terms say, from its content; nothing changes where that fails.
     fn refit(&self, home: &Home<T>, now: u64) -> Result<(), String> {
         let mut terms = home.terms.lock().unwrap_or_else(PoisonError::into_inner);
@@ -336,6 +348,8 @@ impl<T: Contents> Bounded<T> {
 }
 
 impl<T: Contents> Access<T> for Bounded<T> {
+    const SIDE: HandlerSide = HandlerSide::Control;
+
     /// Reads also the changes that this worker has made and not yet published.
     #[inline]
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
@@ -401,6 +415,9 @@ impl<T: Contents> Declared for Seen<T> {
     fn shared_state(&self) -> Option<SharedStateRef> {
         let Self(side, given) = self;
         Some(SharedStateRef::new(side.inherited.get().unwrap_or(&side.own).clone(), given))
+    }
+    fn follow(&mut self) -> Result<(), String> {
+        self.0.follow()
     }
     fn adopt(&mut self, shared: &SharedStateRef, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
         let old = shared.of::<Rc<Joined<T>>>()?;

@@ -27,6 +27,7 @@ pub use shared_state::SharedStateRef;
 pub use shares::Shares;
 pub use strict::StrictState;
 
+use crate::node::HandlerSide;
 use crate::state::Declared;
 use crate::worker::{BuildError, Worker};
 
@@ -74,6 +75,9 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
 
 /// State of any consistency, as a function holds it.
 pub trait Access<T: Contents>: Clone + 'static {
+    /// The side of [handlers](Worker::handler_of) about such state.
+    const SIDE: HandlerSide;
+
     /// Shows the state to `f`.
     ///
     /// It costs up to 15 ns where workers share it: read once for several values.

@@ -1,6 +1,7 @@
 //! State of one worker alone.
 
 use super::{Access, CannotWrite, Consistency, Contents, NoExternalAccess};
+use crate::node::HandlerSide;
 use crate::state::State;
 use crate::worker::Worker;
 
@@ -8,11 +9,15 @@ impl Consistency for NoExternalAccess {
     type Handle<T: Contents> = State<T>;
 
     fn declare<T: Contents>(self, worker: &Worker, name: &str, config: T::Config) -> State<T> {
-        worker.declare(name, worker.made(name, T::make(&config), T::least))
+        // No packet comes to the control side's copy.
+        let made = if worker.is_control() { Ok(T::least()) } else { T::make(&config) };
+        worker.declare(name, worker.made(name, made, T::least))
     }
 }
 
 impl<T: Contents> Access<T> for State<T> {
+    const SIDE: HandlerSide = HandlerSide::Worker;
+
     #[inline(always)]
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         f(&self.borrow())

@@ -19,6 +19,9 @@ pub struct SharedStateRef {
     given: Given,
 }
 
+/// The error of a control side's copy whose graph has taken over state more than once.
+pub(super) const TWICE: &str = "another graph has taken it over since: make the control side's copy again";
+
 /// Whether another graph has taken over the state, so that an export would be a second copy.
 #[derive(Clone, Default)]
 pub(super) struct Given(Rc<Cell<bool>>);

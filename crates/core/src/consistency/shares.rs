@@ -34,6 +34,12 @@ impl Shares {
         Ok(part)
     }
 
+    /// The part of type `S` under this name, if there is one.
+    pub(super) fn get<S: Clone + Send + 'static>(&self, name: &str) -> Option<S> {
+        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.get(&of_type::<S>(name))?.downcast_ref::<S>().cloned()
+    }
+
     /// Replaces the part under this name, for all later callers.
     pub(super) fn set<S: Clone + Send + 'static>(&self, name: &str, part: S) {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_tables::{Counters, Locked};
 
-use super::shared_state::{Fate, Given, SharedStateRef, refitted};
+use super::shared_state::{Fate, Given, SharedStateRef, TWICE, refitted};
 use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
+use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
 use crate::state::{Declared, Mobility};
 use crate::worker::Worker;
@@ -164,6 +165,8 @@ impl Consistency for Strict {
 }
 
 impl<T: Contents> Access<T> for StrictState<T> {
+    const SIDE: HandlerSide = HandlerSide::Control;
+
     #[inline]
     fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.transact(|state| f(state))
@@ -223,6 +226,14 @@ impl<T: Contents> Declared for Seen<T> {
     ) -> Option<Result<(), String>> {
         let old = shared.of::<Arc<Ranked<T>>>().filter(|old| between.contains(&old.rank))?;
         Some(self.0.adopt(old, now))
+    }
+    fn follow(&mut self) -> Result<(), String> {
+        match self.0.shares.get::<Arc<Ranked<T>>>(&self.0.name) {
+            Some(other) if !Arc::ptr_eq(&other, self.0.ranked()) => {
+                self.0.inherited.set(other).map_err(|_| TWICE.to_owned())
+            }
+            _ => Ok(()),
+        }
     }
     fn rank(&self) -> u64 {
         self.0.ranked().rank

@@ -2,8 +2,9 @@
 
 use crate::consistency::SharedStateRef;
 use crate::events::Schedule;
-use crate::node::{CallError, Handler, ImportError, Node, Section, StateImage};
+use crate::node::{CallError, Handler, HandlerKind, ImportError, Node, Section, StateImage};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
+use crate::state::Declarations;
 
 /// The state of a node, which the node shows by [`Node::with_state`].
 ///
@@ -31,6 +32,16 @@ pub trait NodeState {
     /// [`ImportError`] names the state and the error; nothing is changed then.
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
+    }
+    /// The state as a function declared it; `None` for state of another form.
+    fn declarations(&mut self) -> Option<&mut Declarations> {
+        None
+    }
+    /// Goes on with the state of the node that this one replaces, as far as that needs no copy.
+    ///
+    /// Answers the names of the states that it took. The others move as [bytes](Self::import).
+    fn take_over(&mut self, _old: &mut dyn NodeState) -> Vec<String> {
+        Vec::new()
     }
     /// The node's declared state that workers share, by name, for the graph that replaces this one.
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
@@ -115,6 +126,18 @@ impl dyn Node + '_ {
     pub fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         let unknown = || Err(CallError::Unknown { name: name.into(), known: "none".into() });
         self.state(|state| state.call(name, argument)).unwrap_or_else(unknown)
+    }
+    /// As [`call`](NodeState::call), where the handler is of this kind.
+    ///
+    /// So a caller that may only read calls no handler that writes.
+    ///
+    /// # Errors
+    /// [`CallError::Kind`] where it is of the other kind, and those of [`NodeState::call`].
+    pub fn call_as(&mut self, kind: HandlerKind, name: &str, argument: &str) -> Result<String, CallError> {
+        match self.handlers().into_iter().find(|handler| handler.name == name) {
+            Some(Handler { name, kind: its, .. }) if its != kind => Err(CallError::Kind { name, kind: its }),
+            _ => self.call(name, argument),
+        }
     }
     /// As [`NodeState::export`].
     pub fn export(&mut self) -> Vec<StateImage> {

@@ -17,7 +17,7 @@ use super::sorter::sorters_state;
 use super::{Sorter, WhenFull};
 use crate::context::{Context, MILLISECOND, last_arrival};
 use crate::node::{
-    CallError, Departed, Handler, Node, NodeQueue, NodeState, Output, Poll, Shape, StateImage,
+    CallError, Departed, Handler, HandlerSide, Node, NodeQueue, NodeState, Output, Poll, Shape, StateImage,
 };
 use crate::reason::{DropReason as Reason, Edge};
 use crate::worker::BuildError;
@@ -420,19 +420,18 @@ impl NodeQueue for ShuffleNode {
 #[deny(clippy::missing_trait_methods)]
 impl NodeState for ShuffleNode {
     fn handlers(&self) -> Vec<Handler> {
-        let handler = |name: &str, summary: &str| Handler { name: name.into(), summary: summary.into() };
+        let all = HandlerSide::AnyWorker;
+        let owners = "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`.";
+        let routes = "To which worker this one gives which buckets: `owners`, once the last move is over.";
+        let moves =
+            "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.";
+        let moving = "Pairs of workers that have not finished the last move, one for each shuffle.";
         let mut handlers = vec![
-            handler("owners", "Which worker owns which buckets, as `0-2047 0, 2048-4095 1`."),
-            handler(
-                "routes",
-                "To which worker this one gives which buckets: `owners`, once the last move is over.",
-            ),
-            handler(
-                "move",
-                "Moves buckets to a worker while traffic flows, behind all shuffles by this key: `0-2047 1`.",
-            ),
-            handler("moving", "Pairs of workers that have not finished the last move, one for each shuffle."),
-            handler("refused", "Images of state that a new owner could not take."),
+            Handler::read("owners", owners).on(all),
+            Handler::read("routes", routes),
+            Handler::write("move", moves).argument("BUCKETS WORKER[, BUCKETS WORKER]").on(all),
+            Handler::read("moving", moving).on(all),
+            Handler::read("refused", "Images of state that a new owner could not take.").on(all),
         ];
         handlers.extend(self.sorter.declared(|declared| declared.handlers()));
         handlers

@@ -11,9 +11,9 @@ use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::graph::observe_panics;
 use netbricks_core::shuffle::Handoff;
 use netbricks_core::{
-    BuildError, CallError, Context, DropReason, Graph, GraphError, ImportError, InvalidSetting, NoSettings,
-    Node, NodeQueue, NodeState, Operator, Poll, Registry, Role, Section, Settings, Shape, StateImage, Worker,
-    compose,
+    BuildError, CallError, Context, DropReason, Graph, GraphError, Handler, ImportError, InvalidSetting,
+    NoSettings, Node, NodeQueue, NodeState, Operator, Poll, Registry, Role, Section, Settings, Shape,
+    StateImage, Worker, compose,
 };
 
 use crate::harness::{Feed, Rig, Sink, blueprint, check, counters, number, numbered, pool, run_out, worker};
@@ -259,10 +259,13 @@ fn counting(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     compose(worker, |input| {
         let seen = worker.counter("seen");
         let half_done = seen.clone();
-        worker.handler("break", "Adds a thousand, and panics.", move |argument| {
-            half_done.add(1_000);
-            panic!("told to: {argument}");
-        });
+        worker.handler(
+            Handler::write("break", "Adds a thousand, and panics.").argument("[loud]"),
+            move |argument| {
+                half_done.add(1_000);
+                panic!("told to: {argument}");
+            },
+        );
         input.inspect(move |_| seen.add(1)).done()
     })
 }

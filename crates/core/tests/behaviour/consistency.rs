@@ -16,8 +16,8 @@ use netbricks_core::tables::{
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Blueprint, BuildError, DetachedContext, Function, GroupConfig, Groups, Input, Node, Operator, Shuffle,
-    ShuffleConfig, StoredFlow, TableKey, Verdict, Worker, compose,
+    Blueprint, BuildError, DetachedContext, Function, GroupConfig, Groups, Handler, Input, Node, Operator,
+    Shuffle, ShuffleConfig, StoredFlow, TableKey, Verdict, Worker, compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::linear::{Operation, linearizable, record};
@@ -300,13 +300,13 @@ fn a_move_in_steps_is_seen_to_be_no_transaction() {
 fn tally<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> impl Function + use<C> {
     let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told, both) = (seen.clone(), seen.clone(), seen.clone());
-    worker.handler("read", "What is counted.", move |_| {
+    worker.handler(Handler::read("read", "What is counted."), move |_| {
         Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
     });
-    worker.handler("add", "Counts one.", move |_| {
+    worker.handler(Handler::write("add", "Counts one."), move |_| {
         told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
     });
-    worker.handler("inside", "Writes from inside a read.", move |_| {
+    worker.handler(Handler::write("inside", "Writes from inside a read."), move |_| {
         both.read(|_| both.update((0, 1)))
             .map(|value| format!("{value:?}"))
             .map_err(|error| error.to_string())
@@ -338,7 +338,7 @@ fn a_batch_that_ended_is_published_and_one_that_runs_keeps_the_writer() {
 fn counted(input: Input, worker: &Worker) -> impl Operator<In = netbricks_core::packet::stack::Root> + use<> {
     let seen = worker.state::<CounterArray, _>("seen", BoundedInconsistency { updates: 1_000 }, 1);
     let told = seen.clone();
-    worker.handler("add", "Counts one.", move |_| {
+    worker.handler(Handler::write("add", "Counts one."), move |_| {
         told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
     });
     input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS).inspect(move |packet| {

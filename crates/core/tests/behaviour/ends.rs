@@ -16,7 +16,8 @@ use netbricks_core::tables::{
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
-    Blueprint, DetachedContext, Function, Input, Node, Operator, StoredFlow, Verdict, Worker, compose,
+    Blueprint, DetachedContext, Function, Handler, Input, Node, Operator, StoredFlow, Verdict, Worker,
+    compose,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_with;
@@ -255,7 +256,7 @@ where
     let size = Some(LpmConfig { prefixes: 2, groups: 4 });
     let routes = worker.state::<Routes<u64>, C>("routes", consistency, (size, size));
     let (asked, told) = ((counts.clone(), routes.clone()), (counts.clone(), routes.clone()));
-    worker.handler("add", "Adds to three counters and routes.", move |_| {
+    worker.handler(Handler::write("add", "Adds to three counters and routes."), move |_| {
         let add = |key| TallyChange::Add { key, by: 10 + key, timeout: None, now: 0 };
         counts.update_all([1, 2, 3].map(add), drop).map_err(|error| error.to_string())?;
         let prefixes = ["10.1.0.0", "10.2.0.0", "10.3.0.0"];
@@ -263,13 +264,13 @@ where
         routes.update_all((0..).zip(prefixes).map(insert), drop).map_err(|error| error.to_string())?;
         Ok(String::new())
     });
-    worker.handler("expire", "Ends what is due.", move |now| {
+    worker.handler(Handler::write("expire", "Ends what is due.").argument("NANOSECONDS"), move |now| {
         let now = now.parse().map_err(|_| "expected a time")?;
         told.0.update(TallyChange::Expire { now }).map_err(|error| error.to_string())?;
         told.1.update(RouteChange::Expire { now }).map_err(|error| error.to_string())?;
         Ok(String::new())
     });
-    worker.handler("read", "What there is.", move |_| {
+    worker.handler(Handler::read("read", "What there is."), move |_| {
         let counts = asked.0.read(|counts| [1, 2, 3].map(|key| counts.get(&key)));
         let routes =
             asked.1.read(|routes| routes.iter().map(|(prefix, ..)| prefix.to_string()).collect::<Vec<_>>());

@@ -9,7 +9,7 @@ use netbricks_core::consistency::{
     Access, BoundedInconsistency, CannotWrite, Consistency, NoExternalAccess, Shares, Strict,
 };
 use netbricks_core::tables::CounterArray;
-use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Worker, compose};
+use netbricks_core::{DetachedContext, Function, Handler, Input, Node, Operator, Worker, compose};
 
 use crate::harness::pool;
 
@@ -29,10 +29,10 @@ fn ticking<C: Consistency>(
 ) -> impl Function + use<C> {
     let seen = worker.state::<CounterArray, C>("seen", consistency, 2);
     let (asked, told) = (seen.clone(), seen.clone());
-    worker.handler("read", "What is counted.", move |_| {
+    worker.handler(Handler::read("read", "What is counted."), move |_| {
         Ok(format!("{:?}", asked.read(|seen| seen.all().to_vec())))
     });
-    worker.handler("add", "Counts one.", move |_| {
+    worker.handler(Handler::write("add", "Counts one."), move |_| {
         told.update((0, 1)).map(|value| format!("{value:?}")).map_err(|error| error.to_string())
     });
     worker.invoke_every("tick", PERIOD, move |event| {

@@ -8,6 +8,7 @@ mod bounded_lookups;
 mod branches;
 mod conservation;
 mod consistency;
+mod control;
 mod divided;
 mod drawing;
 mod ends;

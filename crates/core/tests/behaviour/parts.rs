@@ -23,7 +23,7 @@ fn declaring(
     worker: &Worker,
 ) -> impl Function<Out = netbricks_core::packet::stack::Root> + use<> {
     worker.counter("seen");
-    worker.handler("ask", "Answers.", |_| Ok("answer".into()));
+    worker.handler(Handler::read("ask", "Answers."), |_| Ok("answer".into()));
     worker.report(|| Section { title: "said".into(), ..Section::default() });
     worker.state::<FlowTable<u64, u64>, Strict>("shared", Strict, FlowTableConfig::new(8));
     input
@@ -272,7 +272,7 @@ impl NodeQueue for Whole {
 
 impl NodeState for Whole {
     fn handlers(&self) -> Vec<Handler> {
-        vec![Handler { name: "any".into(), summary: String::new() }]
+        vec![Handler::read("any", "")]
     }
     fn export(&self) -> Vec<StateImage> {
         vec![("flows".into(), vec![1])]

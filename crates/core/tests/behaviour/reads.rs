@@ -8,7 +8,7 @@ use netbricks_core::consistency::{
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::{CounterArray, FlowTableConfig};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{Function, Input, Node, Operator, Verdict, Worker, compose};
+use netbricks_core::{Function, Handler, Input, Node, Operator, Verdict, Worker, compose};
 
 use crate::consistency::{Flows, frame, through};
 use crate::harness::{pool, worker};
@@ -20,14 +20,15 @@ fn reading<C: Consistency>(input: Input, worker: &Worker, consistency: C) -> imp
     let state = worker.state::<CounterArray, C>("seen", consistency, 1);
     let first = move |state: &C::Handle<CounterArray>| state.read(|seen| seen.get(0)).unwrap();
     let (once, inside, after) = (state.clone(), state.clone(), state.clone());
-    worker.handler("once", "Reads.", move |_| Ok(first(&once).to_string()));
-    worker
-        .handler("inside", "Reads inside a read.", move |_| Ok(inside.read(|_| first(&inside)).to_string()));
-    worker.handler("after", "Changes, and reads inside a read.", move |_| {
+    worker.handler(Handler::read("once", "Reads."), move |_| Ok(first(&once).to_string()));
+    worker.handler(Handler::write("inside", "Reads inside a read."), move |_| {
+        Ok(inside.read(|_| first(&inside)).to_string())
+    });
+    worker.handler(Handler::write("after", "Changes, and reads inside a read."), move |_| {
         after.update((0, 1)).unwrap();
         Ok(after.read(|_| first(&after)).to_string())
     });
-    worker.handler("change", "Reads inside a change.", move |_| {
+    worker.handler(Handler::write("change", "Reads inside a change."), move |_| {
         let mut read = 0;
         state.update_all([(0, 1)], |_| read = first(&state)).unwrap();
         Ok(read.to_string())

@@ -8,7 +8,8 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    CallError, DetachedContext, Function, Graph, ImportError, Input, Operator, Section, Worker, compose,
+    CallError, DetachedContext, Function, Graph, Handler, ImportError, Input, Operator, Section, Worker,
+    compose,
 };
 use netbricks_core::{DropReason, recorder::KEPT_BYTES};
 use netbricks_testkit::build::ethernet;
@@ -20,11 +21,15 @@ fn counting(input: Input, worker: &Worker) -> impl Function {
     let flows = worker.flow_table::<FlowKey, u64>("flows", FlowTableConfig::new(100));
     let packets = worker.counter("packets");
     let (size, reported, counted) = (flows.clone(), flows.clone(), packets.clone());
-    worker.handler("add", "Adds its argument, a whole number, to the count of packets.", move |argument| {
-        let by: u64 = argument.parse().map_err(|_| format!("expected a whole number, found `{argument}`"))?;
-        counted.add(by);
-        Ok(format!("{} packets of {} flows", counted.get(), size.with(|table| table.len())))
-    });
+    worker.handler(
+        Handler::write("add", "Adds to the count of packets.").argument("NUMBER"),
+        move |argument| {
+            let by: u64 =
+                argument.parse().map_err(|_| format!("expected a whole number, found `{argument}`"))?;
+            counted.add(by);
+            Ok(format!("{} packets of {} flows", counted.get(), size.with(|table| table.len())))
+        },
+    );
     worker.report(move || Section {
         title: "flows".into(),
         columns: vec!["flows".into()],

@@ -16,7 +16,9 @@ use std::net::IpAddr;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::tables::Routes;
-use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, State, Verdict, Worker, compose};
+use netbricks_core::{
+    BuildError, Function, Handler, Input, Node, Operator, Section, State, Verdict, Worker, compose,
+};
 
 use crate::count::Count;
 
@@ -84,14 +86,17 @@ fn answer<V: Copy + Eq + Hash + 'static>(
     number: impl Fn(&V) -> u32 + 'static,
 ) {
     let table = table.clone();
-    worker.handler("lookup", "The next hop for an address: `lookup 192.0.2.9`.", move |address| {
-        let address: IpAddr = address
-            .trim()
-            .parse()
-            .map_err(|_| format!("expected an IP address, found `{}`", address.trim()))?;
-        let next_hop = table.with(|table| table.longest(address).map(&number));
-        Ok(next_hop.map_or_else(|| "no route".into(), |next_hop| next_hop.to_string()))
-    });
+    worker.handler(
+        Handler::read("lookup", "The next hop for an address.").argument("ADDRESS"),
+        move |address| {
+            let address: IpAddr = address
+                .trim()
+                .parse()
+                .map_err(|_| format!("expected an IP address, found `{}`", address.trim()))?;
+            let next_hop = table.with(|table| table.longest(address).map(&number));
+            Ok(next_hop.map_or_else(|| "no route".into(), |next_hop| next_hop.to_string()))
+        },
+    );
 }
 
 /// The routes, with the value that `value` gives for each next hop.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::packet::FlowKey;
-use netbricks_core::{Flows, Worker};
+use netbricks_core::{Flows, Handler, Worker};
 
 use super::backend::Backend;
 use super::backends::{Backends, Replace, Snapshot};
@@ -46,19 +46,26 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
     let added = Changes { backends: backends.clone(), replaced: Rc::default() };
     let [drained, removed] = std::array::from_fn(|_| added.clone());
     worker.handler(
-        "add",
-        "Adds a backend, takes a draining one back, or gives it another address or weight (0 drains it): `add web-3 02:00:00:00:00:03 2`.",
+        Handler::write(
+            "add",
+            "Adds a backend, takes a draining one back, or gives it another address or weight.",
+        )
+        .argument("NAME MAC [WEIGHT]"),
         move |text| {
             let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
             added.make(|now| now.with(backend.clone()))
         },
     );
-    worker.handler("drain", "Gives a backend no new flows; those it has stay: `drain web-3`.", move |name| {
-        drained.make(|now| now.drained(name.trim()))
-    });
     worker.handler(
-        "remove",
-        "Takes a backend out; its flows go elsewhere with each worker's next batch: `remove web-3`.",
+        Handler::write("drain", "Gives a backend no new flows; those it has stay.").argument("NAME"),
+        move |name| drained.make(|now| now.drained(name.trim())),
+    );
+    worker.handler(
+        Handler::write(
+            "remove",
+            "Takes a backend out; its flows go elsewhere with each worker's next batch.",
+        )
+        .argument("NAME"),
         move |name| removed.make(|now| now.without(name.trim())),
     );
 }
@@ -68,20 +75,22 @@ pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey,
     declare_changes(backends, worker);
     let listed = backends.clone();
     let (memory, forgotten, connections) = (connections.clone(), connections.clone(), connections.clone());
-    worker.handler("memory", "Bytes of memory of this worker's connections, and for how many.", move |_| {
-        Ok(memory.with(|table| format!("{} {}", table.bytes(), table.capacity())))
-    });
     worker.handler(
-        "forget",
-        "Forgets this worker's connections: each goes where a new one would.",
+        Handler::read("memory", "Bytes of memory of this worker's connections, and for how many."),
+        move |_| Ok(memory.with(|table| format!("{} {}", table.bytes(), table.capacity()))),
+    );
+    worker.handler(
+        Handler::write("forget", "Forgets this worker's connections: each goes where a new one would."),
         move |_| {
             forgotten.with(|table| table.clear());
             Ok("done".into())
         },
     );
     worker.handler(
-        "backends",
-        "Each backend with its slots of the table and this worker's connections to it.",
+        Handler::read(
+            "backends",
+            "Each backend with its slots of the table and this worker's connections to it.",
+        ),
         move |_| {
             let now = listed.read(|backends| backends.snapshot().clone());
             let (open, shares) = (now.connections(&connections), now.shares());

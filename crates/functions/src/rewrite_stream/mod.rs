@@ -10,7 +10,7 @@ use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::tcp::is_cut_off;
 use netbricks_core::packet::{Ip, Link, Tcp};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{BuildError, DropReason, Edge, Function, Input, Operator, Section, Worker};
+use netbricks_core::{BuildError, DropReason, Edge, Function, Handler, Input, Operator, Section, Worker};
 use netbricks_stream::{BLOCK, PacketizeConfig, PacketizeCounters, StreamOperator, StreamWorker};
 
 use config::FLOW_MEMORY;
@@ -33,23 +33,27 @@ pub fn rewrite_stream(input: Input, config: &RewriteStreamConfig, worker: &Worke
     let rewriter = rewriter.expect("a string of one byte can be replaced");
     let streams = worker.packetizer("streams", streams, rewriter);
     let counted = streams.clone();
-    worker.handler("replaced", "How many occurrences were replaced.", move |_| {
+    worker.handler(Handler::read("replaced", "How many occurrences were replaced."), move |_| {
         Ok(counted.borrow().counters().replaced.to_string())
     });
     let counted = streams.clone();
     worker.handler(
-        "unchanged",
-        "How many packets passed unchanged, whose connection's beginning was not seen or found no place.",
+        Handler::read(
+            "unchanged",
+            "How many packets passed unchanged, whose connection's beginning was not seen or found no place.",
+        ),
         move |_| Ok(counted.borrow().counters().unchanged.to_string()),
     );
     let counted = streams.clone();
-    worker.handler("no-room", "How many packets found no room and count as lost.", move |_| {
-        Ok(counted.borrow().counters().no_room.to_string())
-    });
+    worker
+        .handler(Handler::read("no-room", "How many packets found no room and count as lost."), move |_| {
+            Ok(counted.borrow().counters().no_room.to_string())
+        });
     let counted = streams.clone();
-    worker.handler("homeless", "How many connections moved here and found no room.", move |_| {
-        Ok(counted.borrow().counters().homeless.to_string())
-    });
+    worker.handler(
+        Handler::read("homeless", "How many connections moved here and found no room."),
+        move |_| Ok(counted.borrow().counters().homeless.to_string()),
+    );
     let counted = streams.clone();
     worker.report(move || {
         let counted = counted.borrow();

@@ -7,7 +7,7 @@ use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, MapChange};
 use netbricks_core::view::IpRewrite;
 use netbricks_core::{
-    Function, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Verdict, Worker, compose,
+    Function, Handler, Input, NoSettings, Operator, Registry, StoredFlow, TableKey, Verdict, Worker, compose,
 };
 
 use super::feed::FLOWS;
@@ -59,7 +59,7 @@ where
 /// It returns the number of flows, and the sum of each half of their values.
 fn tell(flows: &impl Access<Flows>, worker: &Worker) {
     let flows = flows.clone();
-    worker.handler("sums", "Flows, and the sums of their values.", move |_| {
+    worker.handler(Handler::read("sums", "Flows, and the sums of their values."), move |_| {
         let (count, first, second) = flows.read(|flows| {
             flows.iter().fold((0u64, 0u64, 0u64), |(count, first, second), (_, value)| {
                 (count + 1, first + value.0, second + value.1)

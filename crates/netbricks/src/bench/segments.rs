@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use netbricks_buffer::{Batch, Packet};
 use netbricks_core::packet::{Ip, Link, Tcp, protocol};
-use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Verdict, Worker, compose};
+use netbricks_core::{Function, Handler, Input, NoSettings, Operator, Registry, Verdict, Worker, compose};
 use netbricks_stream::{StreamConfig, StreamOperator, WindowConfig};
 
 use super::feed::{FRAME, Trace};
@@ -34,7 +34,7 @@ fn windows(input: Input, worker: &Worker) -> impl Function + use<> {
         ("shown", "Bytes in windows so far.", shown.clone()),
         ("missing", "Bytes in gaps so far.", missing.clone()),
     ] {
-        worker.handler(name, summary, move |_| Ok(count.get().to_string()));
+        worker.handler(Handler::read(name, summary), move |_| Ok(count.get().to_string()));
     }
     let streams = StreamConfig { flows: 2 * CONNECTIONS, seed: worker.seed(), ..StreamConfig::default() };
     let config = WindowConfig { streams, ..WindowConfig::new(WINDOW, WINDOW, streams.idle) };

@@ -84,8 +84,8 @@ mod migration;
 mod tests {
     use netbricks_buffer::Pool;
     use netbricks_core::{
-        DropReason, Edge, Function, GraphBuilder, GroupConfig, Groups, Input, Operator, Poll, Section,
-        ShuffleKey, Turn, Worker, compose,
+        DropReason, Edge, Function, GraphBuilder, GroupConfig, Groups, Handler, Input, Operator, Poll,
+        Section, ShuffleKey, Turn, Worker, compose,
     };
 
     use super::*;
@@ -139,7 +139,7 @@ mod tests {
             compose(worker, |input| {
                 worker.at_the_end(|| ());
                 worker.counter("seen");
-                worker.handler("ask", "Answers.", |_| Ok("answer".into()));
+                worker.handler(Handler::read("ask", "Answers."), |_| Ok("answer".into()));
                 worker.report(Section::default);
                 ticking(input, worker)
             })

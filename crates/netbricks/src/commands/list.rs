@@ -1,7 +1,7 @@
 //! `functions`, `ports` and `reasons`: lists of functions, port drivers and drop reasons, and the details of one.
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Definition, DropReason, Handler, Key, NodeState, ShuffleKey, Worker};
+use netbricks_core::{Definition, DropReason, Handler, HandlerSide, Key, NodeState, ShuffleKey, Worker};
 use netbricks_ports::COMMON_KEYS;
 
 use super::{Application, Console, Failure, ListArguments, ReasonArguments};
@@ -21,7 +21,7 @@ struct Item<'a> {
 #[derive(Debug, Default, serde::Serialize)]
 struct Parts {
     ways_out: Vec<WayOut>,
-    handlers: Vec<Named>,
+    handlers: Vec<Handler>,
     state: Vec<Named>,
 }
 
@@ -75,8 +75,7 @@ impl Parts {
             let summary = belongs(&name).to_owned();
             Named { name, summary }
         }));
-        let handlers = state.handlers().into_iter();
-        self.handlers.extend(handlers.map(|Handler { name, summary }| Named { name, summary }));
+        self.handlers.extend(state.handlers());
     }
 
     fn text(&self) -> String {
@@ -87,14 +86,32 @@ impl Parts {
             (way.name.as_str(), format!("{}{drops}", number(way)))
         });
         out.push_str(&columns(ways));
-        for (title, items) in [("Handlers", &self.handlers), ("State", &self.state)] {
-            if !items.is_empty() {
-                out.push_str(&format!("\n{title}:\n\n"));
-                out.push_str(&columns(items.iter().map(|item| (item.name.as_str(), item.summary.clone()))));
-            }
+        if !self.handlers.is_empty() {
+            out.push_str("\nHandlers:\n\n");
+            let calls: Vec<_> = self.handlers.iter().map(|handler| (call(handler), handler)).collect();
+            out.push_str(&columns(calls.iter().map(|(call, handler)| (call.as_str(), effect(handler)))));
+        }
+        if !self.state.is_empty() {
+            out.push_str("\nState:\n\n");
+            out.push_str(&columns(self.state.iter().map(|item| (item.name.as_str(), item.summary.clone()))));
         }
         out
     }
+}
+
+/// A handler as it is called: `add PREFIX NEXT-HOP`.
+fn call(Handler { name, argument, .. }: &Handler) -> String {
+    argument.as_ref().map_or_else(|| name.clone(), |argument| format!("{name} {argument}"))
+}
+
+/// A handler's kind, side and summary.
+fn effect(Handler { kind, side, summary, .. }: &Handler) -> String {
+    let side = match side {
+        HandlerSide::Control => "",
+        HandlerSide::Worker => ", by worker",
+        HandlerSide::AnyWorker => ", by one worker for all",
+    };
+    format!("[{kind}{side}] {summary}")
 }
 
 /// Names with a text beside each.

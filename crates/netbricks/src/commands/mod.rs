@@ -16,6 +16,7 @@ mod panics_tests;
 mod partition_tests;
 mod progress;
 mod run;
+mod session;
 mod shell;
 #[cfg(test)]
 mod shuffles_tests;

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, Strict};
 use netbricks_core::packet::Link;
 use netbricks_core::tables::CounterArray;
-use netbricks_core::{Blueprint, Function, Input, Operator, Verdict, Worker, compose};
+use netbricks_core::{Blueprint, Function, Handler, Input, Operator, Verdict, Worker, compose};
 use netbricks_runtime::{Config, Factory, FactoryError, IdlePolicy, Runtime, WorkerContext};
 
 use crate::nodes::{Position, Sink, Source, chain, config, pool};
@@ -23,11 +23,13 @@ fn counting<C: Consistency>(
     let seen = worker.state::<CounterArray, C>("seen", consistency, counters);
     let missed = worker.counter("missed");
     let all = seen.clone();
-    worker.handler("all", "What all workers counted.", move |_| {
+    worker.handler(Handler::read("all", "What all workers counted."), move |_| {
         Ok(all.read(|seen| seen.get(0)).unwrap_or_default().to_string())
     });
     let own = missed.clone();
-    worker.handler("own", "What this worker could not count there.", move |_| Ok(own.get().to_string()));
+    worker.handler(Handler::read("own", "What this worker could not count there."), move |_| {
+        Ok(own.get().to_string())
+    });
     input
         .parse::<Link>()
         .or(Verdict::PASS)

@@ -286,7 +286,7 @@ impl Node for Counting {
 
 impl NodeState for Counting {
     fn handlers(&self) -> Vec<Handler> {
-        ["seen", "panic"].map(|name| Handler { name: name.into(), summary: String::new() }).to_vec()
+        ["seen", "panic"].map(|name| Handler::read(name, "")).to_vec()
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         match name {

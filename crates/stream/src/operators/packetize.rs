@@ -45,7 +45,9 @@ pub(super) fn packetizer_of<R: Rewriter>(
     rewriter: R,
 ) -> State<Packetizer<R>> {
     let config = PacketizeConfig { seed: worker.seed(), ..config };
-    let workings = PacketizerParts::new(config).or_else(|error| {
+    // No packet comes to the control side's copy.
+    let sized = if worker.is_control() { PacketizeConfig::SMALLEST } else { config };
+    let workings = PacketizerParts::new(sized).or_else(|error| {
         worker.fail(BuildError::new(format_args!("streams `{name}`: {error}")));
         PacketizerParts::new(PacketizeConfig::SMALLEST)
     });
@@ -69,7 +71,8 @@ pub(super) fn inline_window_of<F: WindowDecider + 'static>(
     config: InlineWindowConfig,
     f: F,
 ) -> State<Packetizer<InlineWindow<F>>> {
-    let post = InlineWindowParts::new(config).or_else(|error| {
+    let sized = if worker.is_control() { InlineWindowConfig::SMALLEST } else { config };
+    let post = InlineWindowParts::new(sized).or_else(|error| {
         worker.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
         InlineWindowParts::new(InlineWindowConfig::SMALLEST)
     });

@@ -40,7 +40,9 @@ pub(super) fn windows_of<P: Protocol, F: WindowObserver + 'static>(
 ) -> State<Windows<P, F>> {
     let streams = StreamConfig { seed: worker.seed(), ..config.streams };
     let config = WindowConfig { streams, ..config };
-    let room = WindowParts::new(config).or_else(|error| {
+    // No packet comes to the control side's copy.
+    let sized = if worker.is_control() { WindowConfig::SMALLEST } else { config };
+    let room = WindowParts::new(sized).or_else(|error| {
         worker.fail(BuildError::new(format_args!("windows `{name}`: {error}")));
         WindowParts::new(WindowConfig::SMALLEST)
     });

@@ -291,6 +291,23 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         })
     }
 
+    /// Goes on with the flows of another table of the same capacity and timeout, without a copy.
+    ///
+    /// The policy when full stays this table's. Answers `false`, and changes nothing, where the tables differ
+    /// or this one has flows. The other table then has this one's memory, without flows.
+    #[must_use]
+    pub fn take_over(&mut self, other: &mut Self) -> bool {
+        let fits = self.is_empty()
+            && self.capacity == other.capacity
+            && self.idle_timeout == other.idle_timeout
+            && self.clock.is_like(&other.clock);
+        if fits {
+            std::mem::swap(self, other);
+            std::mem::swap(&mut self.full, &mut other.full);
+        }
+        fits
+    }
+
     /// Flows in the table, including those that expired and wait to be collected.
     #[must_use]
     pub fn len(&self) -> usize {

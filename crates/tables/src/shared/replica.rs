@@ -6,7 +6,9 @@ use super::Changing;
 use super::atomics::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, yield_now};
 
 /// The most readers of one state at a time.
-pub const MAXIMUM_READERS: usize = if cfg!(loom) { 2 } else { 128 };
+///
+/// There is room for two graphs on each of 64 workers, and for copies on the control side.
+pub const MAXIMUM_READERS: usize = if cfg!(loom) { 2 } else { 136 };
 
 /// Turns of a waiting writer that only pause the processor, before it lets other threads run.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 128 };

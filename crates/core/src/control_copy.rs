@@ -1,0 +1,113 @@
+//! The control side's copy of a node: its handlers read and write what workers share, and disturb no worker.
+
+use std::fmt;
+
+use netbricks_buffer::Pool;
+
+use crate::graph::{Caught, contain};
+use crate::node::{CallError, Handler, HandlerKind, HandlerSide, Node};
+use crate::registry::Blueprint;
+use crate::worker::{BuildError, Worker};
+
+/// The control side's copy of a node, which answers the node's control handlers.
+///
+/// [`Blueprint::control`] makes it. It shares the state of the workers' nodes, and no packet comes to it. It
+/// stays on the thread that made it.
+///
+/// A call joins the state that the workers' graphs have taken over since the last one. A panic in a handler
+/// costs its answer: the copy is made again.
+pub struct ControlCopy {
+    /// `None` after a panic, until the copy could be made again.
+    node: Option<Box<dyn Node>>,
+    handlers: Vec<Handler>,
+    blueprint: Blueprint,
+    pool: Pool,
+    seed: u64,
+}
+
+impl ControlCopy {
+    pub(crate) fn new(blueprint: &Blueprint, pool: Pool, seed: u64) -> Result<Self, BuildError> {
+        let (blueprint, node, handlers) = (blueprint.clone(), None, Vec::new());
+        let mut copy = Self { node, handlers, blueprint, pool, seed };
+        copy.make()?;
+        Ok(copy)
+    }
+
+    fn make(&mut self) -> Result<&mut Box<dyn Node>, BuildError> {
+        let worker = Worker::control(self.seed, self.pool.clone());
+        let made = contain(|| {
+            let mut node = self.blueprint.build(&worker)?;
+            Ok((node.handlers(), node))
+        });
+        let (handlers, node) = made.unwrap_or_else(|caught| Err(panicked("making it", &caught)))?;
+        self.handlers = handlers;
+        Ok(self.node.insert(node))
+    }
+
+    /// All handlers of the node, those of its workers too.
+    pub fn handlers(&self) -> &[Handler] {
+        &self.handlers
+    }
+
+    /// Calls a control handler of this kind.
+    ///
+    /// State that it changes is published when the call ends: a worker's next batch sees it.
+    ///
+    /// # Errors
+    /// [`CallError::Kind`] where the handler is of the other kind, [`CallError::OnWorker`] where it is a
+    /// worker's, and those of [`NodeState::call`](crate::NodeState::call).
+    pub fn call_as(&mut self, kind: HandlerKind, name: &str, argument: &str) -> Result<String, CallError> {
+        match self.handlers.iter().find(|handler| handler.name == name) {
+            Some(Handler { kind: its, .. }) if *its != kind => {
+                Err(CallError::Kind { name: name.into(), kind: *its })
+            }
+            _ => self.call(name, argument),
+        }
+    }
+
+    /// Calls a control handler, of either kind.
+    ///
+    /// # Errors
+    /// As [`call_as`](Self::call_as), without `Kind`.
+    pub fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        let known = self.handlers.iter().find(|handler| handler.name == name);
+        if known.is_some_and(|handler| handler.side != HandlerSide::Control) {
+            return Err(CallError::OnWorker { name: name.into() });
+        }
+        let node = match &mut self.node {
+            Some(node) => node,
+            None => self.make().map_err(|BuildError { problem }| CallError::Unreachable {
+                name: name.into(),
+                problem: format!("after a panic its copy could not be made again: {problem}"),
+            })?,
+        };
+        contain(|| node.call(name, argument)).unwrap_or_else(|Caught { message, .. }| {
+            let node = self.node.take();
+            // Its drop is an author's code too.
+            let message = match contain(|| drop(node)) {
+                Ok(()) => message,
+                Err(again) => format!("{message}; and its end panicked: {}", again.message),
+            };
+            Err(CallError::Panicked { name: name.into(), message })
+        })
+    }
+}
+
+/// Its drop runs authors' code, contained.
+impl Drop for ControlCopy {
+    fn drop(&mut self) {
+        let node = self.node.take();
+        let _ended = contain(|| drop(node));
+    }
+}
+
+impl fmt::Debug for ControlCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlCopy").field("handlers", &self.handlers).finish_non_exhaustive()
+    }
+}
+
+fn panicked(action: &str, Caught { message, place }: &Caught) -> BuildError {
+    let place = place.as_ref().map(|place| format!(" (at {place})")).unwrap_or_default();
+    BuildError::new(format_args!("{action} panicked: {message}{place}"))
+}

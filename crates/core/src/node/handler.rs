@@ -1,0 +1,161 @@
+//! Handlers: named operations of a node that the control side calls, as Click's read and write handlers.
+
+use std::fmt;
+
+/// A named operation of a node for the control side, like Click's read and write handlers.
+///
+/// It is also the form in which an author declares one, with [`Worker::handler`](crate::Worker::handler) or
+/// [`Worker::handler_of`](crate::Worker::handler_of):
+///
+/// ```
+/// use netbricks_core::{Handler, HandlerKind, HandlerSide};
+///
+/// let handler = Handler::write("add", "Adds a route.").argument("PREFIX NEXT-HOP");
+/// assert_eq!((handler.kind, handler.side), (HandlerKind::Write, HandlerSide::Worker));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Handler {
+    /// Its name, one for each node: `"flows.occupancy"`.
+    pub name: String,
+    /// Whether a call only asks, or may change state.
+    pub kind: HandlerKind,
+    /// Where a call is made.
+    pub side: HandlerSide,
+    /// The syntax of its argument, placeholders in capitals: `"NAME MAC [WEIGHT]"`.
+    ///
+    /// `None` where it takes no argument. A call with one is then refused.
+    pub argument: Option<String>,
+    /// One sentence about its answer and its effect.
+    pub summary: String,
+}
+
+/// The kind of a handler: what a call may do to state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandlerKind {
+    /// A call only asks: it never changes state.
+    Read,
+    /// A call may change state.
+    Write,
+}
+
+/// The place where calls of a handler are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandlerSide {
+    /// The control side calls it on a [copy of its own](crate::Blueprint::control), which disturbs no worker.
+    ///
+    /// The handler needs only state that all workers share.
+    Control,
+    /// Each worker has its own answer: the call concerns one worker, or all of them one after the other.
+    Worker,
+    /// Every worker has the same answer, and a change on one is a change for all: one worker is asked.
+    AnyWorker,
+}
+
+impl Handler {
+    /// A handler that only asks, with the summary of its answer. It takes no argument.
+    pub fn read(name: impl Into<String>, summary: impl Into<String>) -> Self {
+        Self::new(name.into(), HandlerKind::Read, summary.into())
+    }
+
+    /// A handler that may change state, with the summary of its effect. It takes no argument.
+    pub fn write(name: impl Into<String>, summary: impl Into<String>) -> Self {
+        Self::new(name.into(), HandlerKind::Write, summary.into())
+    }
+
+    fn new(name: String, kind: HandlerKind, summary: String) -> Self {
+        Self { name, kind, side: HandlerSide::Worker, argument: None, summary }
+    }
+
+    /// The same handler with an argument of this syntax, placeholders in capitals: `"PREFIX NEXT-HOP"`.
+    #[must_use]
+    pub fn argument(self, syntax: impl Into<String>) -> Self {
+        Self { argument: Some(syntax.into()), ..self }
+    }
+
+    /// The same handler for this side.
+    #[must_use]
+    pub(crate) fn on(self, side: HandlerSide) -> Self {
+        Self { side, ..self }
+    }
+
+    /// Whether a call with this argument is possible: one that takes none gets none.
+    pub(crate) fn admits(&self, argument: &str) -> Result<(), CallError> {
+        if self.argument.is_some() || argument.trim().is_empty() {
+            return Ok(());
+        }
+        let problem = format!("takes no argument, found `{}`: leave it out", argument.trim());
+        Err(CallError::Argument { name: self.name.clone(), problem })
+    }
+}
+
+impl fmt::Display for HandlerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
+
+impl fmt::Display for HandlerSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Control => "control",
+            Self::Worker => "worker",
+            Self::AnyWorker => "any-worker",
+        })
+    }
+}
+
+/// A handler that could not be called.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The node has no handler of that name.
+    #[error("no handler `{name}`; there are: {known}")]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// All handlers of the node, separated by commas.
+        known: String,
+    },
+    /// The handler is of the other kind.
+    #[error("handler `{name}` is a {kind} handler: call it as one")]
+    Kind {
+        /// The handler.
+        name: String,
+        /// Its kind.
+        kind: HandlerKind,
+    },
+    /// Each worker has its own answer, and the control side's copy of the node has none.
+    #[error("handler `{name}` is answered by a worker, not by the control side: call it on a worker")]
+    OnWorker {
+        /// The handler.
+        name: String,
+    },
+    /// The argument does not fit.
+    #[error("handler `{name}`: {problem}")]
+    Argument {
+        /// The handler.
+        name: String,
+        /// The error, and what was expected.
+        problem: String,
+    },
+    /// The control side's copy of the node cannot reach the state that workers share.
+    #[error("handler `{name}` does not reach the workers' state: {problem}")]
+    Unreachable {
+        /// The handler.
+        name: String,
+        /// The cause.
+        problem: String,
+    },
+    /// The handler panicked, and its node was rebuilt.
+    #[error("handler `{name}` panicked: {message}")]
+    Panicked {
+        /// The handler.
+        name: String,
+        /// The panic's message.
+        message: String,
+    },
+}
