@@ -221,6 +221,7 @@ fn history_text(history: &[HistoryEntry]) -> String {
             ConfigurationState::Applied => "not confirmed",
             ConfigurationState::Confirmed => "confirmed",
             ConfigurationState::RolledBack => "rolled back",
+            ConfigurationState::Failed => "failed",
         };
         table.row([
             if entry.running { "runs".into() } else { String::new() },
