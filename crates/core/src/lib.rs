@@ -38,6 +38,7 @@ pub mod context;
 pub mod counters;
 pub mod declaration;
 pub mod events;
+pub mod filter;
 pub mod graph;
 pub mod group;
 pub mod icmp;
