@@ -292,11 +292,15 @@ mod tests {
             ..NodeStats::default()
         };
         let counters = BTreeMap::from([("bad_checksum".to_owned(), 1), ("no_buffer".to_owned(), 2)]);
-        let port = PortStats { port: "l\"a\\n\n".into(), link: "up".into(), counters, ..PortStats::default() };
+        let port =
+            PortStats { port: "l\"a\\n\n".into(), link: "up".into(), counters, ..PortStats::default() };
         let stats = Stats {
             nodes: vec![node("one"), node("two")],
             ports: vec![port, PortStats { port: "wan".into(), ..PortStats::default() }],
-            workers: vec![Worker::default(), Worker { worker: 1, longest_pause_ns: 1_500, ..Worker::default() }],
+            workers: vec![
+                Worker::default(),
+                Worker { worker: 1, longest_pause_ns: 1_500, ..Worker::default() },
+            ],
             free_buffers: 10,
             buffers: 20,
             ..Stats::default()

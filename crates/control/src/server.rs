@@ -180,6 +180,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // The file goes while this process still listens: another one would replace it afterwards.
+        drop(self.unix.take());
         let _ended = self.ending.send(true);
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();

@@ -194,8 +194,8 @@ pub(super) fn execute<'t>(
     let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut config = runtime_config(settings, seed, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
-    let functions =
-        functions_of(&installed, pool.clone()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let copies = functions_of(&installed, |_| false, &pool, seed)
+        .map_err(|problem| Failure::Failed(problem.detail))?;
     let runtime = start(config, shares, design)?;
     let base =
         Summary { warnings: told, workers, placement: places.clone(), shuffles, seed, ..Summary::default() };
@@ -209,7 +209,8 @@ pub(super) fn execute<'t>(
         pool: &pool,
         ports,
         installed,
-        functions,
+        copies,
+        seed,
         places,
         begun,
         tasks,

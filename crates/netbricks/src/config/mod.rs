@@ -3,6 +3,7 @@
 //! `document` knows the file's shape, `plan` looks names up in the registry and among the drivers, and `chain`
 //! connects what the plan names.
 
+mod control;
 mod devices;
 mod document;
 mod fields;
@@ -21,6 +22,7 @@ use std::path::Path;
 use netbricks_core::Registry;
 use netbricks_ports::Drivers;
 
+pub use control::ControlSettings;
 pub use document::{ChainEntry, Document, Entry, parse};
 pub use plan::{
     Origin, PLACEMENT, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve,

@@ -13,6 +13,7 @@ use netbricks_ports::{COMMON_KEYS, ConfiguredPort, Directions, Driver, Drivers, 
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::control::ControlSettings;
 use super::document::{ChainEntry, Document, Entry};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
@@ -31,6 +32,8 @@ pub struct Plan<'t> {
     pub chains: Vec<PlannedChain>,
     /// `[runtime]`.
     pub runtime: RuntimeSettings,
+    /// `[control]`.
+    pub control: ControlSettings,
 }
 
 /// A port that chains use.
@@ -128,7 +131,7 @@ pub fn resolve<'t>(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
-    let Document { ports, functions, chains, runtime } = document;
+    let Document { ports, functions, chains, runtime, control } = document;
     if chains.is_empty() && !diagnostics.has_errors() {
         diagnostics.push(
             Diagnostic::error("there is no chain: packets would go nowhere")
@@ -176,7 +179,7 @@ pub fn resolve<'t>(
             diagnostics.push(refusal(&error, &port.settings));
         }
     }
-    let mut plan = Plan { ports, functions: used, chains, runtime };
+    let mut plan = Plan { ports, functions: used, chains, runtime, control };
     if !diagnostics.has_errors() {
         plan.forget_unused_ports();
     }
@@ -190,7 +193,7 @@ pub(crate) fn resolve_ports<'t>(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
-    let Document { ports, functions, chains, runtime } = document;
+    let Document { ports, functions, chains, runtime, control } = document;
     let places =
         functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
     for place in places {
@@ -206,7 +209,7 @@ pub(crate) fn resolve_ports<'t>(
         );
     }
     let ports = ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect();
-    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
+    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime, control };
     plan.check_placement(diagnostics);
     plan.check_files(directory, diagnostics);
     plan.check_devices(drivers, diagnostics);

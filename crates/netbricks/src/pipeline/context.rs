@@ -357,6 +357,12 @@ impl Plan<'_> {
                 transmits: port.transmits,
             })
             .collect();
-        Plan { ports, functions: self.functions, chains: self.chains, runtime: self.runtime }
+        Plan {
+            ports,
+            functions: self.functions,
+            chains: self.chains,
+            runtime: self.runtime,
+            control: self.control,
+        }
     }
 }

@@ -3,15 +3,17 @@
 //! First the file is checked and its new ports are opened; then every worker makes its new nodes. Only when all
 //! of that worked do the workers take over. Until then nothing has changed.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use netbricks_buffer::Pool;
 use netbricks_control::api::{self, Code, EventLevel, Problem};
-use netbricks_core::Worker;
+use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide};
 use netbricks_runtime::{Change, Replaced};
 
 use super::super::file::{self, Checked, Faults, File};
 use super::super::run::port_summary;
-use super::installed::{Difference, Installed};
+use super::installed::{Difference, Installed, InstalledFunction};
 use super::{Session, calls};
 use crate::chain::{Division, OpenPorts, Opening, Place, WorkerPorts};
 use crate::config::Plan;
@@ -46,12 +48,13 @@ impl Session<'_> {
         let mut candidate = self.candidate(checked, &file, &opened, &expected)?;
         let plan = plan_of(&candidate);
         self.keep_blueprints(&mut candidate);
-        let functions = self.functions_of(&candidate.installed)?;
+        let kept = |name: &str| candidate.difference.kept_functions.contains(name);
+        let copies = functions_of(&candidate.installed, kept, self.pool, self.seed)?;
         let ports = self.new_queues(&candidate, &mut opened)?;
         self.control.take_longest_pause();
         let replaced = self.take_over(&candidate, ports)?;
         let longest_pause_ns = self.control.take_longest_pause();
-        self.settle(candidate, opened, functions);
+        self.settle(candidate, opened, copies);
         let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
         for Replaced { moved, refused, .. } in replaced {
             let new = moved.into_iter().filter(|state| !applied.moved.contains(state)).collect::<Vec<_>>();
@@ -220,12 +223,12 @@ impl Session<'_> {
                 design.change(ports.unwrap_or_default(), &kept, running, context.worker())
             })
         });
-        changed.map_err(|error| calls::problem(&error))
+        changed.map_err(|error| calls::problem_of(&error))
     }
 
     /// Takes note of the change after the workers have made it, and closes the ports that went.
-    fn settle(&mut self, candidate: Candidate, opened: OpenPorts, functions: Vec<api::Function>) {
-        let Candidate { installed, .. } = candidate;
+    fn settle(&mut self, candidate: Candidate, opened: OpenPorts, copies: BTreeMap<String, ControlCopy>) {
+        let Candidate { installed, difference, .. } = candidate;
         let names: Vec<String> = installed.ports.iter().map(|port| port.name.clone()).collect();
         let mut gone = self.ports.arrange(&names, opened);
         self.begun.closed.extend(gone.iter().map(port_summary));
@@ -237,54 +240,49 @@ impl Session<'_> {
         }
         self.begun.layout = installed.layout.clone().after(&self.begun.layout);
         self.installed = installed;
-        self.functions = functions;
-    }
-
-    /// The functions with their handlers.
-    pub(crate) fn functions_of(&self, installed: &Installed) -> Result<Vec<api::Function>, Problem> {
-        functions_of(installed, self.pool.clone())
+        self.copies.retain(|name, _| difference.kept_functions.contains(name));
+        self.copies.extend(copies);
     }
 }
 
-/// The functions of a configuration with their handlers, asked of nodes that are made for that alone.
+/// The functions of a configuration with their handlers, and the control side's copies of their nodes.
+///
+/// `known` has copies of functions that go on. The state that workers share is made here, so that workers only
+/// join it.
 pub(crate) fn functions_of(
     installed: &Installed,
-    pool: netbricks_buffer::Pool,
-) -> Result<Vec<api::Function>, Problem> {
-    let worker = Worker::new(0, 0, pool);
-    let mut functions = Vec::with_capacity(installed.functions.len());
+    known: impl Fn(&str) -> bool,
+    pool: &Pool,
+    seed: u64,
+) -> Result<BTreeMap<String, ControlCopy>, Problem> {
+    let mut copies = BTreeMap::new();
     for (function, blueprint) in installed.functions.iter().zip(&installed.design.functions) {
-        let asked = netbricks_core::graph::contain(|| {
-            let mut node = blueprint.apart().build(&worker)?;
-            Ok::<_, netbricks_core::BuildError>(node.handlers())
-        });
-        let handlers = match asked {
-            Ok(Ok(handlers)) => handlers,
-            Ok(Err(error)) => {
-                return Err(Problem::new(Code::Machine, format!("`{}`: {error}", function.name)));
-            }
-            Err(caught) => {
-                return Err(Problem::new(
-                    Code::Internal,
-                    format!("`{}` panicked: {}", function.name, caught.message),
-                ));
-            }
-        };
-        let handler = |handler: netbricks_core::node::Handler| api::Handler {
-            name: handler.name,
-            summary: handler.summary,
-            writes: false,
-            argument: String::new(),
-            by_worker: true,
-        };
-        functions.push(api::Function {
-            name: function.name.clone(),
-            definition: function.definition.clone(),
-            nodes: function.nodes.clone(),
-            handlers: handlers.into_iter().map(handler).collect(),
-        });
+        if known(&function.name) {
+            continue;
+        }
+        let copy = blueprint
+            .control(pool.clone(), seed)
+            .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
+        copies.insert(function.name.clone(), copy);
     }
-    Ok(functions)
+    Ok(copies)
+}
+
+/// A function as the API tells it.
+pub(super) fn function(function: &InstalledFunction, copy: Option<&ControlCopy>) -> api::Function {
+    let handler = |handler: &Handler| api::Handler {
+        name: handler.name.clone(),
+        summary: handler.summary.clone(),
+        writes: handler.kind == HandlerKind::Write,
+        argument: handler.argument.clone().unwrap_or_default(),
+        by_worker: handler.side == HandlerSide::Worker,
+    };
+    api::Function {
+        name: function.name.clone(),
+        definition: function.definition.clone(),
+        nodes: function.nodes.clone(),
+        handlers: copy.map(|copy| copy.handlers().iter().map(handler).collect()).unwrap_or_default(),
+    }
 }
 
 fn plan_of(candidate: &Candidate) -> api::Plan {

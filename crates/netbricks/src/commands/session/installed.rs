@@ -53,6 +53,13 @@ pub(crate) struct InstalledChain {
     to: String,
 }
 
+impl InstalledFunction {
+    /// Whether all its nodes on a worker are one, so that the first answers for all.
+    pub(super) fn is_one_node(&self) -> bool {
+        self.stateful && !self.nodes.is_empty()
+    }
+}
+
 impl InstalledPort {
     /// Whether a port of a file is the same, with its queues where they are.
     pub(crate) fn is_like(&self, planned: &PlannedPort<'_>) -> bool {

@@ -6,18 +6,19 @@ mod installed;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
 use netbricks_control::{Answer, Call, Dataplane, Events, Tasks, api};
-use netbricks_core::Role;
+use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
 use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
 
 pub(crate) use apply::functions_of;
-pub(crate) use installed::Installed;
+pub(crate) use installed::{Installed, InstalledFunction};
 
 use super::run::{Begun, link_name};
 use super::{Application, RunArguments};
@@ -66,8 +67,10 @@ pub(crate) struct Session<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) ports: OpenPorts,
     pub(crate) installed: Installed,
-    /// The functions with their handlers.
-    pub(crate) functions: Vec<api::Function>,
+    /// The control side's copies of the functions' nodes, by function.
+    pub(crate) copies: BTreeMap<String, ControlCopy>,
+    /// The workers' seed.
+    pub(crate) seed: u64,
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
     pub(crate) tasks: Tasks,
@@ -159,7 +162,8 @@ impl Dataplane for Session<'_> {
     }
 
     fn functions(&self) -> Vec<api::Function> {
-        self.functions.clone()
+        let of = |function: &InstalledFunction| apply::function(function, self.copies.get(&function.name));
+        self.installed.functions.iter().map(of).collect()
     }
 
     fn call(&mut self, call: Call, answer: Answer<api::Answers>) {
@@ -184,13 +188,13 @@ impl Dataplane for Session<'_> {
     }
 
     fn suspend(&mut self) -> Result<(), api::Problem> {
-        self.control.suspend_all().map_err(|error| calls::problem(&error))?;
+        self.control.suspend_all().map_err(|error| calls::problem_of(&error))?;
         self.state = api::RunState::Suspended;
         Ok(())
     }
 
     fn resume(&mut self) -> Result<(), api::Problem> {
-        self.control.resume_all().map_err(|error| calls::problem(&error))?;
+        self.control.resume_all().map_err(|error| calls::problem_of(&error))?;
         if !self.is_stopping() {
             self.state = api::RunState::Running;
         }
