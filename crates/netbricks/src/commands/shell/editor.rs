@@ -171,7 +171,7 @@ fn suggestions(line: &str, cursor: usize, tree: &clap::Command, names: &Names) -
         _ => ("", None),
     };
     let candidates = match (wanted(tree, &words), path) {
-        (_, Some(path)) | (Wanted::File, None) => {
+        (Wanted::File, _) | (_, Some(_)) => {
             let files = files(path.unwrap_or(last));
             return files
                 .iter()
