@@ -1,4 +1,4 @@
-//! Who may do what: by the socket's file permissions over Unix, by a bearer token over TCP.
+//! Permissions: the socket's file permissions over Unix, a bearer token over TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -110,7 +110,9 @@ impl Tokens {
     }
 }
 
-/// Whether the request was meant for a loopback address. A page in a browser that was led here by DNS was not.
+/// Whether the request was meant for a loopback address.
+///
+/// That of a page in a browser which was led here by DNS was not.
 fn names_loopback(request: &Request) -> bool {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.rsplit_once(':') {

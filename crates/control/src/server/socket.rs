@@ -1,4 +1,4 @@
-//! Opening sockets: in the place of one that is left over, never in the place of one that is in use.
+//! Opening sockets, also in the place of one that is left over, never of one in use.
 
 use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io::ErrorKind;

@@ -137,11 +137,12 @@ fn files_are_planned_applied_confirmed_and_rolled_back() {
     let dry = ask(running.socket(), "POST", "/v1/rollback?dry-run=true", &[], b"");
     assert_eq!((dry.status, &dry.json()["configuration"]), (200, &1.into()));
     assert_eq!(client.config().expect("config").text, "# two\n");
-    assert_eq!(client.rollback(None).expect("there is one").configuration, 1);
+    assert_eq!(client.rollback(None).expect("there is one").configuration, 3);
     assert_eq!(client.config().expect("config").text, "# one\n");
-    assert_eq!(client.history().expect("history")[0].state, ConfigurationState::RolledBack);
+    let history = client.history().expect("history");
+    assert_eq!((history[0].running, history[1].state), (true, ConfigurationState::RolledBack));
     let problem = client.rollback(Some(7)).expect_err("there is none");
-    assert_eq!((problem.code, problem.help.as_deref()), (Code::NotFound, Some("the history has 1 to 2")));
+    assert_eq!((problem.code, problem.help.as_deref()), (Code::NotFound, Some("the history has 1 to 3")));
     assert_eq!(client.configuration(7).expect_err("there is none").code, Code::NotFound);
 
     assert_eq!(
