@@ -91,6 +91,10 @@ fn handlers_of_the_other_kind_and_workers_out_of_range_are_refused() {
     assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called with GET")));
     let problem = client.read("routes", "add", "x", None).expect_err("it is written");
     assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called with PUT")));
+    let reply = ask(running.socket(), "PUT", "/v1/functions/routes/handlers/table", &[], b"");
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET,HEAD")));
+    let reply = ask(running.socket(), "GET", "/v1/functions/routes/handlers/add", &[], b"");
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("PUT")));
     let problem = client.read("routes", "table", "", Some(2)).expect_err("there are two");
     assert_eq!(problem.detail, "there is no worker 2: there are 2, from 0");
     for wrong in ["deadline=0", "deadline=61", "deadline=NaN", "deadline=x", "worker=-1", "wroker=1"] {
