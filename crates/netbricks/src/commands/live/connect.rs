@@ -13,7 +13,7 @@ const SOCKET: &str = "NETBRICKS_SOCKET";
 
 /// The client of the dataplane that a command line names, or the environment, or else of the only one here.
 pub(crate) fn connect(connection: &Connection) -> Result<Client, Failure> {
-    let client = |connection| -> Result<Client, Problem> {
+    let client = |connection: &Connection| -> Result<Client, Problem> {
         let Connection { socket, token_file } = connection;
         let named = socket.clone().or_else(|| std::env::var(SOCKET).ok().filter(|name| !name.is_empty()));
         let token = token_file.as_deref().map(read_token).transpose()?;
