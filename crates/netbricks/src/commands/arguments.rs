@@ -120,10 +120,16 @@ pub(super) struct FileArguments {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RunArguments {
-    #[command(flatten)]
-    pub(super) file: FileArguments,
+    /// The configuration file; without one, the last confirmed configuration of `--state`
+    #[arg(value_name = "FILE.toml", value_hint = clap::ValueHint::FilePath)]
+    pub(super) file: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) limits: RunLimits,
+    #[command(flatten)]
+    pub(super) control: ControlArguments,
     /// Threads that move packets
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) workers: Option<u16>,
@@ -136,6 +142,19 @@ pub(super) struct RunArguments {
     /// Packets that a source is asked for at a time
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) burst: Option<u16>,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct ControlArguments {
+    /// The Unix socket on which the run can be asked and changed
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub(super) socket: Option<PathBuf>,
+    /// The directory that keeps configurations and live changes for the next start
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(super) state: Option<PathBuf>,
+    /// Listen on no socket
+    #[arg(long, conflicts_with = "socket")]
+    pub(super) no_control: bool,
 }
 
 #[derive(Debug, Default, clap::Args)]

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 #[cfg(test)]
 mod containment_tests;
+mod control;
 mod file;
 mod generate;
 mod graph;
@@ -30,12 +31,12 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use netbricks_core::Registry;
 use netbricks_ports::Drivers;
 
-use live::LiveCommand;
 use arguments::{
     Color, Command, CommandLine, FileArguments, Format, GenerateArguments, GraphArguments, ListArguments,
     ReasonArguments, RunArguments, RunLimits,
 };
 pub(crate) use bench::BenchArguments;
+use live::LiveCommand;
 
 /// Exit code for a command line or a configuration that is wrong.
 const USAGE: u8 = 2;

@@ -39,17 +39,21 @@ pub(crate) enum LiveCommand {
                             `netbricks show handlers` lists what can be read.")]
     Get(GetArguments),
     /// Call a handler of a function that changes its state
-    #[command(after_help = "Examples:\n  netbricks set rate.rate '20 Mb/s'\n  netbricks set routes.add 10.0.0.0/8 3\n  \
+    #[command(
+        after_help = "Examples:\n  netbricks set rate.rate '20 Mb/s'\n  netbricks set routes.add 10.0.0.0/8 3\n  \
                             netbricks set routes.load @routes.txt\n  generate-routes | netbricks set routes.load -\n\n\
-                            `netbricks show handlers` lists what can be set.")]
+                            `netbricks show handlers` lists what can be set."
+    )]
     Set(SetArguments),
     /// Show the counters of ports and functions, or their rates
     #[command(after_help = "Examples:\n  netbricks stats\n  netbricks stats --watch\n  \
                             netbricks stats --watch --interval 10s --count 6 --json")]
     Stats(StatsArguments),
     /// Show rates, cycles, drops and tables on the full screen
-    #[command(after_help = "Examples:\n  netbricks top --interval 500ms\n\nKeys: Tab and arrows move, s sorts, / filters, \
-                            space pauses, ? lists all, q quits.")]
+    #[command(
+        after_help = "Examples:\n  netbricks top --interval 500ms\n\nKeys: Tab and arrows move, s sorts, / filters, \
+                            space pauses, ? lists all, q quits."
+    )]
     Top(TopArguments),
     /// List what happened, such as a port that went down
     #[command(after_help = "Examples:\n  netbricks events\n  netbricks events --follow\n  \
@@ -57,8 +61,10 @@ pub(crate) enum LiveCommand {
                             With --json each event is one line.")]
     Events(EventsArguments),
     /// Show what a file would change, and change nothing
-    #[command(after_help = "Examples:\n  netbricks plan edge.toml\n  netbricks plan edge.toml --json | jq '.changes[].name'\n\n\
-                            Exit codes: 0 the file can run, 1 it cannot now, 2 the file is wrong.")]
+    #[command(
+        after_help = "Examples:\n  netbricks plan edge.toml\n  netbricks plan edge.toml --json | jq '.changes[].name'\n\n\
+                            Exit codes: 0 the file can run, 1 it cannot now, 2 the file is wrong."
+    )]
     Plan(PlanArguments),
     /// Make a file run in place of what runs, without losing packets
     #[command(after_help = "Examples:\n  netbricks apply edge.toml --note 'more backends'\n  \
@@ -81,7 +87,9 @@ pub(crate) enum LiveCommand {
                             netbricks config --history 3 | diff - edge.toml")]
     Config(ConfigArguments),
     /// Ask the sources for no more packets until `resume`
-    #[command(after_help = "Examples:\n  netbricks suspend && netbricks set routes.load @routes.txt && netbricks resume")]
+    #[command(
+        after_help = "Examples:\n  netbricks suspend && netbricks set routes.load @routes.txt && netbricks resume"
+    )]
     Suspend(Plain),
     /// Ask the sources for packets again
     #[command(after_help = "Examples:\n  netbricks resume")]

@@ -190,14 +190,9 @@ impl Default for Canned {
             subject: subject.into(),
             message: message.into(),
         };
-        let change =
-            |kind: ChangeKind, part: &str, name: &str, detail: &str, copied_bytes: Option<u64>| Change {
-                kind,
-                part: part.into(),
-                name: name.into(),
-                detail: detail.into(),
-                copied_bytes,
-            };
+        let change = |kind: ChangeKind, part: &str, name: &str, detail: &str, copied_bytes: Option<u64>| {
+            Change { kind, part: part.into(), name: name.into(), detail: detail.into(), copied_bytes }
+        };
         let entry = |number: u64, state: ConfigurationState, note: &str| HistoryEntry {
             number,
             time_ns: 1_770_091_506_007_000_000 + number * 60_000_000_000,
@@ -278,10 +273,8 @@ impl Api for Canned {
         Ok(self.stats[(*looks - 1).min(self.stats.len() - 1)].clone())
     }
     fn graph(&self) -> Result<Graph, Problem> {
-        let node =
-            |name: &str, role: &str| Node { name: name.into(), kind: role.into(), role: role.into() };
-        let edge =
-            |from: &str, to: &str| Edge { from: from.into(), output: "out".into(), to: to.into() };
+        let node = |name: &str, role: &str| Node { name: name.into(), kind: role.into(), role: role.into() };
+        let edge = |from: &str, to: &str| Edge { from: from.into(), output: "out".into(), to: to.into() };
         Ok(Graph {
             name: "edge".into(),
             nodes: vec![

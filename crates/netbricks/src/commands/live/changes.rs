@@ -261,7 +261,12 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
 ";
 
     /// Runs a command with a file as its first argument.
-    fn with_file(test: &str, api: &Canned, command: &str, more: &[&str]) -> (String, super::super::canned::Told) {
+    fn with_file(
+        test: &str,
+        api: &Canned,
+        command: &str,
+        more: &[&str],
+    ) -> (String, super::super::canned::Told) {
         let name = format!("netbricks-changes-{}-{test}.toml", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, "# new").unwrap();
@@ -298,7 +303,9 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
         assert_eq!(told.out, format!("{}{APPLIED}{confirm}", PLAN.replace("FILE", &file)));
         assert_eq!(
             api.asked(),
-            ["apply # new ApplyOptions { dry_run: false, confirm: Some(60.0), note: Some(\"more backends\") } Some(12)"]
+            [
+                "apply # new ApplyOptions { dry_run: false, confirm: Some(60.0), note: Some(\"more backends\") } Some(12)"
+            ]
         );
         let (_, told) = with_file("apply", &api, "apply", &["--json"]);
         assert_eq!(serde_json::from_str::<Applied>(&told.out).unwrap(), api.applied);

@@ -204,7 +204,9 @@ fn values(command: &clap::Command, argument: &Arg, placed: &[&str]) -> Wanted {
             let help = value.get_help().map(ToString::to_string).unwrap_or_default();
             Candidate::new(value.get_name(), help)
         };
-        return Wanted::One(possible.into_iter().filter(|value| !value.is_hide_set()).map(candidate).collect());
+        return Wanted::One(
+            possible.into_iter().filter(|value| !value.is_hide_set()).map(candidate).collect(),
+        );
     }
     if let Some(kind) = live(command.get_name(), argument.get_id().as_str(), placed) {
         return Wanted::Live(kind);

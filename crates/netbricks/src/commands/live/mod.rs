@@ -17,8 +17,8 @@ pub(super) mod status;
 pub(super) mod units;
 
 use netbricks_control::api::{
-    Answers, Applied, ApplyOptions, Code, Event, Function, Graph, HistoryEntry, Plan, Port,
-    Problem, Source, Stats, Status,
+    Answers, Applied, ApplyOptions, Code, Event, Function, Graph, HistoryEntry, Plan, Port, Problem, Source,
+    Stats, Status,
 };
 
 pub(crate) use arguments::{Connection, LiveCommand, ShellArguments, TopArguments};
@@ -121,11 +121,7 @@ pub(super) fn run(console: Console, color: Color, command: &LiveCommand) -> Resu
 }
 
 /// Runs a command, and tells the problem if it ends in one.
-pub(super) fn execute(
-    api: &dyn Api,
-    output: &mut Output<'_>,
-    command: &LiveCommand,
-) -> Result<(), Failure> {
+pub(super) fn execute(api: &dyn Api, output: &mut Output<'_>, command: &LiveCommand) -> Result<(), Failure> {
     let json = command.json();
     let done = match command {
         LiveCommand::Status(_) => status::status(api, output, json),
@@ -214,7 +210,8 @@ mod tests {
 
     #[test]
     fn other_problems_are_one_error_with_the_remedy() {
-        let problem = Problem::new(Code::Conflict, "nothing waits to be confirmed").help("apply a file first");
+        let problem =
+            Problem::new(Code::Conflict, "nothing waits to be confirmed").help("apply a file first");
         let api = Canned { refusal: Some(problem), ..Canned::default() };
         let told = ran(&api, &["confirm"]);
         assert_eq!(told.code, 1);

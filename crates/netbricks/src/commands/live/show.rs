@@ -111,8 +111,9 @@ fn ports_text(rows: &[PortRow]) -> String {
     let mut text = table.render();
     for PortRow { port, stats } in rows {
         let counters = stats.counters.iter().filter(|(_, count)| **count > 0);
-        let counters: Vec<_> =
-            counters.map(|(name, count)| format!("{} {}", thousands(*count), name.replace('_', " "))).collect();
+        let counters: Vec<_> = counters
+            .map(|(name, count)| format!("{} {}", thousands(*count), name.replace('_', " ")))
+            .collect();
         if !counters.is_empty() {
             text.push_str(&format!("{}: {}\n", port.name, counters.join(", ")));
         }
@@ -458,7 +459,10 @@ mod tests {
         let handlers: Vec<Handler> = api.functions.iter().flat_map(|f| f.handlers.clone()).collect();
         assert_eq!(serde_json::from_str::<Vec<Handler>>(&json("handlers")).unwrap(), handlers);
         let drops = json("drops");
-        assert!(drops.starts_with("[{\"node\":\"ttl\",\"reason\":\"ttl-expired\",\"packets\":290,"), "{drops}");
+        assert!(
+            drops.starts_with("[{\"node\":\"ttl\",\"reason\":\"ttl-expired\",\"packets\":290,"),
+            "{drops}"
+        );
     }
 
     #[test]

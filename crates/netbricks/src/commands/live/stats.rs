@@ -140,7 +140,9 @@ fn less(now: Count, before: Count) -> Count {
 
 fn reasons_since(now: &BTreeMap<String, Count>, before: &BTreeMap<String, Count>) -> BTreeMap<String, Count> {
     now.iter()
-        .map(|(reason, count)| (reason.clone(), less(*count, before.get(reason).copied().unwrap_or_default())))
+        .map(|(reason, count)| {
+            (reason.clone(), less(*count, before.get(reason).copied().unwrap_or_default()))
+        })
         .filter(|(_, count)| count.packets > 0)
         .collect()
 }
@@ -241,10 +243,7 @@ fn amount(packets: u64, seconds: Option<f64>) -> String {
 
 /// A number of bytes, or with `seconds` the rate of their bits.
 fn volume(bytes: u64, seconds: Option<f64>) -> String {
-    seconds.map_or_else(
-        || scaled(bytes as f64, "B"),
-        |seconds| scaled(8.0 * bytes as f64 / seconds, "b/s"),
-    )
+    seconds.map_or_else(|| scaled(bytes as f64, "B"), |seconds| scaled(8.0 * bytes as f64 / seconds, "b/s"))
 }
 
 fn decimal(value: Option<f64>) -> String {
@@ -329,8 +328,7 @@ pub(super) fn functions_text(functions: &[NodeStats], seconds: Option<f64>) -> S
     let held = functions.iter().any(|node| node.held > 0);
     let consumed = functions.iter().any(|node| packets(&node.consumed) > 0);
     let panics = functions.iter().any(|node| node.panics > 0);
-    let mut columns =
-        vec![("function", Left), ("in", Right), (bytes, Right), ("out", Right), (bytes, Right)];
+    let mut columns = vec![("function", Left), ("in", Right), (bytes, Right), ("out", Right), (bytes, Right)];
     columns.extend(created.then_some(("created", Right)));
     columns.extend(held.then_some(("held", Right)));
     columns.extend([("cycles/packet", Right), ("packets/batch", Right)]);

@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_configuration_that_waits_says_for_how_long() {
-        let status = Status { confirmed: false, confirm_within_seconds: Some(42.9), ..Canned::default().status };
+        let status =
+            Status { confirmed: false, confirm_within_seconds: Some(42.9), ..Canned::default().status };
         let text = text(&status);
         assert!(text.contains("  3, rolled back in 42 s unless confirmed; generation 12"), "{text}");
     }

@@ -93,11 +93,7 @@ mod tests {
         tree.build();
         let pieces = pieces(line, &tree, names);
         assert_eq!(pieces.iter().map(|(_, piece)| piece.as_str()).collect::<String>(), line);
-        pieces
-            .into_iter()
-            .filter(|(_, piece)| !piece.trim().is_empty())
-            .map(|(meaning, _)| meaning)
-            .collect()
+        pieces.into_iter().filter(|(_, piece)| !piece.trim().is_empty()).map(|(meaning, _)| meaning).collect()
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl<'s> Session<'s> {
         lines: impl Iterator<Item = std::io::Result<String>>,
     ) -> Result<(), Failure> {
         for line in lines {
-            let line = line.map_err(|error| Failure::Usage(format!("the commands cannot be read: {error}")))?;
+            let line =
+                line.map_err(|error| Failure::Usage(format!("the commands cannot be read: {error}")))?;
             if self.run(&line, &mut output)? == Next::End {
                 break;
             }
@@ -186,7 +187,9 @@ fn prompt(status: &Status) -> String {
     let graph = crate::diagnostic::visible(graph);
     match confirm_within_seconds {
         None => format!("{graph} {generation}"),
-        Some(seconds) => format!("(confirm within {}) {graph} {generation}", live::units::running_for(*seconds)),
+        Some(seconds) => {
+            format!("(confirm within {}) {graph} {generation}", live::units::running_for(*seconds))
+        }
     }
 }
 
@@ -217,8 +220,8 @@ mod tests {
         let console = Console { color: false, live: false };
         let session = Session::new(&app, api, console, Color::Never);
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let outcome = session
-            .script(Output::plain(&mut out, &mut err), script.lines().map(|line| Ok(line.to_owned())));
+        let outcome =
+            session.script(Output::plain(&mut out, &mut err), script.lines().map(|line| Ok(line.to_owned())));
         let code = match outcome {
             Ok(()) => 0,
             Err(failure) => session.told(&mut Output::plain(&mut Vec::new(), &mut err), failure),
@@ -229,7 +232,8 @@ mod tests {
     #[test]
     fn a_script_runs_line_by_line() {
         let api = Canned::default();
-        let script = "# a comment\n\nset routes.add '10.0.0.0/8 3' # why\nnetbricks suspend\nresume\nexit\nstop\n";
+        let script =
+            "# a comment\n\nset routes.add '10.0.0.0/8 3' # why\nnetbricks suspend\nresume\nexit\nstop\n";
         let (code, out, err) = ran(&api, script);
         assert_eq!((code, err.as_str()), (0, ""));
         assert!(out.starts_with("suspended: "), "{out}");
@@ -240,7 +244,10 @@ mod tests {
     fn a_script_ends_at_the_first_failure_with_its_code() {
         let api = Canned::default();
         let (code, _, err) = ran(&api, "suspend\nshow handlers flow\nstop\n");
-        assert_eq!((code, err.as_str()), (1, "error: there is no function `flow`\n = did you mean `flows`?\n"));
+        assert_eq!(
+            (code, err.as_str()),
+            (1, "error: there is no function `flow`\n = did you mean `flows`?\n")
+        );
         assert_eq!(api.asked(), ["suspend"]);
         for (line, told) in [
             ("statsu", "unrecognized subcommand 'statsu'"),

@@ -129,9 +129,12 @@ fn draw_table(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
         Text::from(*name).alignment(aligned(*is_number)).style(style)
     };
     let shown = rows.iter().skip(model.scrolled).take(model.room).map(|row| {
-        Row::new(row.iter().zip(columns).take(widths.len()).map(|(cell, (_, is_number))| {
-            Text::from(cell.text.clone()).alignment(aligned(*is_number))
-        }))
+        Row::new(
+            row.iter()
+                .zip(columns)
+                .take(widths.len())
+                .map(|(cell, (_, is_number))| Text::from(cell.text.clone()).alignment(aligned(*is_number))),
+        )
     });
     let table = Table::new(shown, widths.iter().map(|width| Constraint::Length(*width)))
         .column_spacing(GAP)
@@ -166,10 +169,8 @@ fn widths(columns: &[Column], rows: &[Vec<Cell>], room: u16) -> Vec<u16> {
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     let keys = HELP.iter().map(|(keys, _)| width(keys)).max().unwrap_or(0);
-    let lines: Vec<String> = HELP
-        .iter()
-        .map(|(key, text)| format!(" {key}{}  {text} ", " ".repeat(keys - width(key))))
-        .collect();
+    let lines: Vec<String> =
+        HELP.iter().map(|(key, text)| format!(" {key}{}  {text} ", " ".repeat(keys - width(key)))).collect();
     let wide = lines.iter().map(|line| width(line)).max().unwrap_or(0) + 2;
     let [_, middle, _] = Layout::horizontal([
         Constraint::Fill(1),
@@ -235,7 +236,10 @@ mod tests {
              wan       0 pps      0 b/s  2.70 kpps  1.30 Mb/s   0 pps  up    null\n"
         );
         let drops = table("3");
-        assert!(drops.starts_with("node  reason         drops   share       bits  packets that leave for it\n"), "{drops}");
+        assert!(
+            drops.starts_with("node  reason         drops   share       bits  packets that leave for it\n"),
+            "{drops}"
+        );
         assert!(drops.contains("\nttl   ttl-expired  290 pps  96.7 %   139 kb/s  "), "{drops}");
         assert_eq!(
             table("4"),
@@ -274,7 +278,12 @@ mod tests {
         assert!(drawn(&mut model, 80, 8).ends_with("\n/tt_\n"));
         press(&mut model, "\nsr");
         let text = drawn(&mut model, 100, 8);
-        assert!(text.ends_with("\nfilter: tt   order: function, reversed   s sort  / filter  Space pause  ? help  q quit\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "\nfilter: tt   order: function, reversed   s sort  / filter  Space pause  ? help  q quit\n"
+            ),
+            "{text}"
+        );
         press(&mut model, "/zz\n");
         assert!(drawn(&mut model, 100, 8).contains("nothing that the filter lets through"));
     }

@@ -281,7 +281,10 @@ pub(super) mod tests {
         press(&mut model, "s");
         assert_eq!(first_column(&model), ["flows", "ttl"]);
         press(&mut model, "s");
-        assert_eq!((model.sort().column, first_column(&model)), (Some(1), vec!["ttl".into(), "flows".into()]));
+        assert_eq!(
+            (model.sort().column, first_column(&model)),
+            (Some(1), vec!["ttl".into(), "flows".into()])
+        );
         press(&mut model, "ss");
         // The most cycles come first.
         assert_eq!(first_column(&model), ["flows", "ttl"]);

@@ -243,9 +243,8 @@ fn occupancy_row(
     capacity: Option<u64>,
     node: &str,
 ) -> Vec<Cell> {
-    let full = capacity.map(|capacity| {
-        number(entries as f64 / capacity.max(1) as f64, percent(entries, capacity))
-    });
+    let full =
+        capacity.map(|capacity| number(entries as f64 / capacity.max(1) as f64, percent(entries, capacity)));
     vec![
         text(function),
         text(table),
