@@ -384,7 +384,7 @@ impl Batch {
         self.compact_with(Calling(f))
     }
 
-    /// As [`compact`](Batch::compact), for a loop that must be inlined whatever its size.
+    /// As [`compact`](Batch::compact), for a loop of any size that must be inlined.
     #[inline(always)]
     pub fn compact_with<F: Visit>(&mut self, mut f: F) -> usize {
         let len = self.len;
@@ -589,7 +589,7 @@ impl Drop for Parting<'_> {
 
 /// The work of [`Batch::compact_with`] on each packet.
 ///
-/// A method can be inlined whatever its size; for a closure that is up to the compiler.
+/// A method of any size can be inlined. For a closure, the compiler decides.
 pub trait Visit {
     /// Looks at the packet in a slot and answers 0 if it stays, else the verdict under which it leaves.
     fn visit(&mut self, slot: usize, bytes: &mut Bytes<'_>) -> u16;

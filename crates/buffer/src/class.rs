@@ -211,7 +211,7 @@ impl Class {
     }
 
     fn pop(&self, out: &mut [Place]) -> usize {
-        // Who has a frame deposited before this, in whatever order threads agree on, has its count too.
+        // If the threads agree that a deposit came before this load, the load sees its count.
         if self.stored.load(Ordering::Relaxed) == 0 {
             return 0;
         }

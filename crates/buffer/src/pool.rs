@@ -253,7 +253,7 @@ impl Pool {
     pub fn available(&self) -> usize {
         self.shared().available()
     }
-    /// All frames, whatever their size.
+    /// All frames, large and small.
     pub fn capacity(&self) -> usize {
         self.shared().capacity()
     }

@@ -9,7 +9,7 @@ pub fn prefetch_read<T>(value: &T) {
 #[inline(always)]
 pub(crate) fn prefetch_address(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults and never writes, whatever the address.
+    // SAFETY: a prefetch faults on no address and never writes.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }

@@ -1,4 +1,4 @@
-//! Packets of which a capture holds only the beginning: what a batch counts of them, whatever it goes through.
+//! A batch counts the bytes on the wire of packets that a capture cut, after every operation.
 
 #![expect(clippy::unwrap_used, reason = "packets are made in a function of the test's own")]
 

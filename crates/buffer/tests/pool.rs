@@ -162,7 +162,7 @@ fn short_packets_take_short_frames_while_there_are_any() {
     assert_eq!((pool.counters().exhausted, pool.available()), (0, 1));
     assert_eq!(pool.allocate_written_into(&mut batch, 7, &[1; 64]), 1);
     assert_eq!((pool.counters().exhausted, pool.available()), (6, 0));
-    // Those of both sizes in one go, in whatever order.
+    // Frames of both sizes come back at once, in reverse order.
     let both: Vec<_> = batch.drain().collect();
     for packet in both.into_iter().rev() {
         batch.push(packet).unwrap();

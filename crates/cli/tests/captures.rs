@@ -128,7 +128,7 @@ fn number(report: &Value, key: &str) -> u64 {
     }
 }
 
-/// Checks that hold for every run, whatever the capture.
+/// Checks that hold for every run over every capture.
 fn check(name: &str, outcome: &Outcome) {
     let Outcome { report, .. } = outcome;
     assert_eq!(report["conserved"], true, "{name}: {report}");

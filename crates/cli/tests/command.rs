@@ -95,7 +95,7 @@ fn a_run_accounts_for_every_packet() {
     let nodes = report["nodes"].as_array().expect("a list");
     let names: Vec<_> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
     assert_eq!(names, ["lan", "ttl", "flows", "wan.send"]);
-    // All frames have 60 bytes, whatever their fate.
+    // All frames have 60 bytes, those that are dropped too.
     for node in nodes {
         assert_eq!(node["owner"], 0, "the operator's");
         for key in ["in", "out", "received", "sent", "created", "handoff_out", "handoff_in"] {

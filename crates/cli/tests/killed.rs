@@ -41,7 +41,7 @@ fn netbricks(directory: &Path, file: &str, chain: &str) -> Command {
     command
 }
 
-/// Kills the process at the end, whatever the result of the test.
+/// Kills the process at the end, also when the test fails.
 struct Killed(Child);
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -32,7 +32,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netbricks_packet::build::{BuildError, ipv4, ipv6};
 use netbricks_packet::stack::{Header, Holds, Stack};
-use netbricks_packet::{Ip, IpRef, Link, checksum};
+use netbricks_packet::{Ip, IpRef, Link, checksum, protocol};
 
 use crate::context::Context;
 use crate::reason::Edge;
@@ -42,8 +42,6 @@ use crate::view::View;
 const LARGEST_V4: usize = 576;
 /// The most bytes of an IPv6 error message: the minimum MTU (RFC 4443 §2.4 (c)).
 const LARGEST_V6: usize = 1280;
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 
 /// An ICMP error message, by the names of RFC 792 and RFC 4443.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +115,8 @@ impl IcmpError {
 
     /// Whether the error also answers packets to many hosts (RFC 4443 §2.4 (e.3), RFC 8200 §4.2).
     ///
-    /// Path MTU discovery works for multicast. An option whose type begins with the bits 10 is reported
-    /// whatever the destination. IPv4 has no exceptions.
+    /// Path MTU discovery works for multicast. An option whose type begins with the bits 10 is reported for
+    /// every destination. IPv4 has no exceptions.
     fn answers_multicast(self, v6: bool, quote: &[u8]) -> bool {
         match self {
             Self::PacketTooBig { .. } => v6,
@@ -314,7 +312,7 @@ fn write(
 /// Precedence 6 as a differentiated services code point (RFC 2474 §4.2.2.2).
 const CLASS_SELECTOR_6: u8 = 48;
 
-/// Whether a packet may be answered with any error, whatever its destination.
+/// Whether a packet may be answered with an error at all; the caller looks at its destination.
 fn is_answerable(ip: IpRef<'_>, payload: &[u8]) -> bool {
     if ip.is_later_fragment() {
         return false;
@@ -322,9 +320,9 @@ fn is_answerable(ip: IpRef<'_>, payload: &[u8]) -> bool {
     let is_error = match ip.protocol() {
         // Everything that is not a query or an answer to one (RFC 1122 §3.2.2); a truncated message may be
         // anything.
-        ICMP => payload.first().is_none_or(|kind| !matches!(kind, 0 | 8 | 9 | 10 | 13..=18)),
+        protocol::ICMP => payload.first().is_none_or(|kind| !matches!(kind, 0 | 8 | 9 | 10 | 13..=18)),
         // Errors have the high bit clear; redirects count as errors here (RFC 4443 §2.4 (e.2)).
-        ICMPV6 => payload.first().is_none_or(|kind| *kind < 128 || *kind == 137),
+        protocol::ICMPV6 => payload.first().is_none_or(|kind| *kind < 128 || *kind == 137),
         _ => false,
     };
     !is_error && is_single_host(ip.source())

@@ -24,7 +24,7 @@ pub struct PacketCursor<'a, 'b> {
 /// How a packet that waits in a lookup goes on from there, which is known when the loop is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// It goes on at once, whatever the work.
+    /// It goes on at once, for any amount of work.
     Only,
     /// It goes on only if that is little work.
     ///

@@ -78,6 +78,18 @@ impl Recorder {
         self.next = (self.next + 1) % RECORDS;
     }
 
+    /// Takes over the records of the recorder before, of nodes whose number `place` knows.
+    pub(crate) fn follow(&mut self, before: &mut Self, place: impl Fn(usize) -> Option<usize>) {
+        let (newer, older) = before.records.split_at(before.next.min(before.records.len()));
+        for record in older.iter().chain(newer) {
+            let Some(node) = place(record.node) else { continue };
+            if self.records.len() < RECORDS {
+                self.records.push(Record { node, ..record.clone() });
+            }
+        }
+        self.next = self.records.len() % RECORDS;
+    }
+
     /// The records, newest first.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         let (newer, older) = self.records.split_at(self.next.min(self.records.len()));

@@ -37,6 +37,13 @@ impl Blueprint {
     pub fn warnings(&self) -> &[ConfigWarning] {
         &self.warnings
     }
+    /// The same blueprint, whose nodes share no state with those of this one.
+    ///
+    /// For a node that is made only to be looked at.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { shares: Shares::default(), ..self.clone() }
+    }
     /// Makes the node.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl<T> State<T> {
 }
 
 /// State that can be found by name, with the operations that export, import and metrics need.
-pub trait Declared: 'static {
+pub trait Declared: Any {
     /// Exports the state as bytes with a version and a checksum.
     fn export(&self) -> Vec<u8>;
     /// Imports bytes of [`export`](Declared::export), at time `now` (ns); nothing changes when it fails.
@@ -92,6 +92,13 @@ pub trait Declared: 'static {
     /// where nothing in the piece moves.
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
+    }
+    /// Goes on with the content of `old`, the state of this name of the node that this one replaces.
+    ///
+    /// It must not take longer for more entries: content that has to be copied moves by
+    /// [`export`](Declared::export). Answers `false`, and changes nothing, where the two do not fit.
+    fn take_over(&mut self, _old: &mut dyn Declared) -> bool {
+        false
     }
     /// A reference to state that workers share, for the graph that replaces this one on the same worker.
     fn shared_state(&self) -> Option<SharedStateRef> {
@@ -186,6 +193,10 @@ where
     }
     fn expire_all(&mut self, now: u64) {
         Self::expire_all(self, now);
+    }
+    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+        let old: &mut dyn Any = old;
+        old.downcast_mut().is_some_and(|old| Self::take_over(self, old))
     }
     fn flow_counters(&self) -> Option<Counters> {
         Some(self.counters())
@@ -352,6 +363,12 @@ impl Declared for CounterState {
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.0.get(), u64::MAX)
+    }
+    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+        let old: &mut dyn Any = old;
+        let Some(old) = old.downcast_ref::<Self>() else { return false };
+        self.0.0.set(old.0.get());
+        true
     }
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
@@ -588,6 +605,24 @@ impl NodeState for Declarations {
         };
         let Some(imported) = imported else { return Err(ImportError::Unknown { name: name.into() }) };
         imported.map_err(|problem| ImportError::Refused { name: name.into(), problem })
+    }
+    fn declarations(&mut self) -> Option<&mut Declarations> {
+        Some(self)
+    }
+    fn take_over(&mut self, old: &mut dyn NodeState) -> Vec<String> {
+        let Some(old) = old.declarations() else { return Vec::new() };
+        let mut taken = Vec::new();
+        for (name, state) in &self.states {
+            let Some((_, before)) = old.states.iter().find(|(known, _)| known == name) else { continue };
+            // A state under two names is borrowed already.
+            let Ok(mut before) = before.try_borrow_mut() else { continue };
+            if state.borrow_mut().take_over(&mut *before) {
+                taken.push(name.clone());
+            }
+        }
+        // It has this node's state now, which is not to be exported.
+        old.states.retain(|(name, _)| !taken.contains(name));
+        taken
     }
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         let states = self.states.iter();

@@ -80,10 +80,7 @@ pub fn register(registry: &mut Registry) {
         .add(
             "ttl",
             "Decrements the IPv4 time to live or IPv6 hop limit and drops what has none left.",
-            |config: &ttl::TtlConfig, worker| match config.non_ip {
-                ttl::NonIp::Pass => compose(worker, |input| ttl::ttl(input, config, worker)),
-                ttl::NonIp::Drop => compose(worker, |input| ttl::ttl_of_all(input, config, worker)),
-            },
+            |config: &ttl::TtlConfig, worker| ttl::node(config, worker),
         )
         .add(
             "icmp-echo",
@@ -122,7 +119,7 @@ pub fn register(registry: &mut Registry) {
         )
         .add(
             "rewrite-stream",
-            "Replaces a string in TCP streams by another, of whatever length; lengths in the stream, as HTTP's Content-Length, stay.",
+            "Replaces a string in TCP streams by another of any length; lengths in the stream, as HTTP's Content-Length, stay.",
             |config: &rewrite_stream::RewriteStreamConfig, worker| {
                 compose(worker, |input| rewrite_stream::rewrite_stream(input, config, worker))
             },

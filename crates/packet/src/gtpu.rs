@@ -191,7 +191,7 @@ impl Header for Gtpu {
         if header.protocol_type() != 1 {
             return Err(malformed("the protocol type is GTP', not GTP", 1, 0));
         }
-        // The header ends inside its stated length, whatever encloses it.
+        // The header ends inside its stated length, also where more bytes follow.
         let total = 8 + usize::from(header.length());
         let bytes = bytes.get(..total).unwrap_or(bytes);
         let mut len = 8;

@@ -153,7 +153,7 @@ impl Icmpv4 {
     fn carry(&mut self, old: u16, new: u16) {
         let carried = update16(self.checksum(), old, new);
         // A message of zeros only has the other form of zero as its checksum. The reply to a ping without
-        // identifier, number and bytes is such a message. That form is right whatever follows.
+        // identifier, number and bytes is such a message. That form is right with any bytes behind it.
         let zeros = self.message_type() == 0 && self.code() == 0 && self.rest_of_header() == 0;
         self.set_checksum(if carried == 0 && zeros { 0xffff } else { carried });
     }

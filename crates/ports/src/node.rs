@@ -1,7 +1,7 @@
 //! Ports in a graph: receive queues become nodes that bring packets in, transmit queues become nodes that
 //! send.
 //!
-//! This module has the duties of every port on arrival, whatever its driver: labels and checksum policy. The
+//! This module has the duties that ports of all drivers have on arrival: labels and checksum policy. The
 //! duties on sending (MTU, offloads, bounded retries, counted failures) are in `transmit`.
 
 mod shared;

@@ -14,7 +14,8 @@ use std::net::IpAddr;
 use netbricks_buffer::{GsoKind, Offload, Packet, Pool};
 use netbricks_packet::checksum::internet;
 use netbricks_packet::stack::{Header, Layer, Root, Stack};
-use netbricks_packet::{IpRef, Link, PseudoHeader, protocol};
+use netbricks_packet::tcp::flags::{CWR, FIN, PSH};
+use netbricks_packet::{IpRef, Ipv6, Link, PseudoHeader, protocol};
 
 use self::tunnel::Tunnel;
 
@@ -24,13 +25,8 @@ use self::tunnel::Tunnel;
 const MOST_SEGMENTS: usize = 1_366;
 /// The largest value of a length field of 16 bits, in bytes.
 const LONGEST: usize = 65_535;
-const IPV6: usize = 40;
 /// Bytes of a hop-by-hop header with only a jumbo payload option (RFC 2675, section 2).
 const JUMBO: usize = 8;
-
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
 
 /// The plan for cutting a packet. Places are in bytes from the frame's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +146,7 @@ impl Cut {
 
     /// Bytes of the longest IP packet whose length field can express it. IPv6's leaves out the fixed header.
     fn longest_packet(&self) -> usize {
-        if self.pseudo.source().is_ipv4() { LONGEST } else { LONGEST + IPV6 }
+        if self.pseudo.source().is_ipv4() { LONGEST } else { LONGEST + Ipv6::SIZE }
     }
 
     /// Whether the packet to cut is inside a tunnel, which no virtio-net header can describe.
@@ -186,7 +182,7 @@ impl Cut {
         let to = (from + self.size).min(self.end);
         let mut segment = pool.empty(self.payload - self.jumbo + (to - from))?;
         // If no option is removed, the first piece ends where the second begins.
-        let kept = if self.jumbo > 0 { self.network + IPV6 } else { self.payload };
+        let kept = if self.jumbo > 0 { self.network + Ipv6::SIZE } else { self.payload };
         segment.extend_from(whole.get(..kept)?).ok()?;
         segment.extend_from(whole.get(kept + self.jumbo..self.payload).unwrap_or_default()).ok()?;
         segment.extend_from(whole.get(from..to)?).ok()?;
@@ -317,13 +313,13 @@ impl Ends {
                     address.copy_from_slice(&bytes[at..at + 16]);
                     IpAddr::from(address)
                 });
-                let length = (bytes.len() - IPV6) as u32;
+                let length = (bytes.len() - Ipv6::SIZE) as u32;
                 let [a, b, c, d] = length.to_be_bytes();
                 match bytes[6] {
-                    0 if bytes[IPV6..IPV6 + JUMBO] == [number, 0, 0xc2, 4, a, b, c, d] => {
-                        Some(ends(IPV6 + JUMBO, JUMBO, addresses, false))
+                    0 if bytes[Ipv6::SIZE..Ipv6::SIZE + JUMBO] == [number, 0, 0xc2, 4, a, b, c, d] => {
+                        Some(ends(Ipv6::SIZE + JUMBO, JUMBO, addresses, false))
                     }
-                    next if next == number => Some(ends(IPV6, 0, addresses, false)),
+                    next if next == number => Some(ends(Ipv6::SIZE, 0, addresses, false)),
                     _ => None,
                 }
             }
@@ -353,7 +349,7 @@ fn state_length(frame: &mut [u8], network: usize, end: usize, is_v4: bool, steps
         let checksum = internet(&frame[network..end]);
         put(frame, network + 10, checksum);
     } else {
-        put(frame, network + 4, (frame.len() - network - IPV6) as u16);
+        put(frame, network + 4, (frame.len() - network - Ipv6::SIZE) as u16);
     }
 }
 

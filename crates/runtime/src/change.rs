@@ -2,17 +2,17 @@
 //!
 //! Graphs come, take over and go. Snapshots and reports of them are made here too.
 
-use netbricks_core::graph::ShuffleEnd;
-use netbricks_core::{CallError, Graph, ImportError};
+use netbricks_core::graph::{ShuffleEnd, TakenOver};
+use netbricks_core::{CallError, Graph, GraphBuilder, ImportError};
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::clock::Clock;
-use crate::config::Factory;
+use crate::config::{Change, Factory};
 use crate::event::Event;
 use crate::report::{CommandError, GraphReport, Replaced, WorkerReport};
-use crate::worker::{Hosted, Worker, contained, tell_panics};
+use crate::worker::{Hosted, Prepared, Worker, contained, tell_panics};
 
 /// Records state of a node that could not move.
 ///
@@ -60,7 +60,7 @@ impl Worker {
     ///
     /// The other workers must have the same ends.
     pub(crate) fn begin(&mut self, factory: Factory) -> Result<Vec<ShuffleEnd>, CommandError> {
-        let (mut graph, clock) = self.make(factory)?;
+        let (graph, clock) = self.make(factory)?;
         self.is_free(graph.name(), None)?;
         let ends = graph.shuffle_ends();
         self.host(graph, clock);
@@ -80,7 +80,10 @@ impl Worker {
             self.exchanges_nothing(old, &ends)?;
         }
         let ends = self.prepare(ticket, old, factory)?;
-        let graph = self.prepared.get(&ticket).map(|(graph, _)| graph.name().to_owned()).unwrap_or_default();
+        let graph = match self.prepared.get(&ticket) {
+            Some(Prepared::Graph(graph, _)) => graph.name().to_owned(),
+            _ => String::new(),
+        };
         let alone = self.exchanges_nothing(&graph, &ends);
         if alone.is_err() {
             self.forget(ticket);
@@ -118,65 +121,130 @@ impl Worker {
         if let Some(old) = old {
             self.position(old)?;
         }
-        let (mut graph, clock) = self.make(factory)?;
+        let (graph, clock) = self.make(factory)?;
         self.is_free(graph.name(), old)?;
         let ends = graph.shuffle_ends();
-        self.prepared.insert(ticket, (graph, clock));
+        self.prepared.insert(ticket, Prepared::Graph(graph, clock));
+        Ok(ends)
+    }
+
+    /// Makes the graph that takes over from the graph of this name once all workers have theirs.
+    ///
+    /// Answers its ends of shuffles.
+    pub(crate) fn prepare_change(
+        &mut self,
+        ticket: u64,
+        graph: &str,
+        change: Change,
+    ) -> Result<Vec<ShuffleEnd>, CommandError> {
+        let running = &self.graphs[self.position(graph)?].graph;
+        let failed = |problem| CommandError::Build { worker: self.context.index(), problem };
+        let made = contained(|| change.build(&self.context, running))
+            .map_err(|message| failed(format!("making its nodes panicked: {message}")))?;
+        let mut builder = made.map_err(|error| failed(error.to_string()))?;
+        builder.check().map_err(|error| failed(error.to_string()))?;
+        if builder.name() != graph {
+            return Err(failed(format!("it is named `{}`, not `{graph}`", builder.name())));
+        }
+        let ends = builder.shuffle_ends(running);
+        self.prepared.insert(ticket, Prepared::Change(builder));
         Ok(ends)
     }
 
     /// Drops a prepared graph.
     pub(crate) fn forget(&mut self, ticket: u64) {
-        if let Some((graph, _)) = self.prepared.remove(&ticket) {
-            self.let_go(graph);
+        let prepared = self.prepared.remove(&ticket);
+        prepared.into_iter().for_each(|prepared| self.discard(prepared));
+    }
+
+    fn discard(&self, prepared: Prepared) {
+        match prepared {
+            Prepared::Graph(graph, _) => self.let_go(graph),
+            // Each node's drop is contained.
+            Prepared::Change(builder) => drop(builder),
         }
     }
 
     /// Runs a prepared graph as a new one. Answers its name.
     pub(crate) fn install_prepared(&mut self, ticket: u64) -> Result<String, CommandError> {
-        let (graph, clock) = self.take_prepared(ticket)?;
+        let Prepared::Graph(graph, clock) = self.take_prepared(ticket)? else {
+            return Err(self.given_up());
+        };
         self.is_free(graph.name(), None)?;
         Ok(self.host(graph, clock))
     }
 
     /// Lets a prepared graph take over from `old`.
     pub(crate) fn replace_prepared(&mut self, ticket: u64, old: &str) -> Result<Replaced, CommandError> {
-        let (graph, clock) = self.take_prepared(ticket)?;
+        let prepared = self.take_prepared(ticket)?;
         let place = self.position(old)?;
-        self.is_free(graph.name(), Some(old))?;
-        Ok(self.take_over(place, graph, clock))
+        match prepared {
+            Prepared::Graph(graph, clock) => {
+                self.is_free(graph.name(), Some(old))?;
+                Ok(self.take_over(place, graph, clock))
+            }
+            Prepared::Change(builder) => Ok(self.carry_out(place, builder)),
+        }
     }
 
-    fn take_prepared(&mut self, ticket: u64) -> Result<(Graph, Clock), CommandError> {
-        self.prepared.remove(&ticket).ok_or_else(|| CommandError::Build {
+    fn take_prepared(&mut self, ticket: u64) -> Result<Prepared, CommandError> {
+        self.prepared.remove(&ticket).ok_or_else(|| self.given_up())
+    }
+
+    fn given_up(&self) -> CommandError {
+        CommandError::Build {
             worker: self.context.index(),
             problem: "the prepared graph was given up before it was to run".into(),
-        })
+        }
+    }
+
+    /// The last step of a change, which cannot fail: nodes that stay and state move across.
+    fn carry_out(&mut self, place: usize, builder: GraphBuilder) -> Replaced {
+        let pool = self.context.pool().clone();
+        let old = &mut self.graphs[place];
+        let time = old.time(self.now);
+        let (graph, taken) = Graph::take_over(builder, pool, &mut old.graph, time);
+        let clock = old.clock().clone();
+        self.replace_by(place, graph, clock, Some(taken))
     }
 
     /// The last step, which cannot fail: the old graph drains, its state moves across, and it is counted.
     fn take_over(&mut self, place: usize, graph: Graph, clock: Clock) -> Replaced {
+        let old = &mut self.graphs[place];
+        let time = old.time(self.now);
+        old.graph.drain(time);
+        self.replace_by(place, graph, clock, None)
+    }
+
+    /// Moves state to a graph in place of the one that has drained, and counts that one.
+    ///
+    /// `taken` names the state that has moved already, by node and name. Where it is given, nodes without a
+    /// successor are meant to go, and their state with them.
+    fn replace_by(&mut self, place: usize, graph: Graph, clock: Clock, taken: Option<TakenOver>) -> Replaced {
         let index = self.context.index();
         let mut new = Hosted::new(graph, clock, self.shared.config.burst);
         let old = &mut self.graphs[place];
         let time = old.time(self.now);
-        old.graph.drain(time);
         new.jumped = old.jumped;
         // Imported state has ages, which count from now and not from the epoch.
         new.graph.advance(time.max(old.graph.now()));
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);
-        let (mut moved, mut refused): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
+        let carried = taken.is_some();
+        let (mut moved, mut refused) = (taken.unwrap_or_default(), Vec::new());
         // Other workers may still write shared state from their old graphs. That state continues as it is.
         let shared = new.graph.adopt(&old.graph);
-        let known: BTreeSet<_> =
-            shared.iter().map(|(node, state, _)| (node.clone(), state.clone())).collect();
+        let known: BTreeSet<_> = shared
+            .iter()
+            .map(|(node, state, _)| (node.clone(), state.clone()))
+            .chain(moved.iter().cloned())
+            .collect();
         for (node, state, done) in shared {
             match done {
                 Ok(()) => moved.push((node, state)),
                 Err(error) => lose(&node, &error, &mut moved, &mut refused),
             }
         }
-        let images = old.graph.export();
+        let images = old.graph.export_of(|node| !carried || new.graph.successor(node).is_some());
         for panic in old.graph.take_panics() {
             refused.push(format!("{}: the export panicked: {}", panic.node, panic.message));
             if let Some(event) = self.panics.add(index, old.graph.name(), panic, self.now) {
@@ -187,7 +255,8 @@ impl Worker {
             if known.contains(&(node.clone(), state.clone())) {
                 continue;
             }
-            match new.graph.import(&node, &state, &bytes) {
+            let successor = new.graph.successor(&node).unwrap_or(&node).to_owned();
+            match new.graph.import(&successor, &state, &bytes) {
                 Ok(()) => moved.push((node, state)),
                 Err(error) => lose(&node, &error, &mut moved, &mut refused),
             }
@@ -217,7 +286,7 @@ impl Worker {
     pub(crate) fn remove(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
         let place = self.position(graph)?;
         let mut hosted = self.graphs.remove(place);
-        let report = self.wind_up(&mut hosted);
+        let report = self.wind_up(&mut hosted).checked();
         self.let_go(hosted.graph);
         self.retire(&report);
         Ok(report)
@@ -271,6 +340,9 @@ impl Worker {
     ) -> Result<String, CommandError> {
         let worker = self.context.index();
         let place = self.position(graph)?;
+        if !self.graphs[place].graph.has(node) {
+            return Err(CommandError::NoNode { worker, node: node.to_owned() });
+        }
         self.graphs[place].graph.call(node, handler, argument).map_err(|error| match error {
             CallError::Panicked { message, .. } => CommandError::Panicked { worker, message },
             error => CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error },
@@ -279,15 +351,23 @@ impl Worker {
 
     /// The report of this worker so far.
     pub(crate) fn snapshot(&self) -> WorkerReport {
-        let mut graphs: Vec<GraphReport> =
-            self.graphs.iter().map(|hosted| GraphReport::of(&hosted.graph)).collect();
+        self.so_far(GraphReport::of)
+    }
+
+    /// The counters of this worker so far.
+    pub(crate) fn counters(&self) -> WorkerReport {
+        self.so_far(GraphReport::counters)
+    }
+
+    fn so_far(&self, of: fn(&Graph) -> GraphReport) -> WorkerReport {
+        let mut graphs: Vec<GraphReport> = self.graphs.iter().map(|hosted| of(&hosted.graph)).collect();
         for retired in &self.retired {
             match graphs.iter_mut().find(|graph| graph.graph == retired.graph) {
                 Some(graph) => graph.absorb(retired),
                 None => graphs.push(retired.clone()),
             }
         }
-        self.report(graphs)
+        self.report(graphs.into_iter().map(GraphReport::checked).collect())
     }
 
     fn report(&self, graphs: Vec<GraphReport>) -> WorkerReport {
@@ -323,7 +403,7 @@ impl Worker {
             }
         }
         let reports = std::mem::take(&mut self.retired);
-        let report = self.report(reports);
+        let report = self.report(reports.into_iter().map(GraphReport::checked).collect());
         self.retired.clone_from(&report.graphs);
         self.publish();
         for hosted in graphs {
@@ -338,8 +418,8 @@ impl Worker {
         for hosted in std::mem::take(&mut self.graphs) {
             self.let_go(hosted.graph);
         }
-        for (_, (graph, _)) in std::mem::take(&mut self.prepared) {
-            self.let_go(graph);
+        for (_, prepared) in std::mem::take(&mut self.prepared) {
+            self.discard(prepared);
         }
         for (name, message) in self.context.release_all() {
             let worker = self.context.index();

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use netbricks_buffer::Pool;
-use netbricks_core::{Graph, WorkerGroup};
+use netbricks_core::{Graph, GraphBuilder, WorkerGroup};
 
 use crate::clock::Clock;
 use crate::event::EventSink;
@@ -113,6 +113,7 @@ impl Config {
 pub type FactoryError = Box<dyn Error + Send + Sync>;
 
 type Build = dyn FnOnce(&WorkerContext) -> Result<Graph, FactoryError> + Send;
+type BuildChange = dyn FnOnce(&WorkerContext, &Graph) -> Result<GraphBuilder, FactoryError> + Send;
 
 /// Makes a worker's own copy of a graph, on that worker's thread. Factories cross threads; graphs never do.
 pub struct Factory {
@@ -135,6 +136,31 @@ impl Factory {
     }
     pub(crate) fn build(self, context: &WorkerContext) -> Result<(Graph, Option<Clock>), FactoryError> {
         Ok(((self.build)(context)?, self.clock))
+    }
+}
+
+/// Makes the graph that takes over from a running one, of which it [keeps](GraphBuilder::keep) nodes.
+pub struct Change(Box<BuildChange>);
+
+impl Change {
+    /// A change by this closure, which sees the worker and its running graph.
+    pub fn new<E: Into<FactoryError>>(
+        build: impl FnOnce(&WorkerContext, &Graph) -> Result<GraphBuilder, E> + Send + 'static,
+    ) -> Self {
+        Self(Box::new(move |context, running| build(context, running).map_err(Into::into)))
+    }
+    pub(crate) fn build(
+        self,
+        context: &WorkerContext,
+        running: &Graph,
+    ) -> Result<GraphBuilder, FactoryError> {
+        (self.0)(context, running)
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Change")
     }
 }
 

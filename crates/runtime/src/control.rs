@@ -11,8 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use netbricks_core::WorkerGroup;
+use netbricks_core::graph::ShuffleEnd;
 
-use crate::config::{Config, Factory};
+use crate::config::{Change, Config, Factory};
 use crate::mailbox::Letterbox;
 use crate::progress::{PacketLimit, Progress, Published};
 use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport};
@@ -144,6 +145,19 @@ impl std::fmt::Debug for Control {
     }
 }
 
+/// A handler to call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerCall {
+    /// The graph.
+    pub graph: String,
+    /// The node.
+    pub node: String,
+    /// The handler.
+    pub handler: String,
+    /// Its argument.
+    pub argument: String,
+}
+
 /// An answer that is awaited.
 struct Pending<T> {
     worker: usize,
@@ -161,11 +175,7 @@ impl Control {
         worker: usize,
         run: impl FnOnce(&mut Worker) -> Result<T, CommandError> + Send + 'static,
     ) -> Result<Pending<Result<T, CommandError>>, CommandError> {
-        let letterbox = self
-            .0
-            .letterboxes
-            .get(worker)
-            .ok_or_else(|| CommandError::NoWorker { worker, workers: self.workers() })?;
+        let letterbox = self.letterbox(worker)?;
         let (sender, answer) = channel();
         let posted = letterbox.post(Box::new(move |hands| {
             let result = contained(|| run(hands))
@@ -174,6 +184,11 @@ impl Control {
             let _gone = sender.send(result);
         }));
         if posted { Ok(Pending { worker, answer }) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    fn letterbox(&self, worker: usize) -> Result<&Letterbox, CommandError> {
+        let known = self.0.letterboxes.get(worker);
+        known.ok_or_else(|| CommandError::NoWorker { worker, workers: self.workers() })
     }
 
     fn wait<T>(&self, pending: Pending<Result<T, CommandError>>) -> Result<T, CommandError> {
@@ -254,6 +269,107 @@ impl Control {
         let ticket = self.prepare_all(Some(old), factories)?;
         let old = old.to_owned();
         self.all(move |hands| hands.replace_prepared(ticket, &old))
+    }
+
+    /// Lets another graph of the same name take over on every worker, when all could make theirs.
+    ///
+    /// Nodes that the new graphs keep go on as they are, with the packets and the state that they hold. So do
+    /// the graphs' clocks. All other nodes are new; state moves to them as for [`replace`](Self::replace).
+    ///
+    /// # Errors
+    /// As [`replace_all`](Self::replace_all); then the graphs run on as they are everywhere.
+    pub fn change_all(
+        &self,
+        graph: &str,
+        mut changes: impl FnMut(usize) -> Change,
+    ) -> Result<Vec<Replaced>, CommandError> {
+        let _alone = self.0.together();
+        let ticket = self.prepared(|ticket, worker| {
+            let (graph, change) = (graph.to_owned(), changes(worker));
+            self.post(worker, move |hands| hands.prepare_change(ticket, &graph, change))
+        })?;
+        let graph = graph.to_owned();
+        self.all(move |hands| hands.replace_prepared(ticket, &graph))
+    }
+
+    /// The longest time between two batches that any worker spent on commands since this was called last (ns).
+    pub fn take_longest_pause(&self) -> u64 {
+        self.0.published.iter().map(Published::take_longest_pause).max().unwrap_or(0)
+    }
+
+    /// Calls a node's handler on one worker, between two batches; the answer comes later.
+    ///
+    /// `answer` is called once, on the worker's thread: it must not wait. It is dropped without a call where
+    /// the worker ends first. A worker that comes to it after `deadline` does not call the handler.
+    ///
+    /// # Errors
+    /// [`CommandError::NoWorker`] or [`CommandError::Ended`]; `answer` is then not called.
+    pub fn post_call(
+        &self,
+        worker: usize,
+        call: HandlerCall,
+        deadline: Instant,
+        answer: impl FnOnce(Result<String, CommandError>) + Send + 'static,
+    ) -> Result<(), CommandError> {
+        let HandlerCall { graph, node, handler, argument } = call;
+        let posted = self.letterbox(worker)?.post(Box::new(move |hands| {
+            let result = if Instant::now() > deadline {
+                Err(CommandError::TooLate { worker })
+            } else {
+                contained(|| hands.call(&graph, &node, &handler, &argument))
+                    .unwrap_or_else(|message| Err(CommandError::Panicked { worker, message }))
+            };
+            answer(result);
+        }));
+        if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    /// Asks a worker for its counters, between two of its batches; the answer comes later.
+    ///
+    /// The report has no tables of nodes and no dropped headers, which take longer. `answer` is called once, on
+    /// the worker's thread: it must not wait.
+    ///
+    /// # Errors
+    /// [`CommandError::NoWorker`] or [`CommandError::Ended`]; `answer` is then not called.
+    pub fn post_counters(
+        &self,
+        worker: usize,
+        answer: impl FnOnce(WorkerReport) + Send + 'static,
+    ) -> Result<(), CommandError> {
+        let posted = self.letterbox(worker)?.post(Box::new(move |hands| answer(hands.counters())));
+        if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    /// The last report of a worker that has ended.
+    pub fn ended(&self, worker: usize) -> Option<WorkerReport> {
+        self.0.ended().get(worker).cloned().flatten()
+    }
+
+    /// Stops asking ports for packets on all workers; packets that came go on.
+    ///
+    /// # Errors
+    /// A worker has ended or is stuck.
+    pub fn suspend_all(&self) -> Result<(), CommandError> {
+        let _alone = self.0.together();
+        self.all(|hands| {
+            hands.graphs.iter_mut().for_each(|hosted| hosted.graph.suspend());
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// Asks ports for packets again on all workers.
+    ///
+    /// # Errors
+    /// A worker has ended or is stuck.
+    pub fn resume_all(&self) -> Result<(), CommandError> {
+        let _alone = self.0.together();
+        self.all(|hands| {
+            hands.graphs.iter_mut().for_each(|hosted| hosted.graph.resume());
+            hands.idler.busy();
+            Ok(())
+        })
+        .map(|_| ())
     }
 
     /// Takes a graph off one worker: it stops receiving, runs to completion, and is dropped. Answers its
@@ -357,16 +473,20 @@ impl Control {
         old: Option<&str>,
         mut factories: impl FnMut(usize) -> Factory,
     ) -> Result<u64, CommandError> {
+        self.prepared(|ticket, worker| {
+            let (old, factory) = (old.map(str::to_owned), factories(worker));
+            self.post(worker, move |hands| hands.prepare(ticket, old.as_deref(), factory))
+        })
+    }
+
+    /// As [`prepare_all`](Self::prepare_all), by this request to each worker.
+    fn prepared(
+        &self,
+        mut ask: impl FnMut(u64, usize) -> Result<Pending<Result<Vec<ShuffleEnd>, CommandError>>, CommandError>,
+    ) -> Result<u64, CommandError> {
         let ticket = self.ticket();
-        let prepared = {
-            let asked: Vec<_> = (0..self.workers())
-                .map(|worker| {
-                    let (old, factory) = (old.map(str::to_owned), factories(worker));
-                    self.post(worker, move |hands| hands.prepare(ticket, old.as_deref(), factory))
-                })
-                .collect();
-            self.gather(asked).and_then(|ends| Ok(compare(&ends)?))
-        };
+        let asked: Vec<_> = (0..self.workers()).map(|worker| ask(ticket, worker)).collect();
+        let prepared = self.gather(asked).and_then(|ends| Ok(compare(&ends)?));
         if prepared.is_err() {
             for worker in 0..self.workers() {
                 // Commands run in order: this one comes after the making, however long that still takes.

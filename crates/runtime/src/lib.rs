@@ -70,8 +70,8 @@ mod signals;
 mod worker;
 
 pub use clock::{Clock, Epoch};
-pub use config::{BURST, Config, Factory, FactoryError, WorkerContext};
-pub use control::{Control, StopHandle};
+pub use config::{BURST, Change, Config, Factory, FactoryError, WorkerContext};
+pub use control::{Control, HandlerCall, StopHandle};
 pub use event::{Event, EventSink, PanicReport};
 pub use idle::IdlePolicy;
 pub use placement::{Placement, PlacementError, allowed_cores, pin_this_thread};

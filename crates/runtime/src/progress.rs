@@ -3,6 +3,7 @@
 //! This module also has the limit on received packets, which workers share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use netbricks_core::{Count, Totals};
 
@@ -25,6 +26,7 @@ pub(crate) struct Published {
     turns: AtomicU64,
     sleeps: AtomicU64,
     ended: AtomicU64,
+    longest_pause: AtomicU64,
 }
 
 /// The workers' totals so far, as published at most some milliseconds ago.
@@ -52,6 +54,8 @@ pub struct Progress {
     pub sleeps: u64,
     /// Workers that have ended.
     pub ended: u64,
+    /// The longest time between two batches that a worker spent on commands of the control side (ns).
+    pub longest_pause_ns: u64,
 }
 
 impl Progress {
@@ -72,6 +76,7 @@ impl Progress {
         self.turns += other.turns;
         self.sleeps += other.sleeps;
         self.ended += other.ended;
+        self.longest_pause_ns = self.longest_pause_ns.max(other.longest_pause_ns);
     }
 }
 
@@ -94,6 +99,15 @@ impl Published {
     pub(crate) fn end(&self) {
         self.ended.store(1, Ordering::Relaxed);
     }
+    /// Notes that commands took this long.
+    pub(crate) fn paused(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.longest_pause.fetch_max(took, Ordering::Relaxed);
+    }
+    /// The longest pause since this was called last (ns).
+    pub(crate) fn take_longest_pause(&self) -> u64 {
+        self.longest_pause.swap(0, Ordering::Relaxed)
+    }
     pub(crate) fn read(&self) -> Progress {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Progress {
@@ -108,6 +122,7 @@ impl Published {
             turns: get(&self.turns),
             sleeps: get(&self.sleeps),
             ended: get(&self.ended),
+            longest_pause_ns: get(&self.longest_pause),
         }
     }
 }

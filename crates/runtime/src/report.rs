@@ -138,6 +138,28 @@ pub struct GraphReport {
 impl GraphReport {
     /// The report of a graph now, between two batches.
     pub(crate) fn of(graph: &Graph) -> Self {
+        let name = graph.name();
+        let sections = graph
+            .reports()
+            .into_iter()
+            .flat_map(|(node, sections)| sections.into_iter().map(move |section| (node.clone(), section)))
+            .map(|(node, section)| NodeSection { graph: name.to_owned(), node, section })
+            .collect();
+        let dropped_headers = graph
+            .dropped_headers()
+            .map(|(node, record)| DroppedHeader {
+                node: node.to_owned(),
+                reason: record.reason.name(),
+                time: record.time,
+                frame_len: record.frame_len,
+                bytes: record.bytes().to_vec(),
+            })
+            .collect();
+        Self { sections, dropped_headers, ..Self::counters(graph) }
+    }
+
+    /// The counters of a graph now, between two batches.
+    pub(crate) fn counters(graph: &Graph) -> Self {
         let name = graph.name().to_owned();
         let nodes: Vec<NodeReport> = graph
             .nodes()
@@ -151,10 +173,19 @@ impl GraphReport {
             })
             .collect();
         let totals = graph.totals();
-        let mut unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
+        let unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
+        Self { graph: name, totals, nodes, unbalanced, sections: Vec::new(), dropped_headers: Vec::new() }
+    }
+
+    /// Checks the sums over all nodes.
+    ///
+    /// Where a graph has taken over nodes from another, only both together have all of a packet's way.
+    pub(crate) fn checked(mut self) -> Self {
+        let totals = &self.totals;
         if !totals.is_conserved() {
-            unbalanced.push(format!(
-                "`{name}` as a whole: {} received + {} created + {} handed in, but {} sent + {} handed off + {} dropped + {} consumed + {} held",
+            self.unbalanced.push(format!(
+                "`{}` as a whole: {} received + {} created + {} handed in, but {} sent + {} handed off + {} dropped + {} consumed + {} held",
+                self.graph,
                 totals.received.packets,
                 totals.created.packets,
                 totals.handoff_in.packets,
@@ -165,23 +196,7 @@ impl GraphReport {
                 totals.held
             ));
         }
-        let sections = graph
-            .reports()
-            .into_iter()
-            .flat_map(|(node, sections)| sections.into_iter().map(move |section| (node.clone(), section)))
-            .map(|(node, section)| NodeSection { graph: name.clone(), node, section })
-            .collect();
-        let dropped_headers = graph
-            .dropped_headers()
-            .map(|(node, record)| DroppedHeader {
-                node: node.to_owned(),
-                reason: record.reason.name(),
-                time: record.time,
-                frame_len: record.frame_len,
-                bytes: record.bytes().to_vec(),
-            })
-            .collect();
-        Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers }
+        self
     }
 
     /// Adds the counters of an earlier graph of this name on the same worker.
@@ -278,7 +293,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn of(workers: Vec<WorkerReport>) -> Self {
+    /// The reports of all workers together.
+    pub fn of(workers: Vec<WorkerReport>) -> Self {
         let mut snapshot = Self {
             totals: Totals::default(),
             nodes: Vec::new(),
@@ -370,6 +386,12 @@ pub enum CommandError {
         /// The time that was waited for it.
         seconds: u64,
     },
+    /// The worker came to the call only after its deadline, and did nothing.
+    #[error("worker {worker} was busy until after the deadline, and did nothing")]
+    TooLate {
+        /// The worker.
+        worker: usize,
+    },
     /// No such graph.
     #[error("worker {worker} runs no graph `{graph}`; it runs: {known}")]
     NoGraph {
@@ -414,6 +436,14 @@ pub enum CommandError {
     /// The workers' new graphs exchange packets, and do not fit together.
     #[error(transparent)]
     Shuffles(#[from] ShuffleMismatch),
+    /// The worker's graph has no such node: no packet reaches it there.
+    #[error("worker {worker} has no node `{node}`")]
+    NoNode {
+        /// The worker.
+        worker: usize,
+        /// The node.
+        node: String,
+    },
     /// The handler refused.
     #[error("worker {worker}, graph `{graph}`, node `{node}`: {error}")]
     Call {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netbricks_core::graph::contain;
-use netbricks_core::{Graph, Totals, Turn};
+use netbricks_core::{Graph, GraphBuilder, Totals, Turn};
 
 use crate::clock::Clock;
 use crate::config::WorkerContext;
@@ -70,6 +70,9 @@ impl Hosted {
         }
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
     pub(crate) fn time(&self, instant: Instant) -> u64 {
         self.clock.at(instant).max(self.jumped)
     }
@@ -140,6 +143,14 @@ struct Round {
     starved: bool,
 }
 
+/// A graph that does not run yet.
+pub(crate) enum Prepared {
+    /// A graph of its own.
+    Graph(Graph, Clock),
+    /// The graph that takes over from a running one, of which it keeps nodes.
+    Change(GraphBuilder),
+}
+
 pub(crate) struct Worker {
     pub(crate) context: WorkerContext,
     pub(crate) shared: Arc<Shared>,
@@ -148,7 +159,7 @@ pub(crate) struct Worker {
     /// Counters of graphs that were removed or replaced, by name.
     pub(crate) retired: Vec<GraphReport>,
     /// Graphs that wait until the other workers have made theirs, by ticket.
-    pub(crate) prepared: BTreeMap<u64, (Graph, Clock)>,
+    pub(crate) prepared: BTreeMap<u64, Prepared>,
     pub(crate) idler: Idler,
     sleeper: Sleeper,
     pub(crate) panics: PanicLog,
@@ -323,9 +334,11 @@ impl Worker {
 
     fn read_mail(&mut self) {
         let commands: Vec<_> = self.mailbox.take().collect();
+        let before = Instant::now();
         for command in commands {
             command(self);
         }
+        self.shared.published[self.context.index()].paused(before.elapsed());
     }
 
     pub(crate) fn publish(&self) {

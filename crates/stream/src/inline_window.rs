@@ -34,7 +34,7 @@ pub struct InlineWindowConfig {
     pub timeout: u64,
     /// The only direction that is shown and held; `None` for both.
     ///
-    /// The other direction is forwarded as it comes, whatever memory there is.
+    /// The other direction is forwarded as it comes, also when no memory is left.
     pub only: Option<Side>,
     /// The most nanoseconds for which a direction may hold bytes while none of them is forwarded.
     ///
@@ -124,7 +124,7 @@ pub struct Replacing<'a, 'o> {
 impl Replacing<'_, '_> {
     /// Replaces these bytes of the window by `by`.
     ///
-    /// The bytes before them are forwarded too, whatever [`Fate`] the rest of the window has. Answers `false`
+    /// The bytes before them are forwarded too, with every [`Fate`] of the window's rest. Answers `false`
     /// and changes nothing where the range is empty, does not lie in the window, or does not lie behind the
     /// previous one. It does the same where `by` is longer than [`InlineWindowConfig::longer`] allows.
     #[must_use]

@@ -37,8 +37,8 @@ pub trait Kept: Copy + Default + 'static {
     fn pack(&self, to: &mut Vec<u8>);
     /// Reads the bytes that [`pack`](Self::pack) of some worker appended; `None` where they are malformed.
     ///
-    /// Whatever the bytes are, it must not panic. Where it answers `None`, no connection of the same
-    /// migration is taken over.
+    /// It must not panic on any bytes. Where it answers `None`, no connection of the same migration is taken
+    /// over.
     fn unpack(bytes: &[u8]) -> Option<Self>;
 }
 

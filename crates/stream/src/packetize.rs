@@ -2,8 +2,8 @@
 //! numbers.
 //!
 //! Each direction of a connection has a [sequence map](super::sequence_map). The rewriter's output is kept
-//! until the receiver has acknowledged it. So a retransmission is answered with the same bytes, whatever the
-//! rewriter would make of them now. Acknowledgments and windows are translated back, [selective ones](sack)
+//! until the receiver has acknowledged it. So a retransmission is answered with the same bytes, even if the
+//! rewriter would now make others. Acknowledgments and windows are translated back, [selective ones](sack)
 //! too.
 
 mod acknowledge;

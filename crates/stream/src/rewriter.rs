@@ -112,8 +112,7 @@ pub trait Rewriter: 'static {
     /// Whether [`pack`](Self::pack) of some worker may have written `bytes` for a direction of `side`.
     ///
     /// `held` are the positions of the bytes that are held back. All directions that came are checked before
-    /// any is taken over. If one is not accepted, none is taken over. Whatever the bytes are, it must not
-    /// panic.
+    /// any is taken over. If one is not accepted, none is taken over. It must not panic on any bytes.
     fn accepts(&self, side: Side, held: Range<u64>, bytes: &[u8]) -> bool {
         let _ = side;
         held.is_empty() && bytes.is_empty()

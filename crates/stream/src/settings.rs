@@ -128,7 +128,7 @@ pub struct PacketizeConfig {
     pub flows: usize,
     /// Bytes of memory that one direction may take for bytes that its receiver has not acknowledged.
     ///
-    /// Advertised windows are limited to half of it, whatever the function makes of the bytes.
+    /// Advertised windows are limited to half of it, for output of any length.
     pub flow_memory: usize,
     /// Bytes of memory for all unacknowledged bytes, and the same again for out-of-order segments.
     ///

@@ -7,7 +7,7 @@ pub const CACHE_LINE: usize = 64;
 
 /// Prefetches the cache line that holds `address`, into all cache levels.
 ///
-/// It never faults, whatever the address. It is about one instruction, or nothing on machines without a known prefetch.
+/// It faults on no address. It is about one instruction, or nothing on machines without a known prefetch.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

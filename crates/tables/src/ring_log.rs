@@ -305,7 +305,7 @@ mod tests {
             }
         }
 
-        /// With workers whose clocks differ, an item stays for its time at least, whatever comes beside it.
+        /// Where workers' clocks differ, an item stays for its time at least, independently of the items beside it.
         #[test]
         fn none_hides_behind_one_of_a_slower_clock(times in prop::collection::vec(0u64..300, 1..40)) {
             let mut recent = RingLog::new(64, Some(100));

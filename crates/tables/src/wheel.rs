@@ -441,7 +441,7 @@ mod tests {
                     (next, earliest) => prop_assert_eq!(next.is_none(), earliest.is_none()),
                 }
             }
-            // Whatever is left fires in the end, each once.
+            // All timers that are left fire in the end, each once.
             let mut left: BTreeSet<usize> = map.keys().copied().collect();
             while wheel.advance(u64::MAX, 7, |timer| { assert!(left.remove(&timer)); None }) > 0 {}
             prop_assert!(left.is_empty() && wheel.is_empty());

@@ -1,4 +1,4 @@
-//! Handing flows over through the public interface: round trips, buckets, and whatever can be wrong with the bytes.
+//! Handing flows over through the public interface: round trips, buckets, and all faults that the bytes can have.
 
 use std::collections::BTreeMap;
 

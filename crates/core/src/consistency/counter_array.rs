@@ -9,7 +9,7 @@ use crate::operators::Expiring;
 use crate::shuffle::{Part, ShuffleKey};
 use crate::state::{Declared, Mobility};
 
-/// A key's counter, whatever the consistency of the [`KeyedCounterArray`].
+/// A key's counter in a [`KeyedCounterArray`] of any consistency.
 ///
 /// It is for a function that leaves the consistency open. Each addition is a change of its own. So additions of several
 /// workers add up, also where one reads before another has published.

@@ -6,7 +6,7 @@ use netbricks_tables::{Encode, Entry, FlowTable, Key, MapChange, MapOutcome, Rea
 
 use super::{Access, Bounded, CannotWrite, Contents};
 
-/// An entry of a map, whatever the map's consistency: for a function that leaves the consistency open.
+/// An entry of a map of any consistency, for a function that leaves the consistency open.
 pub trait MapEntry {
     /// The value under a key.
     type Value;

@@ -81,7 +81,7 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     fn least() -> Self;
 }
 
-/// State as a function holds it, whatever its consistency.
+/// State of any consistency, as a function holds it.
 pub trait Access<T: Contents>: Clone + 'static {
     /// The side of [handlers](Worker::handler_of) about such state.
     const SIDE: HandlerSide;

@@ -1,7 +1,7 @@
 //! Scheduled events (NetBricks, section 3.1): an NF's own code at a time or at an interval.
 //!
 //! An event runs on the worker that has its state. The clock is an argument: a replayed capture runs its
-//! events at the same places among its packets, whatever the batch size.
+//! events at the same places among its packets, at every batch size.
 //!
 //! Late runs are merged: where several periods have passed, the event runs once and learns how many it
 //! missed.

@@ -15,7 +15,7 @@ impl Graph {
         let mut inherited = Vec::new();
         for slot in &old.slots {
             let of = slot.ask_state(&old.panics, old.now(), |state| state.shared_state()).unwrap_or_default();
-            let Some(place) = self.place(&slot.name).filter(|_| !of.is_empty()) else { continue };
+            let Some(place) = self.successor_place(&slot.name).filter(|_| !of.is_empty()) else { continue };
             for (state, shared) in of {
                 let now = self.cx.now();
                 let done = self.guarded(place, |node| node.adopt(&state, &shared, now));

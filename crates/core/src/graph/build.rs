@@ -1,6 +1,7 @@
 //! Building a graph: nodes by name, edges, and every check that can be made before a packet moves.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use netbricks_buffer::Pool;
 
@@ -28,6 +29,12 @@ pub enum GraphError {
     /// Two nodes have the same name.
     #[error("two nodes are named `{name}`: rename one")]
     NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The graph that runs has no such node.
+    #[error("the graph that runs has no node `{name}` that could go on")]
+    NotRunning {
         /// The name.
         name: String,
     },
@@ -151,8 +158,7 @@ impl GraphBuilder {
         node: Box<dyn Node>,
         origin: Option<(Blueprint, Worker)>,
     ) -> Result<NodeId, GraphError> {
-        let id = NodeId(self.slots.len());
-        if self.names.insert(name.clone(), id).is_some() {
+        if self.names.contains_key(&name) {
             return Err(GraphError::NameTaken { name });
         }
         let mut slot = Slot::new(name.clone(), node, origin);
@@ -161,13 +167,23 @@ impl GraphBuilder {
         if let Some(fault) = fault {
             return Err(failed(BuildError::new(fault)));
         }
-        slot.join(id.0, &self.slots);
         if slot.origin.is_some() && slot.role != Role::Function {
             return Err(failed(BuildError::new(format_args!(
                 "a function has the role `{:?}`, which gives a port's rights: make it `Function`, or add the node by `add`",
                 slot.role
             ))));
         }
+        self.place_slot(slot)
+    }
+
+    /// Adds a node whose properties are known.
+    pub(super) fn place_slot(&mut self, mut slot: Slot) -> Result<NodeId, GraphError> {
+        let id = NodeId(self.slots.len());
+        match self.names.entry(slot.name.clone()) {
+            Entry::Occupied(known) => return Err(GraphError::NameTaken { name: known.key().clone() }),
+            Entry::Vacant(free) => free.insert(id),
+        };
+        slot.join(id.0, &self.slots);
         self.slots.push(slot);
         Ok(id)
     }
@@ -175,6 +191,11 @@ impl GraphBuilder {
     /// Sets the owner to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
     pub fn own(&mut self, node: NodeId, owner: u16) {
         self.slots[node.0].owner = owner;
+    }
+
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The node of this name.
@@ -236,8 +257,8 @@ impl GraphBuilder {
 
     /// Checks the edges of the graph.
     ///
-    /// Every edge that must be connected is connected, some edge leads to every node, and no packet comes
-    /// back to a shuffle.
+    /// Every edge that must be connected is connected, some edge leads to every node but those that transmit,
+    /// and no packet comes back to a shuffle.
     ///
     /// # Errors
     /// [`GraphError::Unconnected`], [`GraphError::Unreachable`], [`GraphError::TooManyShuffles`],
@@ -266,12 +287,11 @@ impl GraphBuilder {
                 }
             }
         }
-        match self
-            .slots
-            .iter()
-            .zip(&reached)
-            .find(|(slot, reached)| slot.inputs > 0 && !**reached && !slot.schedulable)
-        {
+        match self.slots.iter().zip(&reached).find(|(slot, reached)| {
+            // A way out waits for the graph that will lead to it.
+            let waits = slot.role == Role::Transmit;
+            slot.inputs > 0 && !**reached && !slot.schedulable && !waits
+        }) {
             Some((slot, _)) => Err(GraphError::Unreachable { node: slot.name.clone() }),
             None => Ok(()),
         }

@@ -37,6 +37,7 @@ impl Graph {
         self.ready.clear();
         self.idle.clear();
         self.sleeping.clear();
+        self.parked.clear();
         self.timers.clear();
         self.draining = true;
         self.set_deadline();

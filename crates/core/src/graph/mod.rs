@@ -14,6 +14,7 @@ mod moves;
 mod queues;
 mod run;
 mod shuffles;
+mod takeover;
 mod timers;
 
 use std::cell::{Cell, RefCell};
@@ -27,6 +28,7 @@ pub use build::{GraphBuilder, GraphError, NodeId};
 pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use shuffles::ShuffleEnd;
+pub use takeover::TakenOver;
 
 use asked::{Panics, note};
 use moves::Moves;
@@ -102,6 +104,10 @@ struct Slot {
     speaks: bool,
     /// The node was told that the graph is taken down, and keeps nothing.
     told: bool,
+    /// The node goes on from the graph before this one; or, in that graph, it went on to the next.
+    kept: bool,
+    /// The node of the graph before this one whose state goes on here, where its name differs.
+    succeeds: Option<String>,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -140,6 +146,8 @@ impl Slot {
             shares_state: None,
             speaks: true,
             told: false,
+            kept: false,
+            succeeds: None,
             origin,
             node: RefCell::new(node),
         }
@@ -318,6 +326,9 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
+    /// Receiving nodes that get no turns, while the graph is suspended.
+    parked: Vec<usize>,
+    suspended: bool,
     /// Shuffles that have asked for a step of a migration.
     moves: Moves,
     panics: Panics,
@@ -332,12 +343,13 @@ impl Graph {
             slot.out = slot.targets.first().copied().flatten();
             match slot.schedule(&panics, 0) {
                 Some(schedule) => timers.extend(schedule.next().map(|time| Reverse((time, i)))),
-                None if slot.schedulable => ready.push_back(i),
+                None if slot.schedulable && !slot.ended && !slot.stopped => ready.push_back(i),
                 None => {}
             }
         }
         let schedulable = ready.len();
-        let sources = slots.iter().filter(|slot| slot.source).count();
+        let has_sources = slots.iter().any(|slot| slot.source);
+        let sources = slots.iter().filter(|slot| slot.source && !slot.ended && !slot.stopped).count();
         let handoffs = handoff::connect(&mut slots);
         let queues = queues::connect(&mut slots);
         let queue_bits = queues.iter().fold(0, |bits, bit| bits | bit);
@@ -363,7 +375,9 @@ impl Graph {
             sampled: false,
             idle_turns: 0,
             sources,
-            has_sources: sources > 0,
+            has_sources,
+            parked: Vec::new(),
+            suspended: false,
             moves: Moves::default(),
             panics,
         };
@@ -483,11 +497,33 @@ impl Graph {
     /// All declared state: node, state's name, versioned bytes. A node that panics gives nothing but its
     /// panic.
     pub fn export(&self) -> Vec<(String, StateImage)> {
+        self.export_of(|_| true)
+    }
+
+    /// As [`export`](Self::export), of the nodes whose name is `wanted`.
+    pub fn export_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, StateImage)> {
         let of = |slot: &Slot| {
             slot.ask_state(&self.panics, self.now(), |state| state.export()).unwrap_or_default()
         };
         let images = |slot| of(slot).into_iter().map(|image| (slot.name.clone(), image));
-        self.slots.iter().flat_map(images).collect()
+        self.slots.iter().filter(|slot| wanted(&slot.name)).flat_map(images).collect()
+    }
+
+    /// The node that state of the node `before` goes to, in the graph that this one takes over from.
+    ///
+    /// Without a [named successor](GraphBuilder::succeed) it is the node of the same name.
+    pub fn successor(&self, before: &str) -> Option<&str> {
+        self.successor_place(before).map(|place| self.slots[place].name.as_str())
+    }
+
+    fn successor_place(&self, before: &str) -> Option<usize> {
+        let named = self.slots.iter().position(|slot| slot.succeeds.as_deref() == Some(before));
+        named.or_else(|| self.place(before).filter(|place| self.slots[*place].succeeds.is_none()))
+    }
+
+    /// Whether it has a node of this name.
+    pub fn has(&self, node: &str) -> bool {
+        self.place(node).is_some()
     }
 
     /// Gives a node state that another exported.

@@ -100,6 +100,16 @@ impl Moves {
     pub(super) fn is_idle(&self) -> bool {
         self.asking.is_empty() && self.tasks.is_empty()
     }
+
+    /// Takes over requests that wait for other shuffles, where `place` says which node of this graph asked.
+    pub(super) fn follow(&mut self, before: &mut Self, place: impl Fn(usize) -> Option<usize>) {
+        let gives = before.gives.drain(..).filter_map(|(node, to, part)| Some((place(node)?, to, part)));
+        self.gives.extend(gives);
+        let takes =
+            before.takes.drain(..).filter_map(|(node, from, images)| Some((place(node)?, from, images)));
+        self.takes.extend(takes);
+        self.asking.extend(before.asking.drain(..).filter_map(place));
+    }
 }
 
 impl Graph {

@@ -5,11 +5,36 @@
 use std::cmp::Reverse;
 
 use super::{Graph, Turn};
+use crate::node::Role;
 
 impl Graph {
     /// Makes every idle schedulable node ready: for a worker that slept or backed off.
     pub fn wake(&mut self) {
         self.ready.append(&mut self.idle);
+    }
+
+    /// Stops asking ports for packets; the rest goes on. Nodes that bring packets from other workers do too.
+    pub fn suspend(&mut self) {
+        self.suspended = true;
+        let receives = |node: &usize| self.slots[*node].role == Role::Receive;
+        let sleeping = self.sleeping.drain().map(|Reverse(entry)| entry);
+        let (parked, sleeping): (Vec<_>, Vec<_>) = sleeping.partition(|(_, node)| receives(node));
+        let ready = self.ready.iter().chain(&self.idle).copied().filter(|node| receives(node));
+        self.parked.extend(ready.chain(parked.into_iter().map(|(_, node)| node)));
+        self.ready.retain(|node| !receives(node));
+        self.idle.retain(|node| !receives(node));
+        self.sleeping.extend(sleeping.into_iter().map(Reverse));
+    }
+
+    /// Asks ports for packets again.
+    pub fn resume(&mut self) {
+        self.suspended = false;
+        self.ready.extend(self.parked.drain(..));
+    }
+
+    /// Whether ports are not asked.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
     }
 
     pub(super) fn rest(&mut self) -> Turn {
@@ -22,7 +47,7 @@ impl Graph {
         // Once every source has ended, a node that still wants turns has work only as long as it holds
         // packets.
         let ended = self.has_sources && self.sources == 0;
-        if nothing
+        if nothing && self.parked.is_empty()
             || ended && (0..self.slots.len()).all(|node| self.slots[node].stopped || self.held(node) == 0)
         {
             Turn::Done

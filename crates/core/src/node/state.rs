@@ -4,6 +4,7 @@ use crate::consistency::SharedStateRef;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, HandlerKind, ImportError, Node, Section, StateImage};
 use crate::shuffle::{Part, PartStep, ShuffleKey};
+use crate::state::Declarations;
 
 /// The state of a node, which the node shows by [`Node::with_state`].
 ///
@@ -31,6 +32,16 @@ pub trait NodeState {
     /// [`ImportError`] names the state and the error; nothing is changed then.
     fn import(&mut self, name: &str, _bytes: &[u8], _now: u64) -> Result<(), ImportError> {
         Err(ImportError::Unknown { name: name.into() })
+    }
+    /// The state as a function declared it; `None` for state of another form.
+    fn declarations(&mut self) -> Option<&mut Declarations> {
+        None
+    }
+    /// Goes on with the state of the node that this one replaces, as far as that needs no copy.
+    ///
+    /// Answers the names of the states that it took. The others move as [bytes](Self::import).
+    fn take_over(&mut self, _old: &mut dyn NodeState) -> Vec<String> {
+        Vec::new()
     }
     /// The node's declared state that workers share, by name, for the graph that replaces this one.
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {

@@ -36,7 +36,7 @@ const EXPIRE: usize = 8;
 pub trait Expiring {
     /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for.
     ///
-    /// That is more than packets come, whatever the batch size. So the batch size does not decide what a full
+    /// That is more than packets come, at every batch size. So the batch size does not decide what a full
     /// table refuses.
     fn expire(&mut self, now: u64, packets: usize);
 }
@@ -80,7 +80,7 @@ pub trait Visitor<S, T: Table, M>: 'static {
     ///
     /// `None` where the work is too much for that loop; nothing has changed then.
     fn here(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> Option<M>;
-    /// Visits the entry outside the loop, whatever the work.
+    /// Visits the entry outside the loop, for any amount of work.
     fn anywhere(&mut self, view: &mut View<'_, S>, entry: T::Entry<'_>) -> M;
 }
 

@@ -60,12 +60,14 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
             // It may say 0 for its length, and have a payload. A usual frame says how long it is.
             Ok(layer) if H::UNSTATED_IS_EMPTY && usual.is_none() && layer.end() == layer.limit(0) => {
                 cold_path();
-                Ok(parse_with_slack(outer, at.bytes).unwrap_or(layer))
+                Ok(at.bytes.apart(|bytes| parse_with_slack(outer, bytes)).unwrap_or(layer))
             }
             Ok(layer) => Ok(layer),
             Err(_) => {
                 cold_path();
-                parse_with_slack(outer, at.bytes).ok_or(Verdict::drop(DropReason::Malformed))
+                // A copy of the bounds: those of the loop stay in registers.
+                let layer = at.bytes.apart(|bytes| parse_with_slack(outer, bytes));
+                layer.ok_or(Verdict::drop(DropReason::Malformed))
             }
         }
     }

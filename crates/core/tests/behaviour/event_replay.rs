@@ -1,4 +1,4 @@
-//! Events under a clock that arrivals drive: exactly between the packets, whatever the batch size.
+//! Events under a clock that arrivals drive: exactly between the packets, at every batch size.
 
 use std::collections::VecDeque;
 

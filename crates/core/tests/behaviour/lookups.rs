@@ -92,7 +92,7 @@ macro_rules! numbered_by_port {
 
 /// Writes into the payload how many packets with its source port were seen.
 ///
-/// Keys are long for even ports and short for odd ones, whatever the frame is.
+/// Keys are long for even ports and short for odd ones, in every kind of frame.
 fn numbering_by_port(input: Input, worker: &Worker) -> impl Function {
     numbered_by_port!(input.parse::<Link>().parse::<Ip>(), worker)
 }

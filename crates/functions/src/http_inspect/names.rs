@@ -211,7 +211,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The work on a segment is in proportion to its bytes and not to the names, whatever its lines are.
+    /// The work on a segment is in proportion to its bytes and not to the names, for all lines.
     ///
     /// It is tried over many secrets: with one, a line may collide with several names.
     #[test]

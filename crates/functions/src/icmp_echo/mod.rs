@@ -13,7 +13,7 @@ use netbricks_core::packet::checksum::Sum;
 use netbricks_core::packet::icmpv6::Icmpv6;
 use netbricks_core::packet::neighbor::{Neighbor, NeighborOption, NeighborOptions};
 use netbricks_core::packet::stack::{Holds, Stack};
-use netbricks_core::packet::{Arp, Icmpv4, Ip, IpRef, Link, MacAddress};
+use netbricks_core::packet::{Arp, Icmpv4, Ip, IpRef, Link, MacAddress, protocol};
 use netbricks_core::view::{Enclosing, IpRewrite, View};
 use netbricks_core::{DropReason, Edge, Function, Input, Operator, Verdict, Worker};
 
@@ -216,7 +216,6 @@ fn answer_v6(
         .done()
 }
 
-const ICMPV6: u8 = 58;
 /// The initial TTL or hop limit of replies (RFC 1700).
 const HOPS: u8 = 64;
 
@@ -244,7 +243,7 @@ fn is_for(header: IpRef<'_>, us: Option<IpAddr>) -> Result<(), Verdict> {
 /// The result is 0 if the checksum is right (RFC 4443, section 2.3).
 fn icmpv6_checksum(ip: IpRef<'_>, header: &Icmpv6, payload: &[u8]) -> u16 {
     ip.pseudo_header()
-        .sum(ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
+        .sum(protocol::ICMPV6, (Icmpv6::SIZE + payload.len()) as u32)
         .add_bytes(&header.octets())
         .add_bytes(payload)
         .finish()

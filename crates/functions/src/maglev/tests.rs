@@ -132,7 +132,7 @@ fn every_node_decides_alike() {
     );
 }
 
-/// Each backend's packets count for it, whatever happens to its number.
+/// Each backend's packets count for it, with every number that it can have.
 ///
 /// A number may be new, may have belonged to another backend, or may be larger than the room for seats.
 #[test]

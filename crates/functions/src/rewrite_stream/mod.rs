@@ -1,4 +1,4 @@
-//! Replaces a string in TCP streams by another, of whatever length (NetBricks, section 3.1, packetize).
+//! Replaces a string in TCP streams by another of any length (NetBricks, section 3.1, packetize).
 
 mod config;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpErrors;
-use netbricks_core::{DropReason, InvalidSetting, RenamedKey, Settings, Verdict};
+use netbricks_core::{InvalidSetting, RenamedKey, Settings};
 
 /// The treatment of packets without a time to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -14,15 +14,6 @@ pub enum NonIp {
     Pass,
     /// They are dropped as `unmatched`, as in the paper's Listing 1.
     Drop,
-}
-
-impl NonIp {
-    pub(super) fn verdict(self) -> Verdict {
-        match self {
-            Self::Drop => Verdict::drop(DropReason::Unmatched),
-            Self::Pass => Verdict::PASS,
-        }
-    }
 }
 
 netbricks_core::settings! {

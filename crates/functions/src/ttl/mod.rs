@@ -10,61 +10,60 @@ use std::hint::cold_path;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::icmp::IcmpError;
-use netbricks_core::packet::stack::LengthSlack;
+use netbricks_core::packet::stack::{Layer, LengthSlack, Root};
 use netbricks_core::packet::{Ip, IpRef, Link, protocol};
-use netbricks_core::{DropReason, Function, Input, Operator, Verdict, Worker};
+use netbricks_core::{BuildError, DropReason, Function, Input, Node, Operator, Verdict, Worker, compose};
+
+/// The function that `non_ip` asks for: [`ttl`], or [`ttl_of_all`] for `"drop"`.
+///
+/// # Errors
+/// When the function cannot be built.
+pub fn node(config: &TtlConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    match config.non_ip {
+        NonIp::Pass => compose(worker, |input| ttl(input, config, worker)),
+        NonIp::Drop => compose(worker, |input| ttl_of_all(input, config, worker)),
+    }
+}
 
 /// Decrements the IPv4 TTL or IPv6 hop limit, and drops packets that have none left as `ttl-expired`.
 ///
 /// If an address to answer from is configured, an expired packet is answered with Time Exceeded. Packets that
-/// are not IP, and packets that never leave their link, pass unchanged, unless `non_ip` says otherwise.
+/// are not IP, and packets that never leave their link, pass unchanged. [`node`] reads `non_ip`; this function
+/// does not.
 pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
-    let non_ip = config.non_ip.verdict();
-    let spare_link_local = config.non_ip == NonIp::Pass;
-    let mut errors = config.errors();
-    let answered = worker.counter("answered");
-    input
-        .parse::<Link>()
-        .or(non_ip)
-        .parse::<Ip>()
-        .or(non_ip)
-        .filter(Verdict::PASS, move |packet| {
-            !(spare_link_local
-                && match packet.header() {
-                    // One comparison for all unicast packets.
-                    IpRef::V4(header) => {
-                        header.destination().octets()[0] >= 224
-                            && is_link_local_group(header.destination(), header.protocol())
-                    }
-                    IpRef::V6(_) => {
-                        cold_path();
-                        is_link_local(packet.frame())
-                    }
-                })
-        })
-        .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
-        .on_reject(move |packet| {
-            if errors.answer(packet, IcmpError::TimeExceeded) {
-                answered.add(1);
-            }
-        })
-        .transform(|packet| packet.header_mut().decrement_ttl())
-        .done()
+    let packets = input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS);
+    let forwarded = packets.filter(Verdict::PASS, |packet| match packet.header() {
+        // One comparison for all unicast packets.
+        IpRef::V4(header) => {
+            header.destination().octets()[0] < 224
+                || !is_link_local_group(header.destination(), header.protocol())
+        }
+        IpRef::V6(_) => {
+            cold_path();
+            !is_link_local(packet.frame())
+        }
+    });
+    decrement(forwarded, config, worker)
 }
 
 /// As [`ttl`] for packets of any address: those that never leave their link lose a hop, too.
 ///
-/// This is Listing 1 of the NetBricks paper, and the function that `non_ip = "drop"` chooses. It does not look at
-/// addresses, so a row of fused functions costs less.
+/// This is Listing 1 of the NetBricks paper: packets that are not IP are dropped as `unmatched`. It does not
+/// look at addresses, so a row of fused functions costs less.
 pub fn ttl_of_all(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
-    let non_ip = config.non_ip.verdict();
+    decrement(input.parse::<Link>().parse::<Ip>(), config, worker)
+}
+
+/// Takes a hop off IP packets; drops and answers those that have none left.
+///
+/// The closures repeat the type `A`. It is only the beginning of one function, so they compile quickly.
+fn decrement<A>(packets: A, config: &TtlConfig, worker: &Worker) -> impl Function
+where
+    A: Operator<In = Root, Out = Layer<Layer<Root, Link>, Ip>>,
+{
     let mut errors = config.errors();
     let answered = worker.counter("answered");
-    input
-        .parse::<Link>()
-        .or(non_ip)
-        .parse::<Ip>()
-        .or(non_ip)
+    packets
         .filter(DropReason::TtlExpired, |packet| packet.header().ttl() > 1)
         .on_reject(move |packet| {
             if errors.answer(packet, IcmpError::TimeExceeded) {

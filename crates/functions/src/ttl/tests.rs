@@ -1,12 +1,12 @@
 use netbricks_core::DropReason;
 use netbricks_core::packet::print::{Protocol, dissect};
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{Report, checksums, kinds, run_configured};
+use netbricks_testkit::{Report, checksums, kinds, run_node};
 
-use super::{NonIp, TtlConfig, ttl};
+use super::{NonIp, TtlConfig, node};
 
 fn run(config: TtlConfig, frames: impl IntoIterator<Item = Vec<u8>>) -> Report {
-    run_configured(ttl, config, frames)
+    run_node(move |worker| node(&config, worker), frames)
 }
 fn dropping() -> TtlConfig {
     TtlConfig { non_ip: NonIp::Drop, ..TtlConfig::default() }

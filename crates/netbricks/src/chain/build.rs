@@ -1,10 +1,10 @@
 //! Builds one worker's copy of the network as a graph.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, Context, DropReason, GraphBuilder, GraphError, Node, NodeId, Poll, Role, Shape, Worker,
+    Blueprint, Context, DropReason, Graph, GraphBuilder, GraphError, Node, NodeId, Poll, Role, Shape, Worker,
 };
 
 use super::shared::Shared;
@@ -37,7 +37,7 @@ pub(crate) struct LocalPorts {
     pub(crate) transmit: BTreeMap<usize, Box<dyn Node>>,
 }
 
-/// A placeholder for a port's queue, for checking and drawing without opened ports.
+/// A queue of a port that is not open, in a graph that is only checked or drawn.
 #[derive(Debug)]
 pub(crate) struct Stand {
     pub(crate) driver: String,
@@ -74,6 +74,52 @@ impl std::fmt::Debug for Design {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Design").field("name", &self.name).field("uses", &self.uses).finish_non_exhaustive()
     }
+}
+
+/// What goes on as it is when a graph takes over from another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    /// Ports whose receive nodes go on.
+    pub(crate) receives: BTreeSet<String>,
+    /// Ports whose transmit nodes go on.
+    pub(crate) transmits: BTreeSet<String>,
+    /// Uses of functions, by the names of their nodes.
+    pub(crate) nodes: BTreeSet<String>,
+    /// Nodes of functions that stand in other places now: the new node, and the one whose state it takes.
+    pub(crate) successions: BTreeMap<String, String>,
+}
+
+impl Kept {
+    /// The receive nodes of a port in the running graph that go on.
+    fn receive_nodes(&self, port: &str, running: &Graph) -> Vec<String> {
+        let kept = self.receives.contains(port);
+        let names = (0..).map(|number| numbered(port, number));
+        names.take_while(|name| kept && running.has(name)).collect()
+    }
+    fn transmits(&self, port: &str, running: &Graph) -> bool {
+        self.transmits.contains(port) && running.has(&transmit_name(port))
+    }
+}
+
+/// The name of a port's receive node, after `before` others on the same worker.
+fn numbered(port: &str, before: usize) -> String {
+    let name = receive_name(port);
+    if before == 0 { name } else { format!("{name}.{}", before + 1) }
+}
+
+/// Connects the nodes of a graph along these wires.
+fn connect(
+    graph: &mut GraphBuilder,
+    wires: &[&Wire],
+    nodes: &BTreeMap<Place, Vec<NodeId>>,
+) -> Result<(), GraphError> {
+    for wire in wires {
+        let Some(to) = nodes.get(&wire.to).and_then(|ids| ids.first()) else { continue };
+        for from in nodes.get(&wire.from).into_iter().flatten() {
+            graph.connect(*from, wire.edge, *to, 0)?;
+        }
+    }
+    Ok(())
 }
 
 impl Network {
@@ -122,11 +168,7 @@ impl Design {
         let mut nodes: BTreeMap<Place, Vec<NodeId>> = BTreeMap::new();
         for (port, node) in receive {
             let known = nodes.entry(Place::Receive(port)).or_default();
-            let mut name = receive_name(&self.ports[port]);
-            if !known.is_empty() {
-                name = format!("{name}.{}", known.len() + 1);
-            }
-            known.push(graph.add(name, node)?);
+            known.push(graph.add(numbered(&self.ports[port], known.len()), node)?);
         }
         let live: Vec<&Wire> = self.live(&nodes, |port| transmit.contains_key(&port));
         let reached = |place: Place| {
@@ -134,34 +176,97 @@ impl Design {
         };
 
         let mut shared: BTreeMap<usize, Shared> = BTreeMap::new();
+        for number in 0..self.uses.len() {
+            if !reached(Place::Use(number)) {
+                continue;
+            }
+            let id = self.add_use(&mut graph, number, &mut shared, worker)?;
+            nodes.insert(Place::Use(number), vec![id]);
+        }
+        for (port, name) in self.ports.iter().enumerate() {
+            // Also where no packet of this worker reaches it yet: a change may lead one there.
+            if let Some(node) = transmit.remove(&port) {
+                nodes.insert(Place::Transmit(port), vec![graph.add(transmit_name(name), node)?]);
+            }
+        }
+        connect(&mut graph, &live, &nodes)?;
+        Ok(graph)
+    }
+
+    /// The graph that takes over from `running`, with these new nodes of ports.
+    ///
+    /// Nodes that `kept` names go on as they are, where `running` has them.
+    pub(crate) fn change(
+        &self,
+        ports: WorkerPorts,
+        kept: &Kept,
+        running: &Graph,
+        worker: &Worker,
+    ) -> Result<GraphBuilder, GraphError> {
+        let WorkerPorts { receive, mut transmit, .. } = ports;
+        let mut graph = GraphBuilder::new(self.name.clone());
+        let mut nodes: BTreeMap<Place, Vec<NodeId>> = BTreeMap::new();
+        for (port, name) in self.ports.iter().enumerate() {
+            let known = nodes.entry(Place::Receive(port)).or_default();
+            for name in kept.receive_nodes(name, running) {
+                known.push(graph.keep(&name, running)?);
+            }
+        }
+        for (port, node) in receive {
+            let known = nodes.entry(Place::Receive(port)).or_default();
+            known.push(graph.add(numbered(&self.ports[port], known.len()), node)?);
+        }
+        nodes.retain(|_, known| !known.is_empty());
+        let transmits =
+            |port: usize| transmit.contains_key(&port) || kept.transmits(&self.ports[port], running);
+        let live: Vec<&Wire> = self.live(&nodes, transmits);
+        let reached = |place: Place| live.iter().any(|wire| wire.to == place || wire.from == place);
+        let mut shared: BTreeMap<usize, Shared> = BTreeMap::new();
         for (number, (name, function)) in self.uses.iter().enumerate() {
             if !reached(Place::Use(number)) {
                 continue;
             }
-            let blueprint = &self.functions[*function];
-            let places = self.uses.iter().filter(|(_, other)| other == function).count();
-            let id = if self.stateful[*function] && places > 1 {
-                let place = shared.entry(*function).or_default().place(blueprint);
-                graph.add_function(name.clone(), &place, worker)?
+            let id = if kept.nodes.contains(name) && running.has(name) {
+                graph.keep(name, running)?
             } else {
-                graph.add_function(name.clone(), blueprint, worker)?
+                let id = self.add_use(&mut graph, number, &mut shared, worker)?;
+                let first = self.uses.iter().position(|(_, other)| other == function) == Some(number);
+                if let Some(before) = kept.successions.get(name).filter(|_| first) {
+                    graph.succeed(id, before.clone());
+                }
+                id
             };
             nodes.insert(Place::Use(number), vec![id]);
         }
         for (port, name) in self.ports.iter().enumerate() {
-            if reached(Place::Transmit(port))
-                && let Some(node) = transmit.remove(&port)
-            {
-                nodes.insert(Place::Transmit(port), vec![graph.add(transmit_name(name), node)?]);
+            let node = transmit_name(name);
+            if kept.transmits(name, running) {
+                nodes.insert(Place::Transmit(port), vec![graph.keep(&node, running)?]);
+            } else if let Some(queue) = transmit.remove(&port) {
+                nodes.insert(Place::Transmit(port), vec![graph.add(node, queue)?]);
             }
         }
-        for wire in live {
-            let Some(to) = nodes.get(&wire.to).and_then(|ids| ids.first()) else { continue };
-            for from in nodes.get(&wire.from).into_iter().flatten() {
-                graph.connect(*from, wire.edge, *to, 0)?;
-            }
-        }
+        connect(&mut graph, &live, &nodes)?;
         Ok(graph)
+    }
+
+    /// Adds the node of a use.
+    fn add_use(
+        &self,
+        graph: &mut GraphBuilder,
+        number: usize,
+        shared: &mut BTreeMap<usize, Shared>,
+        worker: &Worker,
+    ) -> Result<NodeId, GraphError> {
+        let (name, function) = &self.uses[number];
+        let blueprint = &self.functions[*function];
+        let places = self.uses.iter().filter(|(_, other)| other == function).count();
+        if self.stateful[*function] && places > 1 {
+            let place = shared.entry(*function).or_default().place(blueprint);
+            graph.add_function(name.clone(), &place, worker)
+        } else {
+            graph.add_function(name.clone(), blueprint, worker)
+        }
     }
 
     /// The wires that packets from these receive nodes and from other workers can take.
@@ -193,8 +298,11 @@ impl Design {
         live
     }
 
-    /// A graph with placeholders for all ports, for checking and drawing.
+    /// The graph for checking and drawing: no port is open, and a [`Stand`] is in the place of each queue.
     pub(crate) fn stand_in(&self, drivers: &[String], worker: &Worker) -> Result<GraphBuilder, GraphError> {
+        // The shared state of these nodes is not that of the run.
+        let functions = self.functions.iter().map(Blueprint::apart).collect();
+        let design = Self { functions, ..self.clone() };
         let mut ports = WorkerPorts::default();
         for (number, driver) in drivers.iter().enumerate() {
             let stand = |role| Box::new(Stand { driver: driver.clone(), role });
@@ -205,6 +313,6 @@ impl Design {
                 ports.transmit.insert(number, stand(Role::Transmit));
             }
         }
-        self.builder(ports, worker)
+        design.builder(ports, worker)
     }
 }

@@ -1,9 +1,10 @@
 //! Turns a plan into graphs: a node for each use of a function, edges along the chains, edges for answers.
 //!
-//! Answers go back to the port that their packets came from. The same network is checked with placeholders
-//! for ports, drawn, and built on every worker.
+//! Answers go back to the port that their packets came from. The same network is checked and drawn without
+//! open ports, and built on every worker.
 
 mod build;
+mod layout;
 mod partition;
 mod ports;
 mod shared;
@@ -15,9 +16,10 @@ use netbricks_buffer::Pool;
 use netbricks_core::graph::{Caught, contain};
 use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, NodeState, Output, ShuffleKey, Worker};
 
-pub(crate) use build::{Design, LocalPorts, WorkerPorts};
+pub(crate) use build::{Design, Kept, LocalPorts, WorkerPorts};
+pub(crate) use layout::Layout;
 pub(crate) use partition::{Partition, Split};
-pub(crate) use ports::{OpenPorts, transmit_nodes};
+pub(crate) use ports::{OpenPorts, Opening, transmit_nodes};
 pub(crate) use spread::{Division, Parted};
 
 use crate::config::{Origin, Plan, PlannedFunction};
@@ -321,26 +323,6 @@ impl Network {
         }
     }
 
-    /// The warning about a use whose answers were dropped because they had no way back.
-    ///
-    /// Its packets come from several ports, so that none of them is the place for answers, or from a port
-    /// that cannot send. The warning is given only after answers were dropped, because only then is it known
-    /// that the function answers.
-    pub(crate) fn said_of_answers(&self, plan: &Plan<'_>, number: usize, answers: u64) -> String {
-        let Use { name, function, chain } = &self.uses[number];
-        let function = &plan.functions[*function].name;
-        let ports: Vec<String> =
-            roots(plan)[*chain].iter().map(|port| format!("`{}`", plan.ports[*port].name)).collect();
-        let come = match ports.as_slice() {
-            [port] => format!("port {port}, which only receives"),
-            _ => format!("ports {}", ports.join(" and ")),
-        };
-        format!(
-            "{answers} answers of `{name}` had nowhere to go (dropped as `unconnected`): its packets come from {come}, so say \
-             where they belong: `[[chain]]` with `from = \"{function}.reply\"` and `to`"
-        )
-    }
-
     /// Reports functions that hold packets and are used twice: such a node cannot tell which chain its
     /// packets came by.
     fn uses_of_keepers(&self, plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
@@ -414,7 +396,9 @@ impl Shape {
             let place = place.map(|place| format!(" (at {place})")).unwrap_or_default();
             BuildError::new(format_args!("{action} panicked: {message}{place}"))
         };
-        let made = contain(|| blueprint.build(worker)).map_err(|caught| panicked("making it", caught))?;
+        // Its shared state has not yet the seed of the run, so that no worker may have it.
+        let made =
+            contain(|| blueprint.apart().build(worker)).map_err(|caught| panicked("making it", caught))?;
         let mut node = made?;
         let shape = contain(|| Self::asked(node.as_mut()));
         // Contained on its own: a second panic while the first one unwinds would end the process.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use netbricks_core::{Blueprint, Shuffle, ShuffleConfig, ShuffleKey};
 
 use super::{Division, Network, Place};
-use crate::config::{Plan, PlannedFunction};
+use crate::config::{Plan, PlannedFunction, Written};
 use crate::diagnostic::Diagnostic;
 
 /// The shuffles that bring all packets for an entry of a function's state to one worker.
@@ -195,6 +195,7 @@ impl Plan<'_> {
                 name: node.clone(),
                 definition: "shuffle".into(),
                 blueprint: Blueprint::new(move |worker| shuffle.node(worker)),
+                settings: Written::from([("key".into(), key.name().into())]),
                 place: self.functions[*function].place.clone(),
             });
         }

@@ -14,7 +14,22 @@ use crate::diagnostic::Diagnostics;
 
 /// The ports of a run, in the order of the plan.
 pub(crate) struct OpenPorts {
-    ports: Vec<Box<dyn Port>>,
+    ports: Vec<OpenPort>,
+}
+
+/// An open port, with the number by which its packets name it.
+struct OpenPort {
+    number: u16,
+    port: Box<dyn Port>,
+}
+
+/// How the ports of a run are opened.
+pub(crate) struct Opening<'a> {
+    pub(crate) pool: &'a Pool,
+    /// Queues for each port that can have that many.
+    pub(crate) queues: usize,
+    /// The directory from which relative file names start.
+    pub(crate) directory: &'a Path,
 }
 
 impl OpenPorts {
@@ -28,15 +43,39 @@ impl OpenPorts {
         directory: &Path,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
+        Self { ports: Vec::new() }.open_beside(
+            plan,
+            |_| true,
+            &Opening { pool, queues, directory },
+            diagnostics,
+        )
+    }
+
+    /// No ports.
+    pub(crate) fn none() -> Self {
+        Self { ports: Vec::new() }
+    }
+
+    /// Opens the ports of a plan that are `wanted`, beside those that are open here.
+    ///
+    /// Every fault is reported at its place. If one port fails, all that were opened are closed again.
+    pub(crate) fn open_beside(
+        &self,
+        plan: &Plan<'_>,
+        wanted: impl Fn(&str) -> bool,
+        opening: &Opening<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Self> {
         let cx = OpenContext {
-            pool: pool.clone(),
-            queues,
+            pool: opening.pool.clone(),
+            queues: opening.queues,
             // Generators make the same traffic everywhere.
             seed: plan.runtime.seed.unwrap_or(0),
-            directory: directory.to_owned(),
+            directory: opening.directory.to_owned(),
         };
+        let mut next = self.ports.iter().map(|open| open.number + 1).max().unwrap_or(0);
         let mut ports = Vec::with_capacity(plan.ports.len());
-        for planned in &plan.ports {
+        for planned in plan.ports.iter().filter(|planned| wanted(&planned.name)) {
             // A plan of which a port is wrong is not run.
             let Some(configured) = &planned.configured else { continue };
             match configured.open(&cx) {
@@ -45,12 +84,57 @@ impl OpenPorts {
                     if let Some(diagnostic) = planned.one_way(receive_queues > 0, transmit_queues > 0) {
                         diagnostics.push(diagnostic);
                     }
-                    ports.push(port);
+                    ports.push(OpenPort { number: next, port });
+                    next += 1;
                 }
                 Err(error) => diagnostics.push(refusal(&error, &planned.settings)),
             }
         }
         (!diagnostics.has_errors()).then_some(Self { ports })
+    }
+
+    /// The ports in the order of `names`, each from `opened` or else from here; answers those that are left.
+    pub(crate) fn arrange(&mut self, names: &[String], opened: Self) -> Self {
+        let mut known = std::mem::take(&mut self.ports);
+        let mut new = opened.ports;
+        for name in names {
+            for from in [&mut new, &mut known] {
+                if let Some(place) = from.iter().position(|open| open.port.name() == name) {
+                    self.ports.push(from.remove(place));
+                    break;
+                }
+            }
+        }
+        Self { ports: known }
+    }
+
+    /// The open port of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<&dyn Port> {
+        self.iter().find(|port| port.name() == name)
+    }
+
+    /// A receive queue of the port of this name, as a node.
+    pub(crate) fn take_receive(
+        &mut self,
+        name: &str,
+        queue: usize,
+    ) -> Result<Option<Box<dyn Node + Send>>, PortError> {
+        let Some(open) = self.ports.iter_mut().find(|open| open.port.name() == name) else { return Ok(None) };
+        Ok(Some(Box::new(ReceiveNode::take(open.port.as_mut(), open.number, queue)?)))
+    }
+
+    /// A transmit node of the port of this name for each of `workers` workers.
+    pub(crate) fn take_transmits(
+        &mut self,
+        name: &str,
+        workers: usize,
+    ) -> Result<Vec<Box<dyn Node + Send>>, PortError> {
+        match self.ports.iter_mut().find(|open| open.port.name() == name) {
+            Some(open) if open.port.capabilities().transmit_queues > 0 => {
+                transmit_nodes(open.port.as_mut(), workers)
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Whether every port that packets come from drives the clock, so that a run repeats exactly on one worker.
@@ -59,7 +143,7 @@ impl OpenPorts {
             .iter()
             .enumerate()
             .filter(|(number, _)| network.has(Place::Receive(*number)))
-            .all(|(_, port)| port.capabilities().drives_clock)
+            .all(|(_, open)| open.port.capabilities().drives_clock)
     }
 
     /// Takes all queues that the network uses and shares them out among at most `workers` workers, as
@@ -93,17 +177,17 @@ impl OpenPorts {
                 ..WorkerPorts::default()
             };
             for (number, queue) in share {
-                let port = &mut self.ports[*number];
+                let OpenPort { number: label, port } = &mut self.ports[*number];
                 worker.drives_clock &= port.capabilities().drives_clock;
-                let node = ReceiveNode::take(port.as_mut(), *number as u16, *queue)?;
+                let node = ReceiveNode::take(port.as_mut(), *label, *queue)?;
                 worker.receive.push((*number, Box::new(node)));
             }
             taken.push(worker);
         }
         for number in 0..self.ports.len() {
             let is_target = network.wires.iter().any(|wire| wire.to == Place::Transmit(number));
-            if is_target && self.ports[number].capabilities().transmit_queues > 0 {
-                let nodes = transmit_nodes(self.ports[number].as_mut(), taken.len())?;
+            if is_target && self.ports[number].port.capabilities().transmit_queues > 0 {
+                let nodes = transmit_nodes(self.ports[number].port.as_mut(), taken.len())?;
                 for (worker, node) in taken.iter_mut().zip(nodes) {
                     worker.transmit.insert(number, node);
                 }
@@ -114,34 +198,26 @@ impl OpenPorts {
 
     /// How the ports' queues divide their flows.
     pub(crate) fn divisions(&self) -> Vec<Division> {
-        let of = |port: &dyn Port| {
-            let capabilities = port.capabilities();
-            Division {
-                queues: capabilities.receive_queues,
-                symmetric: capabilities.symmetric_rss,
-                rules: port.rules(),
-            }
-        };
-        self.iter().map(of).collect()
+        self.iter().map(Division::of).collect()
     }
 
     /// A port, by its number in the plan.
     pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut dyn Port> {
         match self.ports.get_mut(number) {
-            Some(port) => Some(port.as_mut()),
+            Some(open) => Some(open.port.as_mut()),
             None => None,
         }
     }
 
     /// The open ports.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Port> {
-        self.ports.iter().map(|port| port.as_ref() as &dyn Port)
+        self.ports.iter().map(|open| open.port.as_ref() as &dyn Port)
     }
 
     /// Closes the ports: captures get their final names. Returns the failures during the run or now.
     pub(crate) fn close(&mut self) -> Vec<String> {
         let mut failures = Vec::new();
-        for port in &mut self.ports {
+        for OpenPort { port, .. } in &mut self.ports {
             if let Some(failure) = port.failure() {
                 failures.push(failure.to_string());
             }
@@ -153,6 +229,18 @@ impl OpenPorts {
             }
         }
         failures
+    }
+}
+
+impl Division {
+    /// How the queues of an open port divide its flows.
+    pub(crate) fn of(port: &dyn Port) -> Self {
+        let capabilities = port.capabilities();
+        Self {
+            queues: capabilities.receive_queues,
+            symmetric: capabilities.symmetric_rss,
+            rules: port.rules(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use netbricks_core::{Blueprint, Shuffle, ShuffleConfig, ShuffleKey};
 use netbricks_ports::steer::Rules;
 
 use super::{Network, Place};
-use crate::config::{Origin, Plan, PlannedFunction};
+use crate::config::{Origin, Plan, PlannedFunction, Written};
 use crate::diagnostic::Diagnostic;
 
 /// How a port's receive queues divide its flows.
@@ -70,6 +70,32 @@ impl Network {
                     queues => placed[queue % queues].get_ref() % count,
                 };
                 shares[worker].push((number, queue));
+            }
+        }
+        shares
+    }
+
+    /// As [`deal`](Self::deal), where queues of ports that run already stay with their workers.
+    ///
+    /// `running` has the ports' names and queues by worker.
+    pub(crate) fn deal_beside(
+        &self,
+        plan: &Plan<'_>,
+        queues: &[usize],
+        running: &[Vec<(String, usize)>],
+    ) -> Vec<Vec<(usize, usize)>> {
+        let mut shares = self.deal(plan, queues, running.len());
+        let runs = |number: usize| {
+            let name = &plan.ports[number].name;
+            running.iter().any(|share| share.iter().any(|(port, _)| port == name))
+        };
+        shares.iter_mut().for_each(|share| share.retain(|(number, _)| !runs(*number)));
+        for (share, running) in shares.iter_mut().zip(running) {
+            for (port, queue) in running {
+                let number = plan.ports.iter().position(|planned| planned.name == *port);
+                share.extend(
+                    number.filter(|number| self.has(Place::Receive(*number))).map(|number| (number, *queue)),
+                );
             }
         }
         shares
@@ -339,6 +365,7 @@ impl Plan<'_> {
                         let shuffle = shuffle.clone();
                         move |worker| shuffle.node(worker)
                     }),
+                    settings: Written::new(),
                     place,
                 });
             }

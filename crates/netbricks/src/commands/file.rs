@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
+use netbricks_control::api;
 use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
@@ -42,6 +43,20 @@ impl File {
         Ok(Self { name, text, directory })
     }
 
+    /// The file as the control API has it.
+    pub(super) fn source(&self) -> api::Source {
+        let here = if self.directory.as_os_str().is_empty() { Path::new(".") } else { &self.directory };
+        let directory = std::path::absolute(here).unwrap_or_else(|_| here.to_owned());
+        let directory = directory.display().to_string();
+        api::Source { text: self.text.clone(), name: self.name.clone(), directory }
+    }
+
+    /// A file from a request.
+    pub(super) fn of(source: &api::Source) -> Self {
+        let api::Source { text, name, directory } = source.clone();
+        Self { name, text, directory: directory.into() }
+    }
+
     /// The graph's name: the file's name without its ending.
     pub(super) fn stem(&self) -> String {
         Path::new(&self.name)
@@ -73,7 +88,7 @@ pub(super) struct Checked<'t> {
     pub(super) key_shuffles: Vec<Split>,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
-    /// The graph with placeholders for ports.
+    /// The graph of the file, in which no port is open.
     pub(super) graph: GraphBuilder,
 }
 
@@ -132,7 +147,7 @@ pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
 }
 
 /// How the ports' queues will divide flows, if each port has a queue for each worker where it can.
-fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
+pub(super) fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Vec<Division> {
     let of = |port: &PlannedPort<'_>| {
         let configured = port.configured.as_ref();
         let queues = configured.map_or(1, |configured| configured.receive_queues(workers));

@@ -1,10 +1,15 @@
 //! `run`: runs a file's chains, from opening the ports to the last line of the report.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Pool, PoolError};
+use netbricks_control::api::{EventLevel, RunState};
+use netbricks_control::store::Store;
+use netbricks_control::{Director, Events, Listener, Records, Tasks, Waiting};
+use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
@@ -12,10 +17,15 @@ use netbricks_runtime::{
     ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
 };
 
+use super::arguments::ControlArguments;
+use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
+use super::session::{Installed, Overrides, Session, functions_of};
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
-use crate::chain::{Design, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name};
+use crate::chain::{
+    Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
+};
 use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
@@ -30,29 +40,22 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const EVENTS: usize = 256;
 
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
-    let file = File::read(&arguments.file.file)?;
-    let checked = file::check_with(app, &file, |runtime| {
-        if let Some(workers) = arguments.workers {
-            runtime.workers = Some(usize::from(workers));
-        }
-        if let Some(seed) = arguments.seed {
-            runtime.seed = Some(seed);
-        }
-        if let Some(idle) = arguments.idle {
-            runtime.idle = idle;
-        }
-        if let Some(burst) = arguments.burst {
-            runtime.burst = usize::from(burst);
-        }
-    });
+    let (file, store) = match &arguments.file {
+        Some(path) => (File::read(path)?, None),
+        None => control::restored(&arguments.control).map(|(file, store)| (file, Some(store)))?,
+    };
+    let overrides = Overrides::of(arguments);
+    let checked = file::check_with(app, &file, |runtime| overrides.adjust(runtime));
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let mut summary = execute(app, console, &file, checked, &arguments.limits, arguments.file.json)
-        .map_err(|unrun| unrun.told(console))?;
-    if arguments.file.json {
+    let how =
+        How { overrides, control: Some(&arguments.control), ..How::plain(&arguments.limits, arguments.json) };
+    let mut summary =
+        execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
+    if arguments.json {
         // The text report prints hints beside the numbers that they explain.
         summary.warnings.extend(summary.hints());
     }
-    let written = if arguments.file.json { console.json(&summary) } else { console.print(&summary.text()) };
+    let written = if arguments.json { console.json(&summary) } else { console.print(&summary.text()) };
     concluded(outcome(&summary), written)
 }
 
@@ -91,15 +94,34 @@ impl From<Failure> for Unrun<'_> {
     }
 }
 
+/// How a run goes, beside its file.
+pub(super) struct How<'a> {
+    pub(super) limits: &'a RunLimits,
+    pub(super) json: bool,
+    pub(super) overrides: Overrides,
+    /// Where it can be asked and changed; nowhere where there is none.
+    pub(super) control: Option<&'a ControlArguments>,
+    /// Called once the run has begun, with the way to its director.
+    pub(super) begun: Option<&'a dyn Fn(&Tasks)>,
+}
+
+impl<'a> How<'a> {
+    /// As the file says.
+    pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
+        Self { limits, json, overrides: Overrides::default(), control: None, begun: None }
+    }
+}
+
 /// Runs a checked file to its end.
 pub(super) fn execute<'t>(
     app: &Application,
     console: Console,
     file: &File,
     checked: Checked<'t>,
-    limits: &RunLimits,
-    json: bool,
+    how: &How<'_>,
+    store: Option<Store>,
 ) -> Result<Summary, Unrun<'t>> {
+    let How { limits, json, overrides, control, begun: on_begin } = *how;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
@@ -143,10 +165,12 @@ pub(super) fn execute<'t>(
     };
     let put_in: Vec<String> = checked.told_shuffles().collect();
     let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
-    let Checked { plan, network, design, .. } = checked;
+    let Checked { plan, network, design, .. } = &checked;
     let settings = &plan.runtime;
     let shares =
-        ports.share_out(&plan, &network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
+        ports.share_out(plan, network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
+    let queues: Vec<Vec<(usize, usize)>> = shares.iter().map(|share| share.queues.clone()).collect();
+    let installed = Installed::new(&checked, file, &queues);
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
         warnings.push(format!(
@@ -168,23 +192,81 @@ pub(super) fn execute<'t>(
     let placed = placement(settings)
         .assign(workers, &allowed)
         .map_err(|error| Failure::Failed(format!("`cores`: {error}")))?;
-    let places = places(&plan, &shares, &placed);
+    let places = places(plan, &shares, &placed);
     if !json && !limits.quiet && !limits.unannounced {
-        console.tell(&opening(file, &plan, &placed, &pool));
+        console.tell(&opening(file, plan, &placed, &pool));
         if places.len() > 1 {
             places.iter().for_each(|place| console.tell(&format!("  {place}\n")));
         }
         put_in.iter().for_each(|line| console.tell(line));
     }
 
-    let (events, heard) = EventSink::channel(EVENTS);
+    let side = match control {
+        None => None,
+        Some(arguments) => Some(ControlSide::new(
+            &plan.control,
+            arguments,
+            store,
+            &file.stem(),
+            &file.directory,
+            !is_replay,
+        )?),
+    };
+    let (tasks, waiting) = Waiting::new();
+    let (events, heard) = heard_events(&tasks);
     let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
     let mut config = runtime_config(settings, seed, &pool, workers).events(events);
     config.duration = limits.duration.map(Duration::from);
-    let runtime = start(config, shares, &design)?;
-    let base = Summary { warnings: told, workers, placement: places, shuffles, seed, ..Summary::default() };
-    let mut begun = Begun { plan: &plan, network: &network, pool: &pool, base };
-    let (report, events) = attend(console, runtime, &ports, &heard, limits, json, &interrupted, &begun)?;
+    let copies = functions_of(&installed, |_| false, &pool, seed)
+        .map_err(|problem| Failure::Failed(problem.detail))?;
+    let runtime = start(config, shares, design)?;
+    let _memory = GivenBackLater::begin();
+    let base =
+        Summary { warnings: told, workers, placement: places.clone(), shuffles, seed, ..Summary::default() };
+    let begun = Begun { layout: installed.layout.clone(), pool: &pool, base, closed: Vec::new() };
+    let (store, side) = match side {
+        Some(mut side) => (side.store.take(), Some(side)),
+        None => (None, None),
+    };
+    let mut records = Records::new(installed.source.clone(), now_ns(), Events::new(), store)
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    let free = free_cores(&allowed, &placed);
+    let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
+    let listener = listening.transpose()?.flatten();
+    if let Some(cores) = &free {
+        // The director stays where no worker is; without permission it goes where the kernel puts it.
+        let _anywhere = netbricks_control::server::run_on(cores);
+    }
+    if let Some(path) = listener.as_ref().and_then(Listener::unix).filter(|_| !json && !limits.quiet) {
+        console
+            .tell(&format!("  listens on {} for `netbricks status`, `shell` and others\n", path.display()));
+    }
+    let mut session = Session {
+        app,
+        overrides,
+        control: runtime.control().clone(),
+        started: Instant::now(),
+        pool: &pool,
+        ports,
+        installed,
+        copies,
+        seed,
+        places,
+        begun,
+        tasks,
+        events: records.events().clone(),
+        state: RunState::Running,
+    };
+    if let Some(begun) = on_begin {
+        begun(&session.tasks);
+    }
+    if !records.written().is_empty() {
+        Director::new(&mut session, &mut records).replay();
+    }
+    let attending = Attending { console, limits, json, interrupts: &interrupted, heard: &heard };
+    let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
+    drop(listener);
+    let Session { mut begun, mut ports, .. } = session;
     begun.base.warnings.extend(events);
     let told = begun.base.warnings.len();
     let mut summary = begun.ended(&report, &mut ports);
@@ -324,25 +406,73 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
+/// While it lives, memory that workers drop is given back by the director.
+struct GivenBackLater;
+
+impl GivenBackLater {
+    fn begin() -> Self {
+        stock::give_back_later(true);
+        Self
+    }
+}
+
+impl Drop for GivenBackLater {
+    fn drop(&mut self) {
+        stock::give_back_later(false);
+    }
+}
+
+/// The allowed cores on which no worker runs, where there are any.
+fn free_cores(allowed: &[usize], placed: &[Option<usize>]) -> Option<Vec<usize>> {
+    let free: Vec<usize> = allowed.iter().copied().filter(|core| !placed.contains(&Some(*core))).collect();
+    (!free.is_empty()).then_some(free)
+}
+
+/// The runtime's events, each of which also wakes the director.
+fn heard_events(tasks: &Tasks) -> (EventSink, mpsc::Receiver<Event>) {
+    let (sender, heard) = mpsc::sync_channel(EVENTS);
+    let tasks = tasks.clone();
+    let sink = EventSink::new(move |event| {
+        // Where too many are unread, new ones are lost.
+        let _lost = sender.try_send(event);
+        let _busy = tasks.post(|_| ());
+    });
+    (sink, heard)
+}
+
+/// Nanoseconds since 1970 (UTC).
+pub(super) fn now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Where a run is shown, and what it hears of.
+struct Attending<'a> {
+    console: Console,
+    limits: &'a RunLimits,
+    json: bool,
+    interrupts: &'a Interrupts,
+    heard: &'a mpsc::Receiver<Event>,
+}
+
 /// Attends to a run until it ends; returns the events that it showed, for the final report.
 ///
-/// It updates the live line, looks for changed links and for events, stops the run on signals, and writes the
-/// reports that SIGUSR1 asks for.
-#[expect(clippy::too_many_arguments, reason = "all that a run has while it runs")]
+/// It does the tasks of the control API, updates the live line, looks for changed links and for events, stops
+/// the run on signals, and writes the reports that SIGUSR1 asks for.
 fn attend(
-    console: Console,
+    attending: &Attending<'_>,
     runtime: Runtime,
-    ports: &OpenPorts,
-    heard: &mpsc::Receiver<Event>,
-    limits: &RunLimits,
-    json: bool,
-    interrupts: &Interrupts,
-    begun: &Begun<'_>,
+    session: &mut Session<'_>,
+    waiting: &Waiting,
+    records: &mut Records,
 ) -> Result<(FinalReport, Vec<String>), Failure> {
+    let Attending { console, limits, json, interrupts, .. } = *attending;
     let (stopped, told) = mpsc::channel();
+    let tasks = session.tasks.clone();
     let signals = stop_on_signals(runtime.stop_handle(), move |line| {
         // The receiver is gone when the run has already ended by itself.
         let _ = stopped.send(line.to_owned());
+        let _busy = tasks.post(|_| ());
     })
     .map_err(|error| deaf(&error))?;
     if interrupts.stop.load(Ordering::Relaxed) {
@@ -354,26 +484,26 @@ fn attend(
         }
     };
     let mut live = LiveLine::new(console, !limits.quiet && !json);
-    let mut links: Vec<Link> = ports.iter().map(Port::link).collect();
-    let mut sizes: Vec<Oversized> = ports.iter().map(|_| Oversized::default()).collect();
+    let mut watched = Watched::new(session);
     let mut told_of: Vec<String> = Vec::new();
     loop {
-        let ended = runtime.wait_timeout(INTERVAL);
-        let events = heard.try_iter().filter(|event| !matches!(event, Event::WorkerEnded { .. }));
-        // The report lists panics by their place.
-        let (panics, events): (Vec<_>, Vec<_>) =
-            events.partition(|event| matches!(event, Event::Panic { .. }));
-        let mut lines: Vec<String> = events.iter().map(Event::to_string).collect();
-        for ((port, known), sizes) in ports.iter().zip(&mut links).zip(&mut sizes) {
-            lines.extend(sizes.look(port));
-            let link = port.link();
-            if link != *known {
-                lines.push(link_event(port.name(), link).to_string());
-                *known = link;
+        let look_at = Instant::now() + INTERVAL;
+        let mut ended = runtime.wait_timeout(Duration::ZERO);
+        while !ended && Instant::now() < look_at {
+            let until = records.deadline().map_or(look_at, |deadline| deadline.min(look_at));
+            let task = waiting.next(until);
+            let was_task = task.is_some();
+            let mut director = Director::new(session, records);
+            task.into_iter().for_each(|task| task(&mut director));
+            director.tick(Instant::now());
+            ended = runtime.wait_timeout(Duration::ZERO);
+            if was_task && watched.has_news(attending, session) {
+                break;
             }
         }
-        told_of.extend(lines.iter().take(EVENTS.saturating_sub(told_of.len())).cloned());
-        lines.extend(panics.iter().map(Event::to_string));
+        stock::give_back();
+        let (shown, lines) = watched.news(session);
+        told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
         if !lines.is_empty() {
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
@@ -382,12 +512,13 @@ fn attend(
             break;
         }
         if let Ok(line) = told.try_recv() {
+            session.state = RunState::Stopping;
             live.clear();
             stopping(&line);
         }
         if interrupts.report.take() {
             live.clear();
-            tell_so_far(console, &runtime, ports, json, begun);
+            tell_so_far(console, &runtime, &session.ports, json, &session.begun);
         }
         live.update(runtime.progress(), runtime.elapsed());
     }
@@ -396,6 +527,64 @@ fn attend(
     drop(signals);
     told.try_iter().for_each(|line| stopping(&line));
     Ok((runtime.wait(), told_of))
+}
+
+/// What is looked at while a run goes on: events of workers, links, packets that are too big.
+struct Watched {
+    links: BTreeMap<String, Link>,
+    sizes: BTreeMap<String, Oversized>,
+    heard: Vec<Event>,
+}
+
+impl Watched {
+    fn new(session: &Session<'_>) -> Self {
+        let links = session.ports.iter().map(|port| (port.name().to_owned(), port.link())).collect();
+        Self { links, sizes: BTreeMap::new(), heard: Vec::new() }
+    }
+
+    /// Whether workers have told something since.
+    fn has_news(&mut self, attending: &Attending<'_>, session: &Session<'_>) -> bool {
+        let before = self.heard.len();
+        self.heard.extend(attending.heard.try_iter());
+        self.heard[before..].iter().for_each(|event| record_event(&session.events, event));
+        self.heard.len() > before
+    }
+
+    /// The lines for the final report, and those to show now.
+    fn news(&mut self, session: &Session<'_>) -> (Vec<String>, Vec<String>) {
+        let events = std::mem::take(&mut self.heard).into_iter();
+        let events = events.filter(|event| !matches!(event, Event::WorkerEnded { .. }));
+        // The report lists panics by their place.
+        let (panics, events): (Vec<_>, Vec<_>) =
+            events.partition(|event| matches!(event, Event::Panic { .. }));
+        let mut shown: Vec<String> = events.iter().map(Event::to_string).collect();
+        for port in session.ports.iter() {
+            let name = port.name();
+            shown.extend(self.sizes.entry(name.to_owned()).or_default().look(port));
+            let link = port.link();
+            let known = self.links.insert(name.to_owned(), link);
+            if known.is_some_and(|known| known != link) {
+                let event = link_event(name, link);
+                record_event(&session.events, &event);
+                shown.push(event.to_string());
+            }
+        }
+        let mut lines = shown.clone();
+        lines.extend(panics.iter().map(Event::to_string));
+        (shown, lines)
+    }
+}
+
+/// Records an event of the runtime for the control API.
+fn record_event(events: &Events, event: &Event) {
+    let (level, kind, subject) = match event {
+        Event::Panic { panic, .. } => (EventLevel::Error, "panic", panic.node.clone()),
+        Event::PortDown { port, .. } => (EventLevel::Warning, "port-down", port.clone()),
+        Event::PortUp { port } => (EventLevel::Info, "port-up", port.clone()),
+        Event::WorkerEnded { worker } => (EventLevel::Info, "worker-ended", worker.to_string()),
+        _ => (EventLevel::Warning, "warning", String::new()),
+    };
+    events.tell(level, kind, subject, event.to_string());
 }
 
 /// Whether a port's packets that are too big were reported: once for each direction.
@@ -441,7 +630,7 @@ fn link_event(port: &str, link: Link) -> Event {
     Event::PortDown { port: port.into(), problem: problem.into() }
 }
 
-fn link_name(link: Link) -> &'static str {
+pub(super) fn link_name(link: Link) -> &'static str {
     match link {
         Link::Up => "up",
         Link::Down => "down",
@@ -470,9 +659,10 @@ fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: boo
 
 /// A run that has begun: what its reports start from.
 pub(crate) struct Begun<'a> {
-    pub(crate) plan: &'a Plan<'a>,
-    pub(crate) network: &'a Network,
+    pub(crate) layout: Layout,
     pub(crate) pool: &'a Pool,
+    /// Ports that were closed before the end.
+    pub(crate) closed: Vec<PortSummary>,
     /// The part of the summary that was known before the run began.
     pub(crate) base: Summary,
 }
@@ -515,7 +705,7 @@ impl Begun<'_> {
 
     /// Combines the counters of workers and ports.
     fn summarise(&self, report: &Snapshot, ports: &OpenPorts, seconds: f64) -> Summary {
-        let Self { plan, network, pool, base } = self;
+        let Self { layout, pool, base, closed } = self;
         let mut summary = Summary {
             unbalanced: report.unbalanced.clone(),
             panics: report.panics.clone(),
@@ -523,20 +713,23 @@ impl Begun<'_> {
             seconds,
             ..base.clone()
         };
-        summary.ports = plan.ports.iter().zip(ports.iter()).map(|(_, port)| port_summary(port)).collect();
+        summary.ports = ports.iter().map(port_summary).collect();
+        let gone = closed.iter().filter(|gone| ports.find(&gone.name).is_none());
+        summary.ports.extend(gone.cloned());
         for node in &report.nodes {
             // A port's second receive queue on one worker is `lan.2`.
             let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
             let port_name = base.map_or(node.node.as_str(), |(name, _)| name);
-            let port = plan.ports.iter().position(|port| {
-                receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node
-            });
-            let use_ = network.uses.iter().find(|use_| use_.name == node.node);
+            let port = summary
+                .ports
+                .iter_mut()
+                .find(|port| receive_name(&port.name) == port_name || transmit_name(&port.name) == node.node);
+            let use_ = layout.uses.iter().find(|(name, _)| *name == node.node);
             let of = match (use_, port) {
-                (Some(use_), _) => plan.functions[use_.function].name.clone(),
+                (Some((_, function)), _) => function.clone(),
                 (None, Some(port)) => {
-                    summary.ports[port].add(&node.counters);
-                    plan.ports[port].name.clone()
+                    port.add(&node.counters);
+                    port.name.clone()
                 }
                 (None, None) => node.node.clone(),
             };
@@ -556,16 +749,15 @@ impl Begun<'_> {
                 }
             }
         }
-        for number in &network.unanswered {
-            let node = summary.nodes.iter().find(|node| node.name == network.uses[*number].name);
-            let answers = node.and_then(|node| node.dropped.get(DropReason::Unconnected.name())).copied();
-            if let Some(answers) = answers.filter(|answers| *answers > 0) {
-                summary.warnings.push(network.said_of_answers(plan, *number, answers));
-            }
-        }
+        let unconnected = |name: &str| {
+            let node = summary.nodes.iter().find(|node| node.name == name);
+            node.and_then(|node| node.dropped.get(DropReason::Unconnected.name())).copied().unwrap_or(0)
+        };
+        let unanswered = layout.unanswered(unconnected);
+        summary.warnings.extend(unanswered);
         // Workers reach different nodes, so sort all nodes in the order of the chains.
         let order = |node: &NodeSummary| {
-            let use_ = network.uses.iter().position(|use_| use_.name == node.name);
+            let use_ = layout.uses.iter().position(|(name, _)| *name == node.name);
             (node.role != "receive", node.role == "transmit", use_)
         };
         summary.nodes.sort_by_key(order);
@@ -579,7 +771,7 @@ impl Begun<'_> {
     }
 }
 
-fn port_summary(port: &dyn Port) -> PortSummary {
+pub(super) fn port_summary(port: &dyn Port) -> PortSummary {
     let counters = port.counters();
     let sum = |of: fn(&Counters) -> &AtomicU64| {
         counters.iter().map(|queue: &Arc<Counters>| of(queue).load(Ordering::Relaxed)).sum()

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use netbricks_core::{Key, Settings};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::control::ControlSettings;
 use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
@@ -22,6 +24,8 @@ pub struct Document<'t> {
     pub chains: Vec<ChainEntry>,
     /// `[runtime]`.
     pub runtime: RuntimeSettings,
+    /// `[control]`.
+    pub control: ControlSettings,
 }
 
 /// A port's or function's table.
@@ -52,7 +56,7 @@ pub struct ChainEntry {
     pub to: Spanned<String>,
 }
 
-const SECTIONS: &[&str] = &["port", "function", "chain", "runtime"];
+const SECTIONS: &[&str] = &["port", "function", "chain", "runtime", "control"];
 const CHAIN_KEYS: &[&str] = &["name", "from", "through", "to"];
 
 /// Reads a text. It never fails: it reports every fault and returns the rest.
@@ -66,7 +70,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
     let root_span = 0..text.find('\n').unwrap_or(text.len());
     let mut root = Fields::new("the file", Spanned::new(root_span, root.into_inner()), diagnostics);
     let (port, function) = (root.take("port"), root.take("function"));
-    let (chain, runtime) = (root.take("chain"), root.take("runtime"));
+    let (chain, runtime, control) = (root.take("chain"), root.take("runtime"), root.take("control"));
     root.finish(SECTIONS);
 
     let ports = named_tables(port, "port", diagnostics)
@@ -87,25 +91,36 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
         })
         .collect();
     let chains = chains(chain, diagnostics);
-    let runtime = match runtime.map(|value| (value.span(), value.into_inner())) {
-        None => RuntimeSettings::default(),
-        Some((span, DeValue::Table(table))) => configure(
-            "`[runtime]`",
-            &Spanned::new(span, table),
-            diagnostics,
-            RuntimeSettings::keys(),
-            |table| netbricks_core::read_settings::<RuntimeSettings>(table, None),
-        )
-        .unwrap_or_default(),
+    let runtime = section("runtime", runtime, diagnostics, RuntimeSettings::keys());
+    let control = section("control", control, diagnostics, ControlSettings::keys());
+    Document { ports, functions, chains, runtime, control }
+}
+
+/// The settings of a table that stands once in the file; the defaults where it is not there or wrong.
+fn section<S: Settings + Default>(
+    name: &str,
+    value: Option<Spanned<DeValue<'_>>>,
+    diagnostics: &mut Diagnostics,
+    keys: &[Key],
+) -> S {
+    match value.map(|value| (value.span(), value.into_inner())) {
+        None => S::default(),
+        Some((span, DeValue::Table(table))) => {
+            let what = format!("`[{name}]`");
+            let table = Spanned::new(span, table);
+            configure(&what, &table, diagnostics, keys, |table| {
+                netbricks_core::read_settings::<S>(table, None)
+            })
+            .unwrap_or_default()
+        }
         Some((span, other)) => {
             diagnostics.push(
-                Diagnostic::error(format!("`runtime` is {}", type_name(&other)))
-                    .at(span, "expected a table: write `[runtime]`"),
+                Diagnostic::error(format!("`{name}` is {}", type_name(&other)))
+                    .at(span, format!("expected a table: write `[{name}]`")),
             );
-            RuntimeSettings::default()
+            S::default()
         }
-    };
-    Document { ports, functions, chains, runtime }
+    }
 }
 
 fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) -> Vec<ChainEntry> {

@@ -3,6 +3,7 @@
 //! `document` knows the file's shape, `plan` looks names up in the registry and among the drivers, and `chain`
 //! connects what the plan names.
 
+mod control;
 mod devices;
 mod document;
 mod fields;
@@ -14,12 +15,14 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod unclosed;
+mod written;
 
 use std::path::Path;
 
 use netbricks_core::Registry;
 use netbricks_ports::Drivers;
 
+pub use control::ControlSettings;
 pub use document::{ChainEntry, Document, Entry, parse};
 pub use plan::{
     Origin, PLACEMENT, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve,
@@ -27,13 +30,14 @@ pub use plan::{
 pub use runtime::{Cores, Idle, RuntimeSettings};
 
 pub(crate) use plan::resolve_ports;
+pub(crate) use written::{Written, difference};
 
 use crate::diagnostic::Diagnostics;
 
 /// Reads a configuration and looks up its names.
 ///
-/// The plan is complete if `diagnostics` has no error afterwards. This function never panics, whatever the
-/// text: the fuzz target for configurations calls it.
+/// The plan is complete if `diagnostics` has no error afterwards. This function panics on no text: the fuzz
+/// target for configurations calls it.
 pub fn read<'t>(
     text: &'t str,
     registry: &Registry,

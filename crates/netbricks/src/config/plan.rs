@@ -13,9 +13,11 @@ use netbricks_ports::{COMMON_KEYS, ConfiguredPort, Directions, Driver, Drivers, 
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::control::ControlSettings;
 use super::document::{ChainEntry, Document, Entry};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::written::{Written, written};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::frames;
 
@@ -30,6 +32,8 @@ pub struct Plan<'t> {
     pub chains: Vec<PlannedChain>,
     /// `[runtime]`.
     pub runtime: RuntimeSettings,
+    /// `[control]`.
+    pub control: ControlSettings,
 }
 
 /// A port that chains use.
@@ -50,6 +54,8 @@ pub struct PlannedPort<'t> {
     pub workers: Vec<Spanned<usize>>,
     /// All other settings of its table.
     pub settings: Spanned<DeTable<'t>>,
+    /// All settings, as the file writes them.
+    pub(crate) written: Written,
     /// The port as its driver read these settings; `None` where they are wrong.
     pub configured: Option<ConfiguredPort>,
     /// Whether the port can send with these settings, as far as its driver knows before opening it.
@@ -69,6 +75,8 @@ pub struct PlannedFunction {
     pub definition: String,
     /// Makes its node.
     pub blueprint: Blueprint,
+    /// Its settings as the file writes them.
+    pub(crate) settings: Written,
     /// Where it is first used.
     pub place: Range<usize>,
 }
@@ -123,7 +131,7 @@ pub fn resolve<'t>(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
-    let Document { ports, functions, chains, runtime } = document;
+    let Document { ports, functions, chains, runtime, control } = document;
     if chains.is_empty() && !diagnostics.has_errors() {
         diagnostics.push(
             Diagnostic::error("there is no chain: packets would go nowhere")
@@ -171,7 +179,7 @@ pub fn resolve<'t>(
             diagnostics.push(refusal(&error, &port.settings));
         }
     }
-    let mut plan = Plan { ports, functions: used, chains, runtime };
+    let mut plan = Plan { ports, functions: used, chains, runtime, control };
     if !diagnostics.has_errors() {
         plan.forget_unused_ports();
     }
@@ -185,7 +193,7 @@ pub(crate) fn resolve_ports<'t>(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
-    let Document { ports, functions, chains, runtime } = document;
+    let Document { ports, functions, chains, runtime, control } = document;
     let places =
         functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
     for place in places {
@@ -201,7 +209,7 @@ pub(crate) fn resolve_ports<'t>(
         );
     }
     let ports = ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect();
-    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime };
+    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime, control };
     plan.check_placement(diagnostics);
     plan.check_files(directory, diagnostics);
     plan.check_devices(drivers, diagnostics);
@@ -276,6 +284,7 @@ fn plan_port<'t>(
         driver: kind.map(|kind| kind.get_ref().clone()).unwrap_or_default(),
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
+        written: written(entry.settings.get_ref(), None),
         settings: entry.settings.clone(),
         configured,
         can_transmit: true,
@@ -531,7 +540,10 @@ impl Resolver<'_, '_> {
             }
             return number;
         }
-        let planned = match self.entries.iter().find(|entry| entry.name.get_ref() == key) {
+        let entry = self.entries.iter().find(|entry| entry.name.get_ref() == key);
+        let settings =
+            entry.map(|entry| written(entry.settings.get_ref(), Some(self.directory))).unwrap_or_default();
+        let planned = match entry {
             Some(entry) => plan_function(entry, self.registry, self.directory, self.diagnostics),
             None => match self.registry.get(key) {
                 Some(definition) => {
@@ -556,6 +568,7 @@ impl Resolver<'_, '_> {
                 name: key.clone(),
                 definition,
                 blueprint,
+                settings,
                 place: name.span(),
             });
             self.functions.len() - 1

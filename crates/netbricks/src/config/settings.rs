@@ -48,7 +48,9 @@ struct Trial<'t> {
     ///
     /// Further errors about the same key, or about keys that depend on it, may follow from the first.
     wrong: BTreeSet<String>,
-    /// Placeholder values for keys that must be given, by number of the placeholder.
+    /// Missing keys that have a stand-in value, with which the other keys are still checked.
+    ///
+    /// The number says which of the values of `put_stand_in` the key has.
     stand_ins: BTreeMap<String, usize>,
 }
 
@@ -130,9 +132,9 @@ impl<'t> Trial<'t> {
         }
     }
 
-    /// Puts the next placeholder where a key must be given, so that other keys can be checked.
+    /// Gives a missing key the next stand-in value, with which the other keys are still checked.
     ///
-    /// Returns false if no placeholder is left.
+    /// The values are a string, a list and a number. Returns false if the key had all of them.
     fn put_stand_in(&mut self, key: &str) -> bool {
         let number = self.stand_ins.get(key).map_or(0, |number| number + 1);
         let value = match number {
@@ -145,7 +147,7 @@ impl<'t> Trial<'t> {
             },
             _ => return false,
         };
-        // Each placeholder has its own place, in the header, so that an error in it is recognised.
+        // Each stand-in has its own place, in the header, so that an error in it is recognised.
         let others = self.stand_ins.keys().filter(|other| *other != key).count();
         let start = match self.table.get_ref().get(key) {
             Some(before) => before.span().start,

@@ -18,7 +18,7 @@ use super::stop::{Signals, StopHandle, attend};
 use super::{Draft, Queue, Sent, halves};
 use crate::chain::{Design, Network, OpenPorts, Place, Wire, WorkerPorts, transmit_nodes};
 use crate::commands::{Begun, placement, places, pool_for, runtime_config};
-use crate::config::{Plan, PlannedFunction, PlannedPort, parse, resolve_ports};
+use crate::config::{Plan, PlannedFunction, PlannedPort, Written, parse, resolve_ports};
 use crate::diagnostic::{Diagnostics, Source};
 use crate::report::Summary;
 
@@ -242,7 +242,8 @@ impl NetBricksContext {
         let signals = self.listens.then(|| Signals::listen(&runtime)).transpose();
         let signals = signals.map_err(ContextError::Signals)?;
         let base = Summary { warnings, workers: self.workers, placement: places, seed, ..Summary::default() };
-        let begun = Begun { plan: &self.plan, network: &network, pool: &self.pool, base };
+        let layout = network.layout(&self.plan);
+        let begun = Begun { layout, pool: &self.pool, base, closed: Vec::new() };
         let report = attend(runtime, signals, &self.ports, &begun);
         let mut summary = begun.ended(&report, &mut self.ports);
         summary.add_hints();
@@ -265,6 +266,7 @@ impl NetBricksContext {
                 name: name.clone(),
                 definition: name.clone(),
                 blueprint: blueprint.clone(),
+                settings: Written::new(),
                 place: 0..0,
             })
             .collect();
@@ -348,12 +350,19 @@ impl Plan<'_> {
                 driver_place: port.driver_place,
                 workers: port.workers,
                 settings: Spanned::new(0..0, DeTable::new()),
+                written: port.written,
                 configured: None,
                 can_transmit: port.can_transmit,
                 receives: port.receives,
                 transmits: port.transmits,
             })
             .collect();
-        Plan { ports, functions: self.functions, chains: self.chains, runtime: self.runtime }
+        Plan {
+            ports,
+            functions: self.functions,
+            chains: self.chains,
+            runtime: self.runtime,
+            control: self.control,
+        }
     }
 }

@@ -194,8 +194,9 @@ impl Pipeline {
         Ok(node.branches(config.groups))
     }
 
-    /// Merges pipelines into one, whatever headers their functions knew: between nodes there are only
-    /// packets.
+    /// Merges pipelines into one.
+    ///
+    /// Their functions may have parsed different headers: only packets go from node to node.
     ///
     /// # Errors
     /// When `pipelines` is empty.

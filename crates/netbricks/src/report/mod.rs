@@ -407,7 +407,7 @@ impl Summary {
         self.warnings.extend(hints);
     }
 
-    /// All dropped packets, whatever the reason.
+    /// The number of dropped packets, for all reasons together.
     pub fn dropped_in_all(&self) -> u64 {
         self.dropped.values().sum()
     }

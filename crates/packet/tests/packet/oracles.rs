@@ -340,7 +340,7 @@ fn alike<const SHAPE: u8, P: Stack, H: Header<Facts: PartialEq + Debug>>(
     plain.ok().zip(known.ok())
 }
 
-/// A usual frame's packet has room for two ports, whatever padding follows it.
+/// A usual frame's packet has room for two ports, with any padding behind it.
 ///
 /// The cases are lengths of 4 bytes behind the header, to the frame's end.
 #[test]

@@ -3,12 +3,13 @@
 //! Then the next conversation follows in the same flow, from another port.
 
 use netbricks_core::tables::prefetch;
+use netbricks_packet::tcp::flags::{ACK, FIN, PSH, SYN};
 use rand_xoshiro::rand_core::Rng;
 
 use super::below;
 use super::flow::Flow;
 use super::payload::{self, HEAD, Payload};
-use super::template::{ACK, FIN, Layout, PSH, SYN, Segment, write_segment};
+use super::template::{Layout, Segment, write_segment};
 
 /// The next step of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -175,7 +175,7 @@ impl Flow {
 /// The choice of the next flow.
 pub(super) enum Chooser {
     Uniform(usize),
-    /// Walker's alias method (Vose 1991): one look-up, whatever the number of flows.
+    /// Walker's alias method (Vose 1991): one look-up for any number of flows.
     ///
     /// A place has its own flow below the threshold, of 2^32, and another flow above it.
     Weighted(Vec<(u32, u32)>),

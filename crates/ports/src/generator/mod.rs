@@ -1,7 +1,7 @@
 //! Generated traffic: flows of UDP, TCP and ICMP over IPv4 and IPv6, whole TCP conversations, DNS and HTTP.
 //!
-//! It comes at a rate or as fast as possible. The same seed gives the same bytes at the same times, whatever
-//! the batch size.
+//! It comes at a rate or as fast as possible. The same seed gives the same bytes at the same times, at every
+//! batch size.
 
 mod conversation;
 mod flow;

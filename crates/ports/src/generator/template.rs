@@ -5,6 +5,7 @@
 use netbricks_packet::build::{DESTINATION, SOURCE, ethernet};
 use netbricks_packet::checksum::transport;
 use netbricks_packet::protocol;
+use netbricks_packet::tcp::flags::{ACK, PSH};
 use rand_xoshiro::rand_core::Rng;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -182,11 +183,6 @@ impl Template {
         Self { frame, ip, transport }
     }
 }
-
-pub(super) const FIN: u8 = 0x01;
-pub(super) const SYN: u8 = 0x02;
-pub(super) const PSH: u8 = 0x08;
-pub(super) const ACK: u8 = 0x10;
 
 /// The varying fields of a TCP segment's header.
 pub(super) struct Segment {

@@ -305,7 +305,7 @@ impl TransmitQueue for SharedTransmit {
             self.shared.unlock(sending, served, budget, cx);
         }
     }
-    /// Always true, whatever the queue needs.
+    /// Always true, also when the queue needs no flush.
     ///
     /// A worker has to return for packets that a full queue left, even if no worker sends any more.
     fn needs_flush(&self) -> bool {

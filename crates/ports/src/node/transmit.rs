@@ -55,7 +55,7 @@ impl LiveLimits {
     pub fn new(limits: TransmitLimits) -> Self {
         Self { now: Arc::new(AtomicU64::new(Self::packed(limits))), longest: usize::MAX }
     }
-    /// The same limits, with an MTU of at most `mtu`, whatever the device's.
+    /// The same limits, with an MTU of at most `mtu`, also if the device's is larger.
     #[must_use]
     pub fn at_most(self, mtu: usize) -> Self {
         Self { longest: self.longest.min(mtu), ..self }

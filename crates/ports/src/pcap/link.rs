@@ -283,7 +283,7 @@ mod tests {
             assert_eq!(cooked(1, protocol), Err(Unframed::NotEthernet));
             assert_eq!(cooked(280, protocol), Err(Unframed::NotEthernet));
         }
-        // The number that netlink or a wireless monitor has there is not an EtherType, whatever its value.
+        // No number that netlink or a wireless monitor has there is an EtherType.
         for hardware in [280, 824, 801, 802, 803, 770, 804, 826] {
             assert_eq!(cooked(hardware, 0x0800), Err(Unframed::NotEthernet));
             assert_eq!(cooked(hardware, 4), Err(Unframed::NotEthernet));

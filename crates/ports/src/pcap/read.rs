@@ -432,7 +432,7 @@ fn see<'b>(
             Ok(Some(record(interface, 0, 0, captured, packet.origlen, check_sequence)))
         }
         PcapBlockOwned::NG(Block::Unknown(block))
-            // The parser reads the type of an unknown block in little-endian order, whatever the file's.
+            // The parser reads the type of an unknown block in little-endian order, also in big-endian files.
             if block.block_type == if *big_endian { PACKET_BLOCK.swap_bytes() } else { PACKET_BLOCK } =>
         {
             let Some((header, data)) = block.data.split_first_chunk::<20>() else {

@@ -181,8 +181,7 @@ impl Encoder {
             }
             Self::Pcapng(writer, block) => {
                 if let Block::EnhancedPacket(packet) = block {
-                    // The writer writes the number of nanoseconds of this value, whatever the interface's
-                    // unit.
+                    // The writer writes this value's number of nanoseconds, and ignores the interface's unit.
                     packet.timestamp = Duration::from_nanos(time / precision.unit());
                     packet.original_len = original;
                     let data = packet.data.to_mut();
@@ -312,7 +311,7 @@ impl Writer {
         encoder.write(time, self.precision, captured, original, direction).map_err(io_error)
     }
 
-    /// Writes out buffered data, so that the capture so far can be read whatever happens to this process.
+    /// Writes out buffered data, so that the capture so far can be read even if this process is killed.
     ///
     /// # Errors
     /// The file system's error.

@@ -7,13 +7,10 @@
 //! segments. So a tunnel in UDP need not be known: the start of the inner checksum shows the inner header.
 
 use netbricks_packet::checksum::internet;
-use netbricks_packet::{PseudoHeader, protocol};
+use netbricks_packet::{Ipv6, PseudoHeader, protocol};
 
-use super::{Ends, IPV6, get, put, state_length};
+use super::{Ends, get, put, state_length};
 
-const IPV4_IN_IP: u8 = 4;
-const IPV6_IN_IP: u8 = 41;
-const GRE: u8 = 47;
 const GRE_CHECKSUM: u16 = 0x8000;
 const GRE_KEY: u16 = 0x2000;
 
@@ -53,7 +50,7 @@ pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Opti
         protocol::UDP if segment.len() >= 8 && usize::from(get(segment, 4)) == segment.len() => {
             (Kind::Udp { summed: get(segment, 6) != 0 }, header + 8)
         }
-        GRE if segment.len() >= 4 => {
+        protocol::GRE if segment.len() >= 4 => {
             let flags = get(segment, 0);
             if flags & !(GRE_CHECKSUM | GRE_KEY) != 0 {
                 return None;
@@ -62,7 +59,7 @@ pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Opti
             let words = 1 + usize::from(summed) + usize::from(flags & GRE_KEY != 0);
             (Kind::Gre { summed }, header + 4 * words)
         }
-        IPV4_IN_IP | IPV6_IN_IP => (Kind::Ip, header),
+        protocol::IPV4 | protocol::IPV6 => (Kind::Ip, header),
         _ => return None,
     };
     let is_found = |ends: &Ends| ends.transport == inner && ends.number == number && !ends.is_fragment;
@@ -77,7 +74,7 @@ pub(super) fn find(frame: &[u8], outer: &Ends, inner: usize, number: u8) -> Opti
 ///
 /// The first byte of such a header says so, and its checksum is right if it has one.
 fn inner_headers(frame: &[u8], from: usize, inner: usize) -> impl Iterator<Item = usize> + '_ {
-    let v6 = inner.checked_sub(IPV6).filter(|at| frame.get(*at).is_some_and(|first| first >> 4 == 6));
+    let v6 = inner.checked_sub(Ipv6::SIZE).filter(|at| frame.get(*at).is_some_and(|first| first >> 4 == 6));
     let v4 = (5..=15).filter_map(move |words: usize| {
         let at = inner.checked_sub(4 * words)?;
         let header = frame.get(at..inner)?;

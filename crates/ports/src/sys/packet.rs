@@ -157,7 +157,7 @@ impl PacketSocket {
         self.set_program(libc::SOL_PACKET, PACKET_FANOUT_DATA, program)
     }
 
-    /// Receives nothing, whatever the socket is bound to, until [`hear_all`](Self::hear_all).
+    /// Receives nothing from any interface until [`hear_all`](Self::hear_all).
     pub(crate) fn hear_nothing(&self) -> io::Result<()> {
         const RETURN: u16 = 0x06;
         let nothing = Instruction { code: RETURN, if_true: 0, if_false: 0, value: 0 };

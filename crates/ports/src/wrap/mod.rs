@@ -1,8 +1,8 @@
 //! Wrappers around any port: a seeded line that loses, delays, duplicates, reorders and corrupts packets; and
 //! a capture.
 //!
-//! Wrappers see packets in the order in which they pass, and draw the same number of random numbers for each,
-//! whatever the batch size. So results depend on the seed alone. Packets that the line loses, duplicates and
+//! Wrappers see packets in the order in which they pass, and draw the same number of random numbers for each.
+//! So results depend on the seed alone, not on the batch size. Packets that the line loses, duplicates and
 //! keeps count as dropped, created and held at the port's node. A capture stands between the graph and the
 //! line: it has the packets that the graph sent and received.
 

@@ -5,7 +5,7 @@
 //! created.
 //!
 //! If the queue drives the clock, the line does so in its place: a delayed packet arrives when it is due,
-//! before later packets, whatever the batch size.
+//! before later packets, at every batch size.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

@@ -261,8 +261,7 @@ const LONGEST: &str = "delay = '5000000 h'\njitter = '5000000 h'\n";
 
 /// A capture may state any time.
 ///
-/// Packets of the last milliseconds that a clock can express come out too, whatever holds them, at every
-/// batch size.
+/// Packets of the last milliseconds that a clock can express come out of every line too, at every batch size.
 #[test]
 fn lines_let_go_of_packets_at_the_end_of_time() {
     for (at_source, at_sink) in [

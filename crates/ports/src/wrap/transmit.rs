@@ -18,7 +18,7 @@ pub(super) struct Wrapped {
     inner: Box<dyn TransmitQueue>,
     line: Option<Line>,
     tap: Option<Tap>,
-    /// The largest MTU allowed, whatever the port supports.
+    /// The largest MTU allowed, also if the port supports a larger one.
     mtu: Option<usize>,
     /// Packets that left the line, on the way to the queue: empty between calls, except after a panic.
     ready: VecDeque<Packet>,

@@ -1,4 +1,4 @@
-//! Untrusted captures: whatever is in them, every way of reading them gives the same result.
+//! Untrusted captures: all ways of reading one give the same result, for all contents.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

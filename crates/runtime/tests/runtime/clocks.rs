@@ -1,5 +1,6 @@
-//! Replayed packets carry their time to the worker that they are given to, whatever that worker receives
-//! itself.
+//! Replayed packets carry their time to the worker that they are given to.
+//!
+//! The packets that this worker receives itself do not change that time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

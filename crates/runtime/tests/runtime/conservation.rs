@@ -1,4 +1,6 @@
-//! All received packets leave for a counted reason, whatever the nodes do and however the run ends.
+//! All received packets leave for a counted reason.
+//!
+//! This holds for everything that nodes do, and for every end of a run.
 
 use std::time::Duration;
 

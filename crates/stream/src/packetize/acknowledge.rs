@@ -115,8 +115,8 @@ impl<R: Rewriter> Packetizer<R> {
         let bytes = u64::from(header.window()) << shift;
         let acknowledgment = other.translate(edits, header.acknowledgment_number(), waits);
         let says = (header.acknowledgment_number(), header.window(), other.told.min(other.emitted));
-        // An end that repeats itself is repeated unchanged, whatever came meanwhile. With another window the
-        // segment would not be a duplicate acknowledgment (RFC 5681, section 2).
+        // An end that repeats itself is repeated unchanged, even if bytes that came meanwhile would change the
+        // window. With another window it would be no duplicate acknowledgment (RFC 5681, section 2).
         if std::mem::replace(&mut other.said, says) != says {
             let window = other.takes(edits, header.acknowledgment_number(), bytes).min(*room) >> shift;
             other.window = window.min(0xffff) as u16;

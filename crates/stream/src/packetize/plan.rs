@@ -62,7 +62,7 @@ impl<R: Rewriter> Packetizer<R> {
             [] => segment.ends && before.finished || ours,
             _ => start < before.emitted,
         };
-        // Output that its receiver has did go out, whatever was recorded here.
+        // Output that its receiver has was sent, even if no sending was recorded here.
         let transmitted = before.transmitted.max(map.acknowledged);
         let again = if !repeats {
             transmitted..transmitted

@@ -227,7 +227,7 @@ fn readers_that_acknowledge_nothing_stop_no_other_connection() {
     for number in 1..6 {
         middle.shake_hands(number);
         let mut at = 0;
-        // Whatever its window is.
+        // The server ignores the window that it is told.
         while at < 1 << 20 && middle.server(number, at, &[b'a'; SEGMENT]).0 == Passage::Replaced {
             at += SEGMENT;
         }

@@ -126,7 +126,7 @@ impl End {
             + i64::from(packet.number.wrapping_sub(self.peer_first.wrapping_add(has as u32)).cast_signed());
         for (at, byte) in packet.bytes.iter().enumerate() {
             let Ok(place) = usize::try_from(start + at as i64) else { continue };
-            // A single old byte only asks for an acknowledgment, whatever its value is.
+            // A single old byte only asks for an acknowledgment; its value does not matter.
             if place < has && packet.bytes.len() == 1 || place >= has + self.own_window {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Memory and the number of connections stay within their bounds, whatever segments come.
+//! Memory and the number of connections stay within their bounds, with all segments that can come.
 
 use netbricks_core::packet::Tcp;
 use netbricks_stream::{Arrival, BLOCK, Full, Reassembler, StreamConfig, What};

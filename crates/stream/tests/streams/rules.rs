@@ -481,7 +481,7 @@ fn the_byte_of_a_keep_alive_is_no_data_where_it_is_the_first_that_is_seen() {
     // A sender repeats all its bytes: that was a probe of a window of 0.
     assert_eq!(heard.told(flow(3), probe(1_000, b"d")), "");
     assert_eq!(heard.told(flow(3), segment(1_000, b"data")), "data");
-    // Its receiver has acknowledged the byte before, whatever its flags.
+    // The receiver has acknowledged this byte, so it is no data, with any flags.
     assert_eq!(heard.told(flow(4).reversed(), ack(500, 1_000)), "");
     assert_eq!(heard.told(flow(4), segment(999, garbage)), "");
     assert_eq!(heard.told(flow(4), segment(1_000, b"data")), "[data]");

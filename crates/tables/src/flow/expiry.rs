@@ -40,6 +40,11 @@ impl Clock {
         Self { next_tick_at: 1 << shift, tick: 0, skipped: 0, longest: 1, shift }
     }
 
+    /// Whether its ticks are as long as those of the other.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.shift == other.shift
+    }
+
     /// A timeout in ticks: never shorter than `timeout` ns, however the last hit and the tick fell.
     pub(super) fn ticks(&mut self, timeout: u64) -> u32 {
         let whole = timeout.div_ceil(1 << self.shift).saturating_add(u64::from(self.shift > 0));
@@ -251,7 +256,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             self.stashed -= usize::from(index / WIDTH == self.hashed);
             self.counters.expired += 1;
             again.at = (occupied(groups, timer) != 0).then_some(tick);
-            // Last: whatever it does, the table is whole.
+            // The caller's code comes last: if it panics, the table is whole.
             ended(key, value);
         }
         again.at = next;

@@ -7,8 +7,8 @@ use crate::hash::Key;
 
 /// The position of a stepwise walk through a table; [`Cursor::default`] is its beginning.
 ///
-/// Flows never move. So a walk meets every flow that stays during all of it exactly once, whatever is inserted and
-/// removed meanwhile. A flow that comes or goes during the walk is met at most once each time that it comes.
+/// Flows never move. So a walk meets every flow that stays during all of it exactly once, also when others are inserted
+/// and removed meanwhile. A flow that comes or goes during the walk is met at most once each time that it comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     slot: usize,

@@ -174,9 +174,9 @@ pub struct Counters {
 /// KiB) for a huge page.
 ///
 /// # Work
-/// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots, however full the table, whatever the keys
-/// and however many flows are due. It probes 32 slots in two groups and 8 in the stash, looks at 16 for one to evict,
-/// and at 8 that share a timer for expired flows.
+/// No operation probes, moves or expires more than [`MAXIMUM_WORK`] slots. The bound is the same for all keys, and for
+/// any number of flows in the table and of flows that are due. An operation probes 32 slots in two groups and 8 in the
+/// stash, looks at 16 for one to evict, and at 8 that share a timer for expired flows.
 ///
 /// # Example
 /// ```
@@ -289,6 +289,23 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             #[cfg(test)]
             work: std::cell::Cell::new(0),
         })
+    }
+
+    /// Goes on with the flows of another table of the same capacity and timeout, without a copy.
+    ///
+    /// The policy when full stays this table's. Answers `false`, and changes nothing, where the tables differ
+    /// or this one has flows. The other table then has this one's memory, without flows.
+    #[must_use]
+    pub fn take_over(&mut self, other: &mut Self) -> bool {
+        let fits = self.is_empty()
+            && self.capacity == other.capacity
+            && self.idle_timeout == other.idle_timeout
+            && self.clock.is_like(&other.clock);
+        if fits {
+            std::mem::swap(self, other);
+            std::mem::swap(&mut self.full, &mut other.full);
+        }
+        fits
     }
 
     /// Flows in the table, including those that expired and wait to be collected.

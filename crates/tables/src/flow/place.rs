@@ -49,7 +49,7 @@ impl Home {
         hash as u16 | 0x8000
     }
 
-    /// A slot of each of the groups that [`of`](Self::of) names, below `slots` whatever the hash.
+    /// A slot of each of the groups that [`of`](Self::of) names, below `slots` for every hash.
     ///
     /// A caller that only prefetches the line of tags does not need the group's first slot, and rounding down would be
     /// an instruction.

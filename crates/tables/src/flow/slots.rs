@@ -174,7 +174,7 @@ impl<K: Key, V> Slots<K, V> {
         }
     }
 
-    /// The far part of a slot, whatever it holds.
+    /// The far part of a slot, in use or free.
     #[inline(always)]
     fn far(&self, index: usize) -> &Far<K> {
         assert!(index < self.len);

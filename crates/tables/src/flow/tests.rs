@@ -445,7 +445,7 @@ fn wrong_parts_give_wrong_answers_alone() {
             self.0.hash(secret)
         }
     }
-    // Its parts ask for a far one whatever they said.
+    // `join` asks for the far part of every key, also of one for which `split` gave none.
     assert_eq!(FlowTable::<Wrong, u64>::lengthen(7), Wrong(0));
     let mut table: FlowTable<Wrong, u64> = FlowTable::new(config(50, Some(100), Full::EvictOldest)).unwrap();
     for number in 0..1_000 {
@@ -527,7 +527,7 @@ fn tickets_name_the_slots_of_flows() {
     }
 }
 
-/// Keys that are not there are listed, whatever stands between them.
+/// Keys that are not there are listed, also between keys that are there.
 ///
 /// The exception is a key that shares another's tag, which a table cannot tell apart.
 #[test]

@@ -99,7 +99,7 @@ pub enum ImportError {
 impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Sets the seed by which flows fall into buckets.
     ///
-    /// All tables that hand flows to each other need the same one, whatever their own seeds.
+    /// All tables that hand flows to each other need the same one, also if their own seeds differ.
     #[must_use]
     pub fn with_bucket_seed(mut self, seed: u64) -> Self {
         self.bucket_secret = Secret::from_seed(seed);

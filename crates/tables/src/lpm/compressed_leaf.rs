@@ -60,7 +60,7 @@ impl Runs {
         self.groups <= 2
     }
 
-    /// The next addresses, `count` of them, have this number; `false` where there is no compressed leaf, whatever follows.
+    /// Notes that the next `count` addresses have this number; `false` where there can be no compressed leaf.
     pub(super) fn add(&mut self, number: u32, count: u32) -> bool {
         let goes_on = self.len > 0 && self.runs[self.len - 1].0 == number;
         if !goes_on {
@@ -97,7 +97,7 @@ impl Runs {
 mod tests {
     use super::*;
 
-    /// All compressed leaves there can be, and whatever has more runs or other bounds has none.
+    /// All possible compressed leaves are found. Cells with more runs or other bounds have none.
     #[test]
     fn compressed_leaves_are_found_and_answer() {
         for len in 0..=REST {

@@ -445,7 +445,7 @@ fn bytes_answer_for_the_first_stride_while_they_hold_nearly_all_of_it() {
     walked_together(&mut lpm, (0..200).map(|number| of(many - 100 + number)));
 }
 
-/// A /20 in which one longer prefix differs is a compressed leaf, whatever changes around it.
+/// A /20 in which one longer prefix differs is a compressed leaf, also after changes around it.
 ///
 /// With more than that, or values beyond a byte, the groups decide.
 #[test]

@@ -1,6 +1,6 @@
 //! Two copies of one state: readers read one, the writer changes the other, and they swap.
 //!
-//! This is left-right (Ramalhete and Correia, 2013). Reading never waits, whatever the writer does.
+//! This is left-right (Ramalhete and Correia, 2013). Reading never waits, not even for the writer.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -154,8 +154,8 @@ pub struct Reader<T: Changing> {
 impl<T: Changing> Reader<T> {
     /// Shows `f` the state as the writer last published it; it does not change until `f` returns.
     ///
-    /// It takes a bounded number of steps, whatever other threads do: two stores, a load and a fence, some 10 ns. So a
-    /// batch calls it once. The writer waits for `f` before it publishes the next but one time.
+    /// It takes a bounded number of steps, which other threads cannot raise: two stores, a load and a fence, some 10
+    /// ns. So a batch calls it once. The writer waits for `f` before it publishes the next but one time.
     #[inline]
     pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let _reading = Reading::enter(self);

@@ -48,7 +48,7 @@ proptest! {
     }
 }
 
-/// A check that nothing gets past would hold whatever happened behind it.
+/// If no bytes got past the first checks, the tests above could not find a fault behind these checks.
 #[test]
 fn each_outcome_comes_about() {
     let import =

@@ -141,7 +141,7 @@ proptest! {
         if let (Some(there), Some(back)) = (there, back) {
             prop_assert_eq!(run(&program, &there), run(&program, &back));
         }
-        // The program ends whatever arrives.
+        // The program ends for every frame.
         let frame = mutated(made.bytes(), &changes);
         if let Some(arrival) = Arrival::of(&frame, untags) {
             run(&program, &arrival);

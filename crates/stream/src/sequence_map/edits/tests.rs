@@ -124,7 +124,7 @@ fn positions_are_those_of_a_walk_over_all_replacements() {
     assert!(most > 300, "never many at a time: {most}");
 }
 
-/// Of tens of thousands that are in flight, whatever went before.
+/// Tens of thousands are in flight, after any number of earlier ones.
 #[test]
 fn few_replacements_are_looked_at_however_many_there_are() {
     const FLIGHT: u32 = 20_000;

@@ -57,7 +57,7 @@ fn coarse_ticks_are_never_early_and_hardly_late() {
     }
 }
 
-/// Flows that share a timer end each at its own time, whatever the others do.
+/// Flows that share a timer end each at its own time, independently of the others.
 #[test]
 fn neighbours_with_one_timer_end_at_their_own_times() {
     let mut table: FlowTable<u32, u64> =
@@ -134,7 +134,9 @@ fn a_table_that_is_not_told_the_time_shows_no_expired_flow() {
     }
 }
 
-/// Silence for longer than 32 bits of ticks can tell: what comes next is young, whatever has left before.
+/// After silence for longer than 32 bits of ticks can tell, the next flows are young.
+///
+/// The cases are the ways in which the flows before them left.
 #[test]
 fn after_long_silence_new_flows_are_young() {
     let leave: [fn(&mut FlowTable<u32, u32>); 4] = [

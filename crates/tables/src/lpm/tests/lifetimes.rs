@@ -202,7 +202,7 @@ proptest! {
         play_lives(&acts);
     }
 
-    /// Whatever stands under a right checksum is taken as it says, or refused and changes nothing.
+    /// Records under a right checksum are taken as they say, or are refused and change nothing.
     #[test]
     fn any_records_under_a_right_checksum(
         records in prop::collection::vec((bits(), prop_oneof![9 => 0u8..=128, 1 => any::<u8>()], any::<bool>(), any::<u32>(), span()), 0..16),

@@ -1,0 +1,20 @@
+//! The resources of the control API, as the server sends them and the client reads them.
+//!
+//! Every type is a JSON object. Times are seconds or nanoseconds as the field's name says, sizes are bytes,
+//! and counts are packets where nothing else is said.
+
+mod change;
+mod json;
+mod problem;
+mod state;
+
+pub use change::{Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source};
+pub use json::read;
+pub use problem::{Code, Place, Problem};
+pub use state::{
+    Answers, CallArgument, Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, Node,
+    NodeStats, Port, PortStats, RunState, Stats, Status, Worker,
+};
+
+/// The version of the API: the first part of every path, as in `/v1/status`.
+pub const VERSION: &str = "v1";

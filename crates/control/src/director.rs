@@ -1,0 +1,459 @@
+//! The director: the one thread that changes and asks the running dataplane.
+//!
+//! Other threads pass it [tasks](Task) by a bounded queue. A task must not wait: what a worker answers goes
+//! straight to the [`Answer`] that came with the question.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::api::{
+    Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
+    Plan, Port, Problem, RunState, Source, Stats, Status,
+};
+use crate::events::Events;
+use crate::records::{Records, Unconfirmed, Written, unkept};
+use crate::store::StoreError;
+
+/// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
+const WAITING: usize = 256;
+/// The time that a write of a handler has when the journal is replayed.
+const REPLAY: Duration = Duration::from_secs(10);
+
+/// A task for the director.
+pub type Task = Box<dyn FnOnce(&mut Director<'_>) + Send>;
+
+/// The receiver of an answer. It is called once, on any thread, and must not wait.
+pub type Answer<T> = Box<dyn FnOnce(Result<T, Problem>) + Send>;
+
+/// The sending end of the director's queue.
+#[derive(Clone)]
+pub struct Tasks(SyncSender<Task>);
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tasks")
+    }
+}
+
+impl Tasks {
+    /// Passes a task to the director. Returns at once.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] where too many wait already, [`Code::Ending`] where the director has ended.
+    pub fn post(&self, task: impl FnOnce(&mut Director<'_>) + Send + 'static) -> Result<(), Problem> {
+        self.0.try_send(Box::new(task)).map_err(|error| match error {
+            TrySendError::Full(_) => Problem::new(Code::Busy, format!("{WAITING} requests wait already"))
+                .help("try again in a moment"),
+            TrySendError::Disconnected(_) => Problem::new(Code::Ending, "the dataplane is ending"),
+        })
+    }
+}
+
+/// The director's end of its queue.
+#[derive(Debug)]
+pub struct Waiting(Receiver<Task>);
+
+impl Waiting {
+    /// A queue, and the end by which tasks are passed to it.
+    pub fn new() -> (Tasks, Self) {
+        let (sender, receiver) = sync_channel(WAITING);
+        (Tasks(sender), Self(receiver))
+    }
+    /// The next task; waits at most until `deadline`.
+    pub fn next(&self, deadline: Instant) -> Option<Task> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.0.recv_timeout(left) {
+            Ok(task) => Some(task),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                // No listener is left: only time passes.
+                std::thread::sleep(left);
+                None
+            }
+        }
+    }
+}
+
+/// A call of a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The function.
+    pub function: String,
+    /// The handler.
+    pub handler: String,
+    /// Its argument.
+    pub argument: String,
+    /// Whether it is to change state.
+    pub write: bool,
+    /// The worker to call; all where none is given.
+    pub worker: Option<usize>,
+    /// When the caller stops waiting: a worker that has not begun by then does nothing.
+    pub deadline: Instant,
+}
+
+/// The dataplane as the director sees it. Each kind of configuration implements it once.
+pub trait Dataplane {
+    /// The state of the run; the director fills in what it knows itself.
+    fn status(&self) -> Status;
+    /// Whether packets move.
+    fn state(&self) -> RunState;
+    /// Asks for the counters. The answer may come before this returns, or later.
+    fn stats(&mut self, answer: Answer<Stats>);
+    /// The graph.
+    fn graph(&self) -> Graph;
+    /// The ports, in the order of the file.
+    fn ports(&self) -> Vec<Port>;
+    /// The functions with their handlers, in the order of the file.
+    fn functions(&self) -> Vec<Function>;
+    /// Calls a handler. The answer may come before this returns, or later from a worker.
+    fn call(&mut self, call: Call, answer: Answer<Answers>);
+    /// What a file would change. Nothing changes.
+    ///
+    /// # Errors
+    /// The faults of the file.
+    fn plan(&mut self, source: &Source) -> Result<Plan, Problem>;
+    /// Makes a file run.
+    ///
+    /// # Errors
+    /// The faults of the file, or of the machine; what ran before then runs on untouched.
+    fn apply(&mut self, source: &Source) -> Result<Applied, Problem>;
+    /// The file that runs.
+    fn source(&self) -> Source;
+    /// Drains and ends the run.
+    fn stop(&mut self);
+    /// Stops asking the sources for packets.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    fn suspend(&mut self) -> Result<(), Problem>;
+    /// Asks the sources for packets again.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    fn resume(&mut self) -> Result<(), Problem>;
+}
+
+/// The owner of what runs and of its history.
+pub struct Director<'d> {
+    plane: &'d mut dyn Dataplane,
+    records: &'d mut Records,
+}
+
+impl<'d> Director<'d> {
+    /// The director of this dataplane.
+    pub fn new(plane: &'d mut dyn Dataplane, records: &'d mut Records) -> Self {
+        Self { plane, records }
+    }
+
+    /// Does what is due by itself: a configuration that was not confirmed in time is rolled back.
+    pub fn tick(&mut self, now: Instant) {
+        if self.records.deadline().is_some_and(|until| now >= until) {
+            let number = self.records.running;
+            self.tell(
+                EventLevel::Warning,
+                "not-confirmed",
+                format!("configuration {number} was not confirmed in time"),
+            );
+            if let Err(problem) = self.rollback(None) {
+                // Nothing is left to go back to; the running configuration stays.
+                self.records.unconfirmed = None;
+                self.tell(EventLevel::Error, "rollback-failed", problem.detail);
+            }
+        }
+    }
+
+    fn tell(&self, level: EventLevel, kind: &str, message: String) {
+        self.records.events.tell(level, kind, "", message);
+    }
+
+    /// The events of the run.
+    pub fn events(&self) -> Events {
+        self.records.events.clone()
+    }
+    /// The generation now.
+    pub fn generation(&self) -> u64 {
+        self.records.generation
+    }
+    /// The state of the run.
+    pub fn status(&self) -> Status {
+        let records = &self.records;
+        let left = |unconfirmed: Unconfirmed| unconfirmed.until.saturating_duration_since(Instant::now());
+        Status {
+            generation: records.generation,
+            configuration: records.running,
+            confirmed: records.unconfirmed.is_none(),
+            confirm_within_seconds: records.unconfirmed.map(|unconfirmed| left(unconfirmed).as_secs_f64()),
+            journal: records.written.len() as u64,
+            ..self.plane.status()
+        }
+    }
+    /// Asks for the counters. The answer may come before this returns, or later, on another thread.
+    pub fn stats(&mut self, answer: Answer<Stats>) {
+        let generation = self.records.generation;
+        self.plane.stats(Box::new(move |stats| answer(stats.map(|stats| Stats { generation, ..stats }))));
+    }
+    /// The graph.
+    pub fn graph(&self) -> Graph {
+        self.plane.graph()
+    }
+    /// The ports.
+    pub fn ports(&self) -> Vec<Port> {
+        self.plane.ports()
+    }
+    /// The functions.
+    pub fn functions(&self) -> Vec<Function> {
+        self.plane.functions()
+    }
+    /// The configurations that ran, newest first.
+    pub fn history(&self) -> Vec<HistoryEntry> {
+        self.records.entries()
+    }
+    /// The file that runs.
+    pub fn source(&self) -> Source {
+        self.plane.source()
+    }
+    /// The writes of handlers since it was applied, oldest first.
+    pub fn written(&self) -> &[Written] {
+        &self.records.written
+    }
+
+    /// The file of a configuration of the history.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] where the history does not have it, and failures of the state directory.
+    pub fn configuration(&mut self, number: u64) -> Result<Source, Problem> {
+        self.records.configuration(number).map(|(source, _)| source)
+    }
+
+    /// Calls a handler. The answer comes later, on another thread.
+    pub fn call(&mut self, call: Call, answer: Answer<Answers>) {
+        self.plane.call(call, answer);
+    }
+    /// Whether the journal has room for another write.
+    ///
+    /// # Errors
+    /// Where it is full.
+    pub fn may_record(&self) -> Result<(), Problem> {
+        self.records.may_record()
+    }
+    /// Puts a write of a handler that succeeded into the journal.
+    ///
+    /// # Errors
+    /// Where the journal is full or cannot be written.
+    pub fn record(&mut self, written: Written) -> Result<(), Problem> {
+        self.records.record(written, now_ns())
+    }
+    /// Does again what handlers changed of the running configuration before the process started.
+    pub fn replay(&mut self) {
+        let written = self.records.written().to_vec();
+        self.write_again(&written);
+    }
+
+    /// Writes handlers again. A write that is refused becomes an event.
+    fn write_again(&mut self, written: &[Written]) {
+        for Written { function, handler, argument, worker } in written.iter().cloned() {
+            let events = self.records.events.clone();
+            let name = format!("{function}.{handler}");
+            let deadline = Instant::now() + REPLAY;
+            let call = Call { function, handler, argument, write: true, worker, deadline };
+            let answer = move |result: Result<Answers, Problem>| {
+                if let Err(problem) = result {
+                    events.tell(EventLevel::Warning, "not-replayed", name, problem.detail);
+                }
+            };
+            self.plane.call(call, Box::new(answer));
+        }
+    }
+
+    /// What a file would change.
+    ///
+    /// # Errors
+    /// The faults of the file.
+    pub fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
+        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source)? })
+    }
+
+    /// Makes a file run, if the generation is still `expected`.
+    ///
+    /// # Errors
+    /// The faults of the file or the machine, or [`Code::Stale`]; what ran before then runs on untouched.
+    pub fn apply(
+        &mut self,
+        source: Source,
+        options: ApplyOptions,
+        expected: Option<u64>,
+        time_ns: u64,
+    ) -> Result<Applied, Problem> {
+        self.is_current(expected)?;
+        let within = match options.confirm {
+            Some(seconds) if !(1.0..=86_400.0).contains(&seconds) => {
+                return Err(Problem::new(
+                    Code::BadRequest,
+                    format!("`confirm` is {seconds} s: expected 1 s to 1 day"),
+                ));
+            }
+            within => within.map(Duration::from_secs_f64),
+        };
+        if options.dry_run {
+            let plan = self.plan(&source)?;
+            return Ok(Applied {
+                generation: plan.generation,
+                configuration: self.records.running,
+                plan,
+                ..Applied::default()
+            });
+        }
+        let before = self.records.running;
+        let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
+        let unconfirmed = within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
+        let file = source.name.clone();
+        let note = options.note.unwrap_or_default();
+        let mut applied = self.install(source, &note, unconfirmed, Vec::new(), time_ns)?;
+        applied.confirm_within_seconds = options.confirm;
+        let number = applied.configuration;
+        self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
+        Ok(applied)
+    }
+
+    /// Makes a file run as a new configuration.
+    ///
+    /// `again` has what handlers changed of it before, for functions that are made anew.
+    fn install(
+        &mut self,
+        source: Source,
+        note: &str,
+        unconfirmed: Option<Unconfirmed>,
+        again: Vec<Written>,
+        time_ns: u64,
+    ) -> Result<Applied, Problem> {
+        let kept = |error: StoreError| unkept(&error);
+        let state = ConfigurationState::Applied;
+        let number = self.records.remember(source.clone(), time_ns, note, state).map_err(kept)?;
+        let mut applied = match self.plane.apply(&source) {
+            Ok(applied) => applied,
+            Err(problem) => {
+                // What ran before runs on. A disk that fails now has been told of already.
+                let _unkept = self.records.give_up(number, true);
+                return Err(problem);
+            }
+        };
+        let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
+        let again: Vec<Written> = again.into_iter().filter(|written| !goes_on(written)).collect();
+        self.write_again(&again);
+        let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
+        let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
+        self.records.unconfirmed = unconfirmed;
+        let begun = self.records.begin(number, written, time_ns).and_then(|()| match unconfirmed {
+            Some(_) => Ok(()),
+            None => self.records.confirm(number),
+        });
+        if let Err(error) = begun {
+            // It runs; only a restart would not know.
+            let told = format!("the configuration runs, but a restart would not run it: {error}");
+            self.tell(EventLevel::Error, "not-kept", told.clone());
+            applied.plan.warnings.push(told);
+        }
+        applied.configuration = number;
+        applied.generation = self.records.generation;
+        applied.plan.generation = self.records.generation;
+        Ok(applied)
+    }
+
+    /// Confirms the running configuration.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] where nothing waits to be confirmed.
+    pub fn confirm(&mut self) -> Result<Status, Problem> {
+        if self.records.unconfirmed.is_none() {
+            return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
+        }
+        let number = self.records.running;
+        self.records.confirm(number).map_err(|error| unkept(&error))?;
+        self.records.unconfirmed = None;
+        self.records.generation += 1;
+        self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
+        Ok(self.status())
+    }
+
+    /// The configuration to go back to: this one, or the last confirmed one before the running one.
+    fn earlier(&self, to: Option<u64>) -> Result<u64, Problem> {
+        let none = || Problem::new(Code::Conflict, "there is no earlier configuration to go back to");
+        to.or_else(|| self.records.earlier()).ok_or_else(none)
+    }
+
+    /// What [`rollback`](Self::rollback) would change.
+    ///
+    /// # Errors
+    /// Those of [`rollback`](Self::rollback).
+    pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
+        let configuration = self.earlier(to)?;
+        let source = self.configuration(configuration)?;
+        let plan = self.plan(&source)?;
+        Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
+    }
+
+    /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.
+    ///
+    /// It runs again under a new number, with what handlers had changed of it.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
+    pub fn rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
+        let running = self.records.running;
+        let number = self.earlier(to)?;
+        let (source, written) = self.records.configuration(number)?;
+        let applied = self.install(source, &format!("rollback to {number}"), None, written, now_ns())?;
+        if let Err(error) = self.records.give_up(running, false) {
+            self.tell(EventLevel::Error, "not-kept", error.to_string());
+        }
+        let now = applied.configuration;
+        self.tell(EventLevel::Info, "rolled-back", format!("configuration {now} runs: {number} again"));
+        Ok(applied)
+    }
+
+    /// Drains and ends the run.
+    pub fn stop(&mut self) {
+        self.tell(EventLevel::Info, "stopping", "a client asked to stop".into());
+        self.plane.stop();
+    }
+    /// Stops asking the sources for packets.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn suspend(&mut self) -> Result<Status, Problem> {
+        self.plane.suspend()?;
+        self.tell(EventLevel::Info, "suspended", "sources are no longer asked".into());
+        Ok(self.status())
+    }
+    /// Asks the sources for packets again.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn resume(&mut self) -> Result<Status, Problem> {
+        self.plane.resume()?;
+        self.tell(EventLevel::Info, "resumed", "sources are asked again".into());
+        Ok(self.status())
+    }
+
+    /// Whether a writer knows the current state.
+    ///
+    /// # Errors
+    /// [`Code::Stale`] where another writer was first.
+    pub fn is_current(&self, expected: Option<u64>) -> Result<(), Problem> {
+        let generation = self.records.generation;
+        match expected.filter(|expected| *expected != generation) {
+            None => Ok(()),
+            Some(expected) => Err(Problem::new(
+                Code::Stale,
+                format!("the generation is {generation}, and the request expects {expected}: another writer was first"),
+            )
+            .help("read the resource again and repeat the change on it")),
+        }
+    }
+}
+
+/// Nanoseconds since 1970 (UTC).
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,147 @@
+//! Permissions: the socket's file permissions over Unix, a bearer token over TCP.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use subtle::ConstantTimeEq;
+
+use super::answer::{App, Failure};
+use super::socket::ListenError;
+use crate::api::{Code, Problem};
+
+/// How many characters a token may have.
+pub(super) const TOKEN: RangeInclusive<usize> = 16..=512;
+
+/// The bearer tokens of a TCP port.
+#[derive(Clone, Default)]
+pub struct Tokens {
+    /// The token with which requests may only read.
+    pub read_only: Option<String>,
+    /// The token with which they may do everything.
+    pub admin: Option<String>,
+}
+
+// A token must not reach a log.
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { read_only, admin } = self;
+        f.debug_struct("Tokens")
+            .field("read_only", &read_only.is_some())
+            .field("admin", &admin.is_some())
+            .finish()
+    }
+}
+
+/// How requests on one socket prove what they may do.
+#[derive(Debug)]
+pub(super) enum Access {
+    /// The kernel has checked the file permissions.
+    Unix { read_only: bool },
+    /// A token says it.
+    Tcp(Tokens),
+    /// Everyone on this machine may read.
+    Loopback,
+}
+
+impl Access {
+    pub(super) fn for_tcp(address: SocketAddr, tokens: Tokens) -> Result<Self, ListenError> {
+        for (which, token) in [("read-only", &tokens.read_only), ("admin", &tokens.admin)] {
+            let Some(token) = token else { continue };
+            if !TOKEN.contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(ListenError::Token { which, characters: token.chars().count() });
+            }
+        }
+        match (&tokens.read_only, &tokens.admin) {
+            (None, None) if address.ip().is_loopback() => Ok(Self::Loopback),
+            (None, None) => Err(ListenError::NoToken(address)),
+            (Some(read_only), Some(admin)) if read_only == admin => Err(ListenError::SameTokens),
+            _ => Ok(Self::Tcp(tokens)),
+        }
+    }
+
+    /// Whether the request may be done.
+    fn check(&self, request: &Request) -> Result<(), Problem> {
+        let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
+        let may_write = match self {
+            Self::Unix { read_only } => !read_only,
+            Self::Loopback => {
+                if !names_loopback(request) {
+                    return Err(Problem::new(
+                        Code::Forbidden,
+                        "the `Host` of the request is not this machine",
+                    )
+                    .help("ask for 127.0.0.1, or configure a token"));
+                }
+                false
+            }
+            Self::Tcp(tokens) => tokens.check(request)?,
+        };
+        if !writes || may_write {
+            return Ok(());
+        }
+        let problem = Problem::new(Code::Forbidden, "this request changes something, and you may only read");
+        Err(problem.help(match self {
+            Self::Unix { .. } => "the socket is configured as read-only",
+            Self::Loopback => "configure an admin token, or use the Unix socket",
+            Self::Tcp(_) => "use the admin token",
+        }))
+    }
+}
+
+impl Tokens {
+    /// Whether the request's token may write. Takes the same time for every wrong token of one length.
+    fn check(&self, request: &Request) -> Result<bool, Problem> {
+        let wrong = |detail: &str| {
+            Problem::new(Code::Unauthorized, detail).help("send the header `Authorization: Bearer TOKEN`")
+        };
+        let given = request.headers().get(header::AUTHORIZATION).ok_or_else(|| wrong("there is no token"))?;
+        let given = match given.as_bytes().split_at_checked(7) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => token,
+            _ => return Err(wrong("the `Authorization` header has no bearer token")),
+        };
+        let is =
+            |token: &Option<String>| token.as_ref().map_or(0.into(), |token| token.as_bytes().ct_eq(given));
+        let (admin, read_only) = (is(&self.admin), is(&self.read_only));
+        if (admin | read_only).into() { Ok(admin.into()) } else { Err(wrong("the token is wrong")) }
+    }
+}
+
+/// Whether the request was meant for a loopback address.
+///
+/// That of a page in a browser which was led here by DNS was not.
+fn names_loopback(request: &Request) -> bool {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// Lets through only requests that may be done.
+pub(super) async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
+    let other = match *request.method() {
+        Method::PUT => Some("GET,HEAD"),
+        Method::GET | Method::HEAD => Some("PUT"),
+        _ => None,
+    };
+    let other = other.filter(|_| request.uri().path().contains("/handlers/"));
+    let mut response = match app.access.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => Failure(problem).into_response(),
+    };
+    // A handler that exists takes the other method (RFC 9110, section 15.5.6, asks for this header). For other paths
+    // the router adds it.
+    if let Some(other) = other.filter(|_| response.status() == StatusCode::METHOD_NOT_ALLOWED) {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(other));
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

@@ -1,0 +1,223 @@
+//! Calls of handlers: posted with a deadline, answered later by a worker or the control side.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answer::{App, Asker, Failure, Known};
+use super::request::{self, Expected, Form, IfMatch, Names, Parameters, flag, form, upload};
+use crate::api::{Answers, CallArgument, Code, Function, Handler, Problem};
+use crate::{Call, Director, Tasks, Written};
+
+/// The time that a handler has where the request gives none.
+const DEADLINE: f64 = 1.0;
+/// The least and the longest time that a request may give (s).
+const DEADLINES: (f64, f64) = (0.001, 60.0);
+/// The time after the deadline in which the answer of a handler that had begun may still come.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The path of a function.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct FunctionPath {
+    /// The function's name in the file.
+    pub(super) function: String,
+}
+
+/// The path of a handler.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct HandlerPath {
+    /// The function's name in the file.
+    function: String,
+    /// The handler's name.
+    handler: String,
+}
+
+/// Parameters of a handler that is read.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ReadQuery {
+    /// The handler's argument.
+    #[serde(default)]
+    argument: String,
+    /// The worker to ask; all where none is given.
+    worker: Option<usize>,
+    /// Seconds in which workers must begin (0.001 to 60); 1 where none is given.
+    deadline: Option<f64>,
+}
+
+/// Parameters of a handler that is written.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WriteQuery {
+    /// The worker to call where the body is plain text; all where none is given.
+    worker: Option<usize>,
+    /// Seconds in which workers must begin (0.001 to 60); 1 where none is given.
+    deadline: Option<f64>,
+    /// Only checks that there is such a handler and worker.
+    #[serde(default, rename = "dry-run", deserialize_with = "flag")]
+    dry_run: bool,
+}
+
+/// Reads a handler.
+#[utoipa::path(
+    get, path = "/v1/functions/{function}/handlers/{handler}", tag = "functions",
+    params(HandlerPath, ReadQuery),
+    responses((status = 200, body = Answers), Failure),
+)]
+pub(super) async fn read(
+    State(app): State<App>,
+    Names(HandlerPath { function, handler }): Names<HandlerPath>,
+    Parameters(query): Parameters<ReadQuery>,
+) -> Result<Known<Answers>, Failure> {
+    let (time, deadline) = deadline(query.deadline)?;
+    let ReadQuery { argument, worker, .. } = query;
+    let call = Call { function, handler, argument, write: false, worker, deadline };
+    let answers = app.post(time, move |director, asker: Asker<Answers>| {
+        let generation = director.generation();
+        match check(director, &call) {
+            Err(problem) => asker.answer(generation, Err(problem)),
+            Ok(()) => director.call(call, Box::new(move |result| asker.answer(generation, result))),
+        }
+    });
+    Ok(answers.await?)
+}
+
+/// Writes a handler. The body is JSON, or the value itself as `text/plain`.
+#[utoipa::path(
+    put, path = "/v1/functions/{function}/handlers/{handler}", tag = "functions",
+    params(HandlerPath, WriteQuery, IfMatch),
+    request_body(content((CallArgument = "application/json"), (String = "text/plain"))),
+    responses((status = 200, body = Answers), Failure),
+)]
+pub(super) async fn write(
+    State(app): State<App>,
+    Names(HandlerPath { function, handler }): Names<HandlerPath>,
+    Parameters(query): Parameters<WriteQuery>,
+    Expected(expected): Expected,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Known<Answers>, Failure> {
+    let form = form(&headers)?;
+    let most = if form == Form::Text { app.limits.file } else { app.limits.body };
+    let upload = upload(&app, &headers, body, most).await?;
+    let argument = match form {
+        Form::Text => CallArgument { value: request::text(upload.bytes)?, worker: None },
+        // A handler such as `reset` has no value.
+        Form::Json if upload.bytes.is_empty() => CallArgument::default(),
+        Form::Json => crate::api::read(&upload.bytes)?,
+    };
+    // The call, its copy in the journal's task, and the copies of the workers.
+    let memory = upload.memory;
+    let (time, deadline) = deadline(query.deadline)?;
+    let worker = argument.worker.or(query.worker);
+    let call = Call { function, handler, argument: argument.value, write: true, worker, deadline };
+    let tasks = app.tasks.clone();
+    let answers = app.post(time, move |director, asker: Asker<Answers>| {
+        let generation = director.generation();
+        let checked = director
+            .is_current(expected)
+            .and_then(|()| check(director, &call))
+            .and_then(|()| director.may_record());
+        if let Err(problem) = checked {
+            return asker.answer(generation, Err(problem));
+        }
+        if query.dry_run {
+            let Call { function, handler, .. } = call;
+            return asker.answer(generation, Ok(Answers { function, handler, answers: Vec::new() }));
+        }
+        let written = Written {
+            function: call.function.clone(),
+            handler: call.handler.clone(),
+            argument: call.argument.clone(),
+            worker: call.worker,
+        };
+        let answer = move |result: Result<Answers, Problem>| {
+            match result {
+                Ok(answers) => record(&tasks, written, answers, generation, asker),
+                Err(problem) => asker.answer(generation, Err(problem)),
+            }
+            drop(memory);
+        };
+        director.call(call, Box::new(answer));
+    });
+    Ok(answers.await?)
+}
+
+/// Has a write that succeeded recorded, and then answers it.
+fn record(tasks: &Tasks, written: Written, answers: Answers, generation: u64, asker: Asker<Answers>) {
+    // The task takes the asker along; where it is refused, the asker is still needed.
+    let shared = std::sync::Arc::new(std::sync::Mutex::new(Some(asker)));
+    let taken = |shared: &std::sync::Mutex<Option<Asker<Answers>>>| {
+        shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    };
+    let asker = shared.clone();
+    let posted = tasks.post(move |director| {
+        let recorded = director.record(written).map_err(unrecorded);
+        if let Some(asker) = taken(&asker) {
+            asker.answer(director.generation(), recorded.map(|()| answers));
+        }
+    });
+    if let Err(problem) = posted
+        && let Some(asker) = taken(&shared)
+    {
+        asker.answer(generation, Err(unrecorded(problem)));
+    }
+}
+
+fn unrecorded(problem: Problem) -> Problem {
+    Problem::new(
+        problem.code,
+        format!("the handler has done it, but the journal lacks it: {}", problem.detail),
+    )
+    .help("a restart forgets this change unless it is repeated")
+}
+
+/// The time to wait for a call, and its deadline.
+fn deadline(given: Option<f64>) -> Result<(Duration, Instant), Problem> {
+    let time = request::seconds("deadline", given.unwrap_or(DEADLINE), DEADLINES.0, DEADLINES.1)?;
+    Ok((time + GRACE, Instant::now() + time))
+}
+
+/// The function of this name.
+pub(super) fn function(functions: Vec<Function>, name: &str) -> Result<Function, Problem> {
+    match functions.iter().position(|function| function.name == name) {
+        Some(place) => functions.into_iter().nth(place),
+        None => return Err(Problem::unknown("function", name, functions.iter().map(|known| &*known.name))),
+    }
+    .ok_or_else(|| Problem::unknown("function", name, []))
+}
+
+/// Whether there is such a handler, of this kind, and such a worker.
+fn check(director: &Director<'_>, call: &Call) -> Result<(), Problem> {
+    let function = function(director.functions(), &call.function)?;
+    let known = |handler: &&Handler| handler.name == call.handler;
+    let Some(handler) = function.handlers.iter().find(known) else {
+        let kind = format!("handler of `{}`", function.name);
+        return Err(Problem::unknown(
+            &kind,
+            &call.handler,
+            function.handlers.iter().map(|handler| &*handler.name),
+        ));
+    };
+    if handler.writes != call.write {
+        let (is, with) = if handler.writes { ("written", "PUT") } else { ("read", "GET") };
+        let detail = format!("the handler `{}` of `{}` is {is}", handler.name, function.name);
+        return Err(Problem::new(Code::WrongKind, detail).help(format!("it is called with {with}")));
+    }
+    let workers = director.status().workers;
+    match call.worker {
+        Some(worker) if worker >= workers => {
+            let detail = format!("there is no worker {worker}: there are {workers}, from 0");
+            Err(Problem::new(Code::NotFound, detail))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,227 @@
+//! Requests that change what runs. Each takes `If-Match` and `dry-run`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answer::{App, Failure, Known};
+use super::request::{Expected, IfMatch, Parameters, flag, form, source, upload};
+use crate::Director;
+use crate::api::{Applied, ApplyOptions, Code, Plan, Problem, Source, Status};
+
+/// Parameters of `plan`.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PlanQuery {
+    /// The file's name, where the body is the file's text.
+    name: Option<String>,
+    /// The directory from which relative names in the file start, where the body is the file's text.
+    directory: Option<String>,
+}
+
+/// The changes that a file would make.
+#[utoipa::path(
+    post, path = "/v1/plan", tag = "configuration",
+    params(PlanQuery),
+    request_body(content((Source = "application/json"), (String = "application/toml"))),
+    responses((status = 200, body = Plan), Failure),
+)]
+pub(super) async fn plan(
+    State(app): State<App>,
+    Parameters(query): Parameters<PlanQuery>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Known<Plan>, Failure> {
+    let form = form(&headers)?;
+    let upload = upload(&app, &headers, body, app.limits.file).await?;
+    let source = source(form, upload.bytes, query.name, query.directory)?;
+    let memory = upload.memory;
+    let planned = app.change(move |director| {
+        let plan = director.plan(&source);
+        drop(memory);
+        plan
+    });
+    Ok(planned.await?)
+}
+
+/// Parameters of `apply`.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ApplyQuery {
+    /// The file's name, where the body is the file's text.
+    name: Option<String>,
+    /// The directory from which relative names in the file start, where the body is the file's text.
+    directory: Option<String>,
+    /// Only plans: nothing changes.
+    #[serde(default, rename = "dry-run", deserialize_with = "flag")]
+    dry_run: bool,
+    /// Rolls back by itself unless the change is confirmed within this many seconds.
+    confirm: Option<f64>,
+    /// A note for the history.
+    note: Option<String>,
+}
+
+/// Makes a file run.
+#[utoipa::path(
+    post, path = "/v1/apply", tag = "configuration",
+    params(ApplyQuery, IfMatch),
+    request_body(content((Source = "application/json"), (String = "application/toml"))),
+    responses((status = 200, body = Applied), Failure),
+)]
+pub(super) async fn apply(
+    State(app): State<App>,
+    Parameters(query): Parameters<ApplyQuery>,
+    Expected(expected): Expected,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Known<Applied>, Failure> {
+    let form = form(&headers)?;
+    let upload = upload(&app, &headers, body, app.limits.file).await?;
+    let source = source(form, upload.bytes, query.name, query.directory)?;
+    let memory = upload.memory;
+    let options = ApplyOptions { dry_run: query.dry_run, confirm: query.confirm, note: query.note };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    let applied = app.change(move |director| {
+        let applied = director.apply(source, options, expected, time_ns);
+        drop(memory);
+        applied
+    });
+    Ok(applied.await?)
+}
+
+/// Parameters of changes that have no others.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ChangeQuery {
+    /// Only checks: nothing changes.
+    #[serde(default, rename = "dry-run", deserialize_with = "flag")]
+    dry_run: bool,
+}
+
+/// Confirms the running configuration.
+#[utoipa::path(
+    post, path = "/v1/confirm", tag = "configuration",
+    params(ChangeQuery, IfMatch),
+    responses((status = 200, body = Status), Failure),
+)]
+pub(super) async fn confirm(
+    State(app): State<App>,
+    Parameters(query): Parameters<ChangeQuery>,
+    Expected(expected): Expected,
+) -> Result<Known<Status>, Failure> {
+    let confirmed = app.change(move |director| {
+        director.is_current(expected)?;
+        match director.status() {
+            status if !query.dry_run || status.confirmed => director.confirm(),
+            status => Ok(status),
+        }
+    });
+    Ok(confirmed.await?)
+}
+
+/// Parameters of `rollback`.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RollbackQuery {
+    /// The number of the configuration; the confirmed one before the running one where none is given.
+    to: Option<u64>,
+    /// Only plans: nothing changes.
+    #[serde(default, rename = "dry-run", deserialize_with = "flag")]
+    dry_run: bool,
+}
+
+/// Goes back to an earlier configuration.
+#[utoipa::path(
+    post, path = "/v1/rollback", tag = "configuration",
+    params(RollbackQuery, IfMatch),
+    responses((status = 200, body = Applied), Failure),
+)]
+pub(super) async fn rollback(
+    State(app): State<App>,
+    Parameters(query): Parameters<RollbackQuery>,
+    Expected(expected): Expected,
+) -> Result<Known<Applied>, Failure> {
+    let applied = app.change(move |director| {
+        director.is_current(expected)?;
+        if query.dry_run {
+            return director.plan_rollback(query.to);
+        }
+        director.rollback(query.to)
+    });
+    Ok(applied.await?)
+}
+
+/// Drains and ends the run.
+#[utoipa::path(
+    post, path = "/v1/stop", tag = "run",
+    params(ChangeQuery, IfMatch),
+    responses((status = 200, body = Status), Failure),
+)]
+pub(super) async fn stop(
+    State(app): State<App>,
+    Parameters(query): Parameters<ChangeQuery>,
+    Expected(expected): Expected,
+) -> Result<Known<Status>, Failure> {
+    let stop = |director: &mut Director<'_>| {
+        director.stop();
+        Ok(director.status())
+    };
+    Ok(run(&app, query, expected, stop).await?)
+}
+
+/// Stops asking the sources for packets.
+#[utoipa::path(
+    post, path = "/v1/suspend", tag = "run",
+    params(ChangeQuery, IfMatch),
+    responses((status = 200, body = Status), Failure),
+)]
+pub(super) async fn suspend(
+    State(app): State<App>,
+    Parameters(query): Parameters<ChangeQuery>,
+    Expected(expected): Expected,
+) -> Result<Known<Status>, Failure> {
+    Ok(run(&app, query, expected, |director| director.suspend()).await?)
+}
+
+/// Asks the sources for packets again.
+#[utoipa::path(
+    post, path = "/v1/resume", tag = "run",
+    params(ChangeQuery, IfMatch),
+    responses((status = 200, body = Status), Failure),
+)]
+pub(super) async fn resume(
+    State(app): State<App>,
+    Parameters(query): Parameters<ChangeQuery>,
+    Expected(expected): Expected,
+) -> Result<Known<Status>, Failure> {
+    Ok(run(&app, query, expected, |director| director.resume()).await?)
+}
+
+/// Changes the run as a whole, unless this is only a check.
+async fn run(
+    app: &App,
+    query: ChangeQuery,
+    expected: Option<u64>,
+    change: impl FnOnce(&mut Director<'_>) -> Result<Status, Problem> + Send + 'static,
+) -> Result<Known<Status>, Problem> {
+    let changed = app.change(move |director| {
+        director.is_current(expected)?;
+        match director.status() {
+            status if query.dry_run => Ok(status),
+            status if status.state == crate::api::RunState::Stopping => {
+                Err(Problem::new(Code::Ending, "the run is ending already"))
+            }
+            _ => change(director),
+        }
+    });
+    changed.await
+}

@@ -1,0 +1,232 @@
+//! A graph takes over from the one that runs: nodes that stay go on as they are, with all that they hold.
+//!
+//! The new graph is made while the old one runs. In the place of each node that stays it has an empty place.
+//! Between two batches the nodes move from one graph to the other, with their counters, packets and state. The
+//! nodes that go give up the packets that they hold first, through the old graph.
+
+use std::collections::BTreeMap;
+
+use netbricks_buffer::{Batch, Pool};
+
+use super::build::{GraphBuilder, GraphError, NodeId};
+use super::shuffles::{ShuffleEnd, ends};
+use super::{Graph, Slot, handoff};
+use crate::context::Context;
+use crate::node::Node;
+
+/// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
+const ROUNDS: usize = 1 << 10;
+
+/// Stands in the place of a node of another graph: in the new graph before it takes over, in the old one after.
+struct Elsewhere;
+
+impl Node for Elsewhere {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+}
+
+impl GraphBuilder {
+    /// Adds the node of this name that `running` has, which goes on in the graph that takes over from it.
+    ///
+    /// The graph is then made by [`Graph::take_over`] alone, over the same running graph.
+    ///
+    /// # Errors
+    /// [`GraphError::NotRunning`] where `running` has no such node, and [`GraphError::NameTaken`].
+    pub fn keep(&mut self, name: &str, running: &Graph) -> Result<NodeId, GraphError> {
+        let Some(place) = running.place(name) else {
+            return Err(GraphError::NotRunning { name: name.to_owned() });
+        };
+        let old = &running.slots[place];
+        let mut slot = Slot::new(name.to_owned(), Box::new(Elsewhere), None);
+        slot.kept = true;
+        slot.owner = old.owner;
+        slot.role = old.role;
+        slot.kind.clone_from(&old.kind);
+        slot.inputs = old.inputs;
+        slot.schedulable = old.schedulable;
+        slot.keeps = old.keeps;
+        slot.timed = old.timed;
+        slot.has_end = old.has_end;
+        slot.outputs.clone_from(&old.outputs);
+        slot.source = old.source;
+        slot.handoff = u64::from(old.handoff != 0);
+        slot.queue = old.queue;
+        slot.shares_state = old.shares_state;
+        self.place_slot(slot)
+    }
+
+    /// Lets a new node go on with the state of the running node `before`, whose name differs.
+    pub fn succeed(&mut self, node: NodeId, before: impl Into<String>) {
+        self.slots[node.index()].succeeds = Some(before.into());
+    }
+
+    /// As [`Graph::shuffle_ends`], for the graph that this would become in the place of `running`.
+    pub fn shuffle_ends(&mut self, running: &Graph) -> Vec<ShuffleEnd> {
+        handoff::connect(&mut self.slots);
+        ends(&self.slots, |slot| {
+            let of = if slot.kept {
+                running.place(&slot.name).map(|place| &running.slots[place])
+            } else {
+                Some(slot)
+            };
+            let asked = of.map(|slot| {
+                slot.ask(&running.panics, running.now(), |node| node.as_handoff().map(|it| it.id()))
+            });
+            asked.flatten().flatten()
+        })
+    }
+
+    /// Whether all its shuffles are those that `running` has.
+    fn keeps_shuffles_of(&self, running: &Graph) -> bool {
+        let shuffles = |slots: &[Slot]| slots.iter().filter(|slot| slot.handoff != 0).count();
+        let kept = self.slots.iter().filter(|slot| slot.handoff != 0 && slot.kept).count();
+        shuffles(&self.slots) == kept && shuffles(&running.slots) == kept
+    }
+}
+
+/// The state that went on in a graph that took over, by node and name.
+pub type TakenOver = Vec<(String, String)>;
+
+impl Graph {
+    /// Makes the graph that takes over from `running`, between two batches.
+    ///
+    /// Nodes that the builder [keeps](GraphBuilder::keep) go on as they are. Nodes that go pass on the packets
+    /// that they hold. State of a node that is replaced under its name goes on where that needs no copy; the
+    /// answer names it. Shared and copied state is left to [`adopt`](Self::adopt) and [`import`](Self::import).
+    ///
+    /// Where the builder's shuffles are not those of `running`, all packets run to completion first, on all
+    /// workers. `running` is then to be dropped: it has only the nodes that go, and their counters.
+    ///
+    /// # Panics
+    /// Where the builder keeps nodes of another graph than `running`.
+    #[must_use]
+    pub fn take_over(builder: GraphBuilder, pool: Pool, running: &mut Self, now: u64) -> (Self, TakenOver) {
+        let GraphBuilder { name, mut slots, .. } = builder_of(builder, running, now);
+        let kept: Vec<(usize, usize)> = slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.kept)
+            .map(|(new, slot)| {
+                (running.place(&slot.name).expect("the builder keeps nodes of this graph"), new)
+            })
+            .collect();
+        let places: BTreeMap<usize, usize> = kept.iter().copied().collect();
+        for (old, new) in &kept {
+            move_node(&mut running.slots[*old], &mut slots[*new]);
+        }
+        let mut graph = Self::assemble(name, slots, pool);
+        graph.advance(now.max(running.now()));
+        graph.cx.began = running.cx.began;
+        graph.cx.recorder.follow(&mut running.cx.recorder, |node| places.get(&node).copied());
+        graph.moves.follow(&mut running.moves, |node| places.get(&node).copied());
+        let bits = |of: &[u64], node: usize| of.get(node).copied().unwrap_or_default();
+        for (old, new) in &kept {
+            for (before, after) in
+                [(&running.cx.handoffs, &graph.cx.handoffs), (&running.cx.queues, &graph.cx.queues)]
+            {
+                if running.cx.blocked & bits(before, *old) != 0 {
+                    graph.cx.blocked |= bits(after, *new);
+                }
+            }
+        }
+        let taken = graph.take_state_over(running);
+        if running.suspended {
+            graph.suspend();
+        }
+        (graph, taken)
+    }
+
+    /// Takes over the state of nodes that are replaced under their names, as far as that needs no copy.
+    fn take_state_over(&mut self, running: &mut Self) -> TakenOver {
+        let mut taken = Vec::new();
+        for slot in running.slots.iter_mut().filter(|slot| slot.speaks && !slot.kept) {
+            let successor = self.successor_place(&slot.name).filter(|place| !self.slots[*place].kept);
+            let Some(place) = successor else { continue };
+            let old = slot.node.get_mut();
+            let states = self.guarded(place, |node| {
+                node.state(|state| old.state(|old| state.take_over(old))).flatten().unwrap_or_default()
+            });
+            // After a panic the new node was rebuilt, and begins with nothing.
+            let Ok(states) = states else { continue };
+            taken.extend(states.into_iter().map(|state| (slot.name.clone(), state)));
+        }
+        taken
+    }
+
+    /// Lets nodes that go give up their packets, and finishes what cannot move to another graph.
+    fn let_go_of(&mut self, going: &[usize], replaced: impl Fn(&str) -> bool) {
+        while !self.waiting.is_empty() {
+            self.contained(None, 1);
+        }
+        for _ in 0..ROUNDS {
+            if self.moves.is_idle() {
+                break;
+            }
+            self.run_migrations(true);
+        }
+        // A node with a successor goes on there, so that only the others learn of their end.
+        let ending: Vec<usize> = going
+            .iter()
+            .copied()
+            .filter(|node| self.has_untold_end(*node) && !replaced(&self.slots[*node].name))
+            .collect();
+        for node in ending {
+            self.slots[node].told = true;
+            // A node that panics counts as told.
+            let _told = self.guarded(node, |node| node.state(|state| state.end()));
+        }
+        let mut nodes = self.downstream_first();
+        nodes.retain(|node| going.contains(node) && self.slots[*node].keeps);
+        let shuffles: Vec<usize> =
+            (0..self.cx.handoffs.len()).filter(|node| self.cx.handoffs[*node] != 0).collect();
+        for _ in 0..ROUNDS {
+            if !self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), true) {
+                break;
+            }
+            for shuffle in &shuffles {
+                self.contained(Some(*shuffle), 1);
+                while !self.waiting.is_empty() {
+                    self.contained(None, 1);
+                }
+            }
+        }
+        self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), false);
+    }
+}
+
+/// Prepares the running graph for the takeover: nodes that go hold no packets any more.
+fn builder_of(builder: GraphBuilder, running: &mut Graph, now: u64) -> GraphBuilder {
+    running.advance(now);
+    let slot = |name: &str| builder.slots.iter().find(|slot| slot.name == name);
+    let succeeds = |name: &str| {
+        slot(name).is_some() || builder.slots.iter().any(|slot| slot.succeeds.as_deref() == Some(name))
+    };
+    if builder.keeps_shuffles_of(running) {
+        let going: Vec<usize> = (0..running.slots.len())
+            .filter(|node| slot(&running.slots[*node].name).is_none_or(|slot| !slot.kept))
+            .collect();
+        running.let_go_of(&going, succeeds);
+    } else {
+        // A node with a successor goes on there, and is told of no end.
+        for old in &mut running.slots {
+            old.has_end &= !succeeds(&old.name);
+        }
+        running.drain(now);
+    }
+    builder
+}
+
+/// Moves a node from the graph that ran to the one that takes over, with its counters and its progress.
+fn move_node(old: &mut Slot, new: &mut Slot) {
+    std::mem::swap(old.node.get_mut(), new.node.get_mut());
+    new.counters = std::mem::take(&mut old.counters);
+    new.unanswered = std::mem::take(&mut old.unanswered);
+    new.origin = old.origin.take();
+    new.uncertain = old.uncertain;
+    new.strikes = old.strikes;
+    new.stopped = old.stopped;
+    new.ended = old.ended;
+    new.closed = old.closed;
+    // The old graph asks nothing more of this place.
+    (old.kept, old.keeps, old.timed, old.schedulable, old.has_end) = (true, false, false, false, false);
+    (old.source, old.ended) = (false, true);
+}

@@ -1,0 +1,345 @@
+//! Another file takes over from the one that runs, without a packet lost.
+//!
+//! First the file is checked and its new ports are opened; then every worker makes its new nodes. Only when all
+//! of that worked do the workers take over. Until then nothing has changed.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use netbricks_buffer::Pool;
+use netbricks_control::api::{self, Code, EventLevel, Problem};
+use netbricks_core::graph::contain;
+use netbricks_core::tables::stock;
+use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, Worker};
+use netbricks_runtime::{Change, Replaced};
+
+use super::super::file::{self, Checked, Faults, File};
+use super::super::run::port_summary;
+use super::installed::{Difference, Installed, InstalledFunction};
+use super::{Session, calls};
+use crate::chain::{Division, OpenPorts, Opening, Place, WorkerPorts};
+use crate::config::Plan;
+use crate::diagnostic::{Diagnostic, Diagnostics, Level, Source};
+
+/// A file that passed all checks, and what it changes.
+struct Candidate {
+    installed: Installed,
+    difference: Difference,
+    warnings: Vec<String>,
+    /// The receive queues of each worker, by port number.
+    shares: Vec<Vec<(usize, usize)>>,
+}
+
+impl Session<'_> {
+    pub(super) fn planned(&mut self, source: &api::Source) -> Result<api::Plan, Problem> {
+        let file = File::of(source);
+        let checked = self.checked(&file)?;
+        let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
+        let candidate = self.candidate(checked, &file, &OpenPorts::none(), &expected)?;
+        Ok(plan_of(&candidate))
+    }
+
+    pub(super) fn applied(&mut self, source: &api::Source) -> Result<api::Applied, Problem> {
+        if self.is_stopping() {
+            return Err(Problem::new(Code::Ending, "the dataplane is ending"));
+        }
+        let file = File::of(source);
+        let checked = self.checked(&file)?;
+        let mut opened = self.open_new(&checked, &file)?;
+        let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
+        let mut candidate = self.candidate(checked, &file, &opened, &expected)?;
+        let plan = plan_of(&candidate);
+        self.keep_blueprints(&mut candidate);
+        let kept = |name: &str| candidate.difference.kept_functions.contains(name);
+        let copies = functions_of(&candidate.installed, kept, self.pool, self.seed)?;
+        self.stock_up(&candidate)?;
+        let ports = self.new_queues(&candidate, &mut opened)?;
+        self.control.take_longest_pause();
+        let replaced = self.take_over(&candidate, ports);
+        stock::give_back();
+        let replaced = replaced?;
+        let longest_pause_ns = self.control.take_longest_pause();
+        self.settle(candidate, opened, copies);
+        let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
+        for Replaced { moved, refused, .. } in replaced {
+            let new = moved.into_iter().filter(|state| !applied.moved.contains(state)).collect::<Vec<_>>();
+            applied.moved.extend(new);
+            applied.refused.extend(refused);
+        }
+        for refused in &applied.refused {
+            self.events.tell(EventLevel::Warning, "state-lost", "", refused.clone());
+        }
+        Ok(applied)
+    }
+
+    /// Checks all of a file that can be checked without opening a port.
+    fn checked<'t>(&self, file: &'t File) -> Result<Checked<'t>, Problem> {
+        let checked = file::check_with(self.app, file, |runtime| self.overrides.adjust(runtime));
+        let checked = checked.map_err(|faults| faulty(&faults))?;
+        let fixed = self.installed.fixed_settings(&checked.plan.runtime);
+        if !fixed.is_empty() {
+            let names: Vec<String> = fixed.iter().map(|name| format!("`{name}`")).collect();
+            let detail = format!("{} in `[runtime]` cannot change while packets move", names.join(", "));
+            return Err(Problem::new(Code::NeedsRestart, detail)
+                .help("leave the old value, or stop the run and start it with this file"));
+        }
+        Ok(checked)
+    }
+
+    /// Opens the ports that the file has and the run has not.
+    fn open_new(&self, checked: &Checked<'_>, file: &File) -> Result<OpenPorts, Problem> {
+        let difference = self.installed.changes_to(&Installed::new(checked, file, &[]));
+        let opening = Opening { pool: self.pool, queues: self.control.workers(), directory: &file.directory };
+        let mut diagnostics = Diagnostics::default();
+        let wanted = |name: &str| difference.opened.contains(name);
+        let opened = self.ports.open_beside(&checked.plan, wanted, &opening, &mut diagnostics);
+        opened.ok_or_else(|| {
+            let problem = problem_of(&diagnostics, &checked.source);
+            match difference.opened.iter().any(|name| self.ports.find(name).is_some()) {
+                false => problem,
+                true => problem.help(
+                    "where the old port still holds the device, take the port out by one `apply` and put it in by the next",
+                ),
+            }
+        })
+    }
+
+    /// What the file changes, with the shuffles that its state needs.
+    fn candidate(
+        &self,
+        checked: Checked<'_>,
+        file: &File,
+        opened: &OpenPorts,
+        expected: &[Division],
+    ) -> Result<Candidate, Problem> {
+        let workers = self.control.workers();
+        let divisions: Vec<Division> = checked
+            .plan
+            .ports
+            .iter()
+            .zip(expected)
+            .map(|(port, expected)| {
+                let open = opened.find(&port.name).or_else(|| self.ports.find(&port.name));
+                open.map_or_else(|| expected.clone(), Division::of)
+            })
+            .collect();
+        let mut warnings = checked.diagnostics.lines(&checked.source);
+        let share = |checked: &Checked<'_>| {
+            let queues: Vec<usize> = divisions.iter().map(|division| division.queues).collect();
+            let running = self.running_shares(&checked.plan);
+            checked.network.deal_beside(&checked.plan, &queues, &running)
+        };
+        let told = |faults: Faults<'_>| faulty(&faults);
+        let shares = share(&checked);
+        checked
+            .network
+            .unmet(&checked.plan, workers)
+            .iter()
+            .for_each(|unmet| warnings.push(checked.source.line_of(unmet)));
+        let parted = checked.network.parted_among(&checked.plan, &divisions, &shares);
+        let checked = if checked.plan.runtime.shuffles {
+            let checked = checked.with_shuffles(file, parted).map_err(told)?;
+            let split = checked.network.split_among(&checked.plan, &share(&checked));
+            checked.with_key_shuffles(file, split).map_err(told)?
+        } else {
+            warnings.extend(
+                parted.into_iter().map(|parted| format!("{}; {}", parted.why, file::WITHOUT_SHUFFLES)),
+            );
+            let split = checked.network.split_among(&checked.plan, &shares);
+            warnings.extend(split.iter().map(|split| split.line()));
+            checked
+        };
+        let shares = share(&checked);
+        let mut installed = Installed::new(&checked, file, &shares);
+        // The graph's name stays while the process runs.
+        installed.design.name.clone_from(&self.installed.design.name);
+        installed.graph.name.clone_from(&self.installed.design.name);
+        let difference = self.installed.changes_to(&installed);
+        Ok(Candidate { installed, difference, warnings, shares })
+    }
+
+    /// The receive queues of each worker that stay there: those of ports that go on.
+    fn running_shares(&self, plan: &Plan<'_>) -> Vec<Vec<(String, usize)>> {
+        let goes_on = |name: &String| {
+            let planned = plan.ports.iter().find(|port| port.name == *name);
+            let running = self.installed.ports.iter().find(|port| port.name == *name);
+            planned.zip(running).is_some_and(|(planned, running)| running.is_like(planned))
+        };
+        let of =
+            |share: &Vec<(String, usize)>| share.iter().filter(|(name, _)| goes_on(name)).cloned().collect();
+        self.installed.shares.iter().map(of).collect()
+    }
+
+    /// Lets functions that go on keep the blueprint that their nodes were made from, and its shared state.
+    fn keep_blueprints(&self, candidate: &mut Candidate) {
+        for (number, function) in candidate.installed.functions.iter().enumerate() {
+            if !candidate.difference.kept_functions.contains(&function.name) {
+                continue;
+            }
+            let known = self.installed.functions.iter().position(|known| known.name == function.name);
+            if let Some(known) = known {
+                candidate.installed.design.functions[number] = self.installed.design.functions[known].clone();
+            }
+        }
+    }
+
+    /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
+    fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
+        let worker = Worker::new(0, self.seed, self.pool.clone());
+        let Installed { functions, design, .. } = &candidate.installed;
+        for (number, function) in functions.iter().enumerate() {
+            // A shuffle's node takes its end of the rings, of which there is one for each worker.
+            if candidate.difference.kept_functions.contains(&function.name) || design.crosses[number] {
+                continue;
+            }
+            // The node is made to learn what it takes. A fault shows again where a worker makes it.
+            let (_, sizes) = stock::sizes_of(|| contain(|| drop(design.functions[number].build(&worker))));
+            stock::stock_up(&sizes, self.control.workers())
+                .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
+        }
+        Ok(())
+    }
+
+    /// The new nodes of ports, by worker.
+    fn new_queues(
+        &mut self,
+        candidate: &Candidate,
+        opened: &mut OpenPorts,
+    ) -> Result<Vec<WorkerPorts>, Problem> {
+        let workers = self.control.workers();
+        let refused = |error: netbricks_ports::PortError| Problem::new(Code::Machine, error.to_string());
+        let mut new: Vec<WorkerPorts> = (0..workers).map(|_| WorkerPorts::default()).collect();
+        for (number, port) in candidate.installed.ports.iter().enumerate() {
+            let name = &port.name;
+            let from = if opened.find(name).is_some() { &mut *opened } else { &mut self.ports };
+            if !candidate.difference.kept.receives.contains(name) {
+                for (worker, share) in candidate.shares.iter().enumerate() {
+                    for (_, queue) in share.iter().filter(|(port, _)| *port == number) {
+                        let node = from.take_receive(name, *queue).map_err(refused)?;
+                        new[worker].receive.extend(node.map(|node| (number, node)));
+                    }
+                }
+            }
+            let is_target =
+                candidate.installed.design.wires.iter().any(|wire| wire.to == Place::Transmit(number));
+            if is_target && !candidate.difference.kept.transmits.contains(name) {
+                let nodes = from.take_transmits(name, workers).map_err(refused)?;
+                for (worker, node) in new.iter_mut().zip(nodes) {
+                    worker.transmit.insert(number, node);
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    fn take_over(&self, candidate: &Candidate, ports: Vec<WorkerPorts>) -> Result<Vec<Replaced>, Problem> {
+        let ports: Vec<Mutex<Option<WorkerPorts>>> =
+            ports.into_iter().map(|ports| Mutex::new(Some(ports))).collect();
+        let changed = self.control.change_all(self.graph_name(), |worker| {
+            // The runtime asks for each worker once.
+            let ports = ports
+                .get(worker)
+                .and_then(|ports| ports.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let (design, kept) = (candidate.installed.design.clone(), candidate.difference.kept.clone());
+            Change::new(move |context, running| {
+                design.change(ports.unwrap_or_default(), &kept, running, context.worker())
+            })
+        });
+        changed.map_err(|error| calls::problem_of(&error))
+    }
+
+    /// Takes note of the change after the workers have made it, and closes the ports that went.
+    fn settle(&mut self, candidate: Candidate, opened: OpenPorts, copies: BTreeMap<String, ControlCopy>) {
+        let Candidate { installed, difference, .. } = candidate;
+        let names: Vec<String> = installed.ports.iter().map(|port| port.name.clone()).collect();
+        let mut gone = self.ports.arrange(&names, opened);
+        self.begun.closed.extend(gone.iter().map(port_summary));
+        for failure in gone.close() {
+            self.events.tell(EventLevel::Error, "port-failed", "", failure);
+        }
+        for (place, share) in self.places.iter_mut().zip(&installed.shares) {
+            place.receives = share.iter().map(|(port, queue)| format!("{port}.{queue}")).collect();
+        }
+        self.begun.layout = installed.layout.clone().after(&self.begun.layout);
+        self.installed = installed;
+        self.copies.retain(|name, _| difference.kept_functions.contains(name));
+        self.copies.extend(copies);
+    }
+}
+
+/// The functions of a configuration with their handlers, and the control side's copies of their nodes.
+///
+/// `known` has copies of functions that go on. The state that workers share is made here, so that workers only
+/// join it.
+pub(crate) fn functions_of(
+    installed: &Installed,
+    known: impl Fn(&str) -> bool,
+    pool: &Pool,
+    seed: u64,
+) -> Result<BTreeMap<String, ControlCopy>, Problem> {
+    let mut copies = BTreeMap::new();
+    for (function, blueprint) in installed.functions.iter().zip(&installed.design.functions) {
+        if known(&function.name) {
+            continue;
+        }
+        let copy = blueprint
+            .control(pool.clone(), seed)
+            .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
+        copies.insert(function.name.clone(), copy);
+    }
+    Ok(copies)
+}
+
+/// A function as the API tells it.
+pub(super) fn function(function: &InstalledFunction, copy: Option<&ControlCopy>) -> api::Function {
+    let handler = |handler: &Handler| api::Handler {
+        name: handler.name.clone(),
+        summary: handler.summary.clone(),
+        writes: handler.kind == HandlerKind::Write,
+        argument: handler.argument.clone().unwrap_or_default(),
+        by_worker: handler.side == HandlerSide::Worker,
+    };
+    api::Function {
+        name: function.name.clone(),
+        definition: function.definition.clone(),
+        nodes: function.nodes.clone(),
+        handlers: copy.map(|copy| copy.handlers().iter().map(handler).collect()).unwrap_or_default(),
+    }
+}
+
+fn plan_of(candidate: &Candidate) -> api::Plan {
+    api::Plan {
+        generation: 0,
+        unchanged: candidate.difference.changes.is_empty(),
+        changes: candidate.difference.changes.clone(),
+        kept: candidate.difference.kept_names.clone(),
+        warnings: candidate.warnings.clone(),
+    }
+}
+
+/// The faults of a file as the API tells them.
+fn faulty(faults: &Faults<'_>) -> Problem {
+    problem_of(&faults.diagnostics, &faults.source)
+}
+
+fn problem_of(diagnostics: &Diagnostics, source: &Source<'_>) -> Problem {
+    let errors: Vec<&Diagnostic> =
+        diagnostics.sorted().into_iter().filter(|diagnostic| diagnostic.level == Level::Error).collect();
+    let code = if diagnostics.is_machine() { Code::Machine } else { Code::Faulty };
+    let detail = match errors.as_slice() {
+        [] => "the file has faults".into(),
+        [one] => source.line_of(one),
+        [first, rest @ ..] => format!("{}, and {} more", source.line_of(first), rest.len()),
+    };
+    let place = |diagnostic: &&Diagnostic| {
+        let label = diagnostic.labels.first()?;
+        let position = source.position(label.span.start);
+        let message = diagnostic.message.clone();
+        Some(api::Place { line: position.line, column: position.column, message })
+    };
+    Problem {
+        places: errors.iter().filter_map(place).collect(),
+        rendered: Some(diagnostics.render(source, false)),
+        ..Problem::new(code, detail)
+    }
+}

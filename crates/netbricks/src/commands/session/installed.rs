@@ -1,0 +1,313 @@
+//! The configuration that runs, and what another one would change of it.
+
+use std::collections::BTreeSet;
+
+use netbricks_control::api;
+
+use super::super::file::{Checked, File};
+use crate::chain::{Design, Kept, Layout, Place};
+use crate::config::{Origin, Plan, PlannedPort, RuntimeSettings, Written, difference};
+
+/// A configuration without the text that its plan borrows.
+#[derive(Clone, Debug)]
+pub(crate) struct Installed {
+    pub(crate) source: api::Source,
+    pub(crate) design: Design,
+    pub(crate) layout: Layout,
+    /// In the order of the design.
+    pub(crate) functions: Vec<InstalledFunction>,
+    pub(crate) ports: Vec<InstalledPort>,
+    pub(crate) chains: Vec<InstalledChain>,
+    pub(crate) runtime: RuntimeSettings,
+    pub(crate) graph: api::Graph,
+    /// The receive queues of each worker, by the port's name.
+    pub(crate) shares: Vec<Vec<(String, usize)>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstalledFunction {
+    pub(crate) name: String,
+    pub(crate) definition: String,
+    settings: Written,
+    /// Its nodes, in the order of the chains.
+    pub(crate) nodes: Vec<String>,
+    /// Whether all its nodes on a worker are one, because it declares state.
+    stateful: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstalledPort {
+    pub(crate) name: String,
+    driver: String,
+    settings: Written,
+    workers: Vec<usize>,
+    receives: bool,
+    transmits: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstalledChain {
+    name: String,
+    from: String,
+    through: Vec<String>,
+    to: String,
+}
+
+impl InstalledFunction {
+    /// Whether all its nodes on a worker are one, so that the first answers for all.
+    pub(super) fn is_one_node(&self) -> bool {
+        self.stateful && !self.nodes.is_empty()
+    }
+}
+
+impl InstalledPort {
+    /// Whether a port of a file is the same, with its queues where they are.
+    pub(crate) fn is_like(&self, planned: &PlannedPort<'_>) -> bool {
+        self.driver == planned.driver
+            && self.settings == planned.written
+            && self.workers.iter().eq(planned.workers.iter().map(|worker| worker.get_ref()))
+    }
+}
+
+impl Installed {
+    /// The parts of a checked file, with the receive queues of each worker by port number.
+    pub(crate) fn new(checked: &Checked<'_>, file: &File, shares: &[Vec<(usize, usize)>]) -> Self {
+        let Checked { plan, network, design, graph, .. } = checked;
+        let named = |shares: &Vec<(usize, usize)>| {
+            shares.iter().map(|(port, queue)| (plan.ports[*port].name.clone(), *queue)).collect()
+        };
+        let functions = plan.functions.iter().enumerate().map(|(number, function)| InstalledFunction {
+            name: function.name.clone(),
+            definition: function.definition.clone(),
+            settings: function.settings.clone(),
+            nodes: network
+                .uses
+                .iter()
+                .filter(|use_| use_.function == number)
+                .map(|use_| use_.name.clone())
+                .collect(),
+            stateful: network.stateful[number],
+        });
+        Self {
+            source: file.source(),
+            design: design.clone(),
+            layout: network.layout(plan),
+            functions: functions.collect(),
+            ports: plan
+                .ports
+                .iter()
+                .enumerate()
+                .map(|(number, port)| InstalledPort {
+                    name: port.name.clone(),
+                    driver: port.driver.clone(),
+                    settings: port.written.clone(),
+                    workers: port.workers.iter().map(|worker| *worker.get_ref()).collect(),
+                    receives: network.has(Place::Receive(number)),
+                    transmits: network.has(Place::Transmit(number)),
+                })
+                .collect(),
+            chains: chains(plan),
+            runtime: plan.runtime.clone(),
+            graph: described(&graph.describe()),
+            shares: shares.iter().map(named).collect(),
+        }
+    }
+
+    /// What changes where `after` takes over from this.
+    pub(crate) fn changes_to(&self, after: &Self) -> Difference {
+        let mut difference = Difference::default();
+        self.ports_to(after, &mut difference);
+        self.functions_to(after, &mut difference);
+        for chain in &after.chains {
+            match self.chains.iter().find(|known| known.name == chain.name) {
+                None => difference.add(api::ChangeKind::Added, "chain", &chain.name, chain.way()),
+                Some(known) if known != chain => difference.add(
+                    api::ChangeKind::Updated,
+                    "chain",
+                    &chain.name,
+                    format!("{} instead of {}", chain.way(), known.way()),
+                ),
+                Some(_) => {}
+            }
+        }
+        for chain in &self.chains {
+            if !after.chains.iter().any(|known| known.name == chain.name) {
+                difference.add(api::ChangeKind::Removed, "chain", &chain.name, chain.way());
+            }
+        }
+        difference
+    }
+
+    fn ports_to(&self, after: &Self, difference: &mut Difference) {
+        for port in &after.ports {
+            let Some(known) = self.ports.iter().find(|known| known.name == port.name) else {
+                difference.add(api::ChangeKind::Added, "port", &port.name, format!("`{}`", port.driver));
+                difference.opened.insert(port.name.clone());
+                continue;
+            };
+            let lost = known.receives && !port.receives || known.transmits && !port.transmits;
+            if known.driver == port.driver
+                && known.settings == port.settings
+                && known.workers == port.workers
+                && !lost
+            {
+                difference.kept_names.push(port.name.clone());
+                difference.kept_ports.insert(port.name.clone());
+                if known.receives {
+                    difference.kept.receives.insert(port.name.clone());
+                }
+                if known.transmits {
+                    difference.kept.transmits.insert(port.name.clone());
+                }
+                continue;
+            }
+            let detail = if known.driver != port.driver {
+                format!("`{}` instead of `{}`: it is opened again", port.driver, known.driver)
+            } else if known.settings != port.settings {
+                format!("{}: it is opened again", self::difference(&known.settings, &port.settings))
+            } else if lost {
+                "no chain uses one of its directions any more: it is opened again".into()
+            } else {
+                "its queues go to other workers: it is opened again".into()
+            };
+            difference.add(api::ChangeKind::Replaced, "port", &port.name, detail);
+            difference.opened.insert(port.name.clone());
+        }
+        for port in &self.ports {
+            if !after.ports.iter().any(|known| known.name == port.name) {
+                difference.add(
+                    api::ChangeKind::Removed,
+                    "port",
+                    &port.name,
+                    "it is drained and closed".into(),
+                );
+            }
+        }
+    }
+
+    fn functions_to(&self, after: &Self, difference: &mut Difference) {
+        for function in &after.functions {
+            let Some(known) = self.functions.iter().find(|known| known.name == function.name) else {
+                let detail = format!("`{}`, in {}", function.definition, listed(&function.nodes));
+                difference.add(api::ChangeKind::Added, "function", &function.name, detail);
+                continue;
+            };
+            let same = known.definition == function.definition && known.settings == function.settings;
+            if same && (known.nodes == function.nodes || !function.stateful) {
+                let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
+                difference.kept.nodes.extend(kept);
+                difference.kept_names.push(function.name.clone());
+                difference.kept_functions.insert(function.name.clone());
+                if known.nodes != function.nodes {
+                    let detail = format!("it stands in {} now", listed(&function.nodes));
+                    difference.add(api::ChangeKind::Updated, "function", &function.name, detail);
+                }
+                continue;
+            }
+            let (first, before) = (function.nodes.first(), known.nodes.first());
+            if let (Some(first), Some(before)) = (first, before.filter(|before| Some(*before) != first)) {
+                difference.kept.successions.insert(first.clone(), before.clone());
+            }
+            let what = if known.definition != function.definition {
+                format!("`{}` instead of `{}`", function.definition, known.definition)
+            } else if known.settings != function.settings {
+                self::difference(&known.settings, &function.settings)
+            } else {
+                format!("it stands in {} now", listed(&function.nodes))
+            };
+            let state =
+                if function.stateful && known.stateful { "; its state goes on where it fits" } else { "" };
+            difference.add(api::ChangeKind::Replaced, "function", &function.name, format!("{what}{state}"));
+        }
+        for function in &self.functions {
+            if !after.functions.iter().any(|known| known.name == function.name) {
+                let state = if function.stateful { "its packets leave first; its state goes" } else { "" };
+                difference.add(api::ChangeKind::Removed, "function", &function.name, state.into());
+            }
+        }
+    }
+
+    /// Names of settings in `[runtime]` that cannot change while it runs, and differ.
+    pub(crate) fn fixed_settings(&self, after: &RuntimeSettings) -> Vec<&'static str> {
+        let before = &self.runtime;
+        let differs = [
+            ("workers", before.workers != after.workers),
+            (
+                "cores",
+                before.cores.as_ref().map(|of| of.get_ref().numbers())
+                    != after.cores.as_ref().map(|of| of.get_ref().numbers()),
+            ),
+            ("idle", before.idle != after.idle),
+            ("frames", before.frames != after.frames),
+            ("large_frames", before.large_frames != after.large_frames),
+            ("burst", before.burst != after.burst),
+            ("seed", before.seed != after.seed),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+/// What changes between two configurations.
+#[derive(Debug, Default)]
+pub(crate) struct Difference {
+    pub(crate) changes: Vec<api::Change>,
+    /// Ports and functions that go on as they are, for the operator.
+    pub(crate) kept_names: Vec<String>,
+    /// Parts of the running graph that go on.
+    pub(crate) kept: Kept,
+    /// Functions that go on with the blueprint that they have.
+    pub(crate) kept_functions: BTreeSet<String>,
+    pub(crate) kept_ports: BTreeSet<String>,
+    /// Ports to open.
+    pub(crate) opened: BTreeSet<String>,
+}
+
+impl Difference {
+    fn add(&mut self, kind: api::ChangeKind, part: &str, name: &str, detail: String) {
+        let (part, name) = (part.to_owned(), name.to_owned());
+        self.changes.push(api::Change { kind, part, name, detail, copied_bytes: None });
+    }
+}
+
+impl InstalledChain {
+    /// `lan → ttl → wan`
+    fn way(&self) -> String {
+        let names = std::iter::once(&self.from).chain(&self.through).chain([&self.to]);
+        names.map(String::as_str).collect::<Vec<_>>().join(" → ")
+    }
+}
+
+fn chains(plan: &Plan<'_>) -> Vec<InstalledChain> {
+    let of = |chain: &crate::config::PlannedChain| InstalledChain {
+        name: chain.name.clone(),
+        from: match &chain.origin {
+            Origin::Port(port) => plan.ports[*port].name.clone(),
+            Origin::Output { function, output } => format!("{}.{output}", plan.functions[*function].name),
+        },
+        through: chain.through.iter().map(|(function, _)| plan.functions[*function].name.clone()).collect(),
+        to: plan.ports[chain.to].name.clone(),
+    };
+    plan.chains.iter().map(of).collect()
+}
+
+fn described(graph: &netbricks_core::graph::Description) -> api::Graph {
+    let node = |node: &netbricks_core::graph::DescribedNode| api::Node {
+        name: node.name.clone(),
+        kind: node.kind.clone(),
+        role: node.role.clone(),
+    };
+    let edge = |edge: &netbricks_core::graph::DescribedEdge| api::Edge {
+        from: edge.from.clone(),
+        output: edge.output.clone(),
+        to: edge.to.clone(),
+    };
+    api::Graph {
+        name: graph.name.clone(),
+        nodes: graph.nodes.iter().map(node).collect(),
+        edges: graph.edges.iter().map(edge).collect(),
+    }
+}
+
+fn listed(nodes: &[String]) -> String {
+    nodes.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")
+}

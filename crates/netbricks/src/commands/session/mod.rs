@@ -1,0 +1,357 @@
+//! A run as the control API sees it: its counters, handlers, ports, and changes while packets move.
+
+mod apply;
+mod calls;
+mod installed;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use netbricks_buffer::Pool;
+use netbricks_control::{Answer, Call, Dataplane, Events, Tasks, api};
+use netbricks_core::{ControlCopy, Role};
+use netbricks_ports::{Counters, Port};
+use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
+
+pub(crate) use apply::functions_of;
+pub(crate) use installed::{Installed, InstalledFunction};
+
+use super::run::{Begun, link_name};
+use super::{Application, RunArguments};
+use crate::chain::{Layout, OpenPorts, receive_name, transmit_name};
+use crate::config::RuntimeSettings;
+use crate::report::WorkerPlace;
+
+/// Settings of the command line, which stand before those of any file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Overrides {
+    workers: Option<u16>,
+    seed: Option<u64>,
+    idle: Option<crate::config::Idle>,
+    burst: Option<u16>,
+}
+
+impl Overrides {
+    pub(crate) fn of(arguments: &RunArguments) -> Self {
+        let RunArguments { workers, seed, idle, burst, .. } = *arguments;
+        Self { workers, seed, idle, burst }
+    }
+
+    /// Puts them in the place of a file's settings.
+    pub(crate) fn adjust(self, runtime: &mut RuntimeSettings) {
+        if let Some(workers) = self.workers {
+            runtime.workers = Some(usize::from(workers));
+        }
+        if let Some(seed) = self.seed {
+            runtime.seed = Some(seed);
+        }
+        if let Some(idle) = self.idle {
+            runtime.idle = idle;
+        }
+        if let Some(burst) = self.burst {
+            runtime.burst = usize::from(burst);
+        }
+    }
+}
+
+/// A run that has begun, with all that a change of it needs.
+pub(crate) struct Session<'a> {
+    pub(crate) app: &'a Application,
+    pub(crate) overrides: Overrides,
+    pub(crate) control: Control,
+    pub(crate) started: Instant,
+    pub(crate) pool: &'a Pool,
+    pub(crate) ports: OpenPorts,
+    pub(crate) installed: Installed,
+    /// The control side's copies of the functions' nodes, by function.
+    pub(crate) copies: BTreeMap<String, ControlCopy>,
+    /// The workers' seed.
+    pub(crate) seed: u64,
+    pub(crate) places: Vec<WorkerPlace>,
+    pub(crate) begun: Begun<'a>,
+    pub(crate) tasks: Tasks,
+    pub(crate) events: Events,
+    pub(crate) state: api::RunState,
+}
+
+impl Session<'_> {
+    /// The name of the graph, which stays while the process runs.
+    fn graph_name(&self) -> &str {
+        &self.installed.design.name
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.state == api::RunState::Stopping
+    }
+}
+
+impl Dataplane for Session<'_> {
+    fn status(&self) -> api::Status {
+        let progress = self.control.progress();
+        api::Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            file: self.installed.source.name.clone(),
+            graph: self.graph_name().to_owned(),
+            state: self.state,
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            generation: 0,
+            configuration: 0,
+            confirmed: true,
+            confirm_within_seconds: None,
+            journal: 0,
+            workers: self.control.workers(),
+            received: progress.received.into(),
+            sent: progress.sent.into(),
+            created: progress.created,
+            dropped: progress.dropped,
+            consumed: progress.consumed,
+            held: progress.held,
+        }
+    }
+
+    fn state(&self) -> api::RunState {
+        self.state
+    }
+
+    fn stats(&mut self, answer: Answer<api::Stats>) {
+        let part = Arc::new(StatsPart {
+            layout: self.begun.layout.clone(),
+            ports: self.ports.iter().map(port_stats).collect(),
+            workers: worker_stats(&self.places, &self.control.progress_by_worker()),
+            time_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            free_buffers: self.pool.available() as u64,
+            buffers: self.pool.capacity() as u64,
+        });
+        let workers = self.control.workers();
+        let gathered =
+            Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
+        for worker in 0..workers {
+            let (gather, of, tasks) = (gathered.clone(), part.clone(), self.tasks.clone());
+            let posted = self
+                .control
+                .post_counters(worker, move |report| Gathered::add(&gather, Some(report), &of, &tasks));
+            if posted.is_err() {
+                Gathered::add(&gathered, self.control.ended(worker), &part, &self.tasks);
+            }
+        }
+    }
+
+    fn graph(&self) -> api::Graph {
+        self.installed.graph.clone()
+    }
+
+    fn ports(&self) -> Vec<api::Port> {
+        let of = |port: &dyn Port| {
+            let capabilities = port.capabilities();
+            api::Port {
+                name: port.name().to_owned(),
+                driver: port.driver().to_owned(),
+                link: link_name(port.link()).to_owned(),
+                mtu: port.mtu(),
+                receive_queues: capabilities.receive_queues,
+                transmit_queues: capabilities.transmit_queues,
+                warnings: port.warnings(),
+            }
+        };
+        self.ports.iter().map(of).collect()
+    }
+
+    fn functions(&self) -> Vec<api::Function> {
+        let of = |function: &InstalledFunction| apply::function(function, self.copies.get(&function.name));
+        self.installed.functions.iter().map(of).collect()
+    }
+
+    fn call(&mut self, call: Call, answer: Answer<api::Answers>) {
+        self.call_handler(call, answer);
+    }
+
+    fn plan(&mut self, source: &api::Source) -> Result<api::Plan, api::Problem> {
+        self.planned(source)
+    }
+
+    fn apply(&mut self, source: &api::Source) -> Result<api::Applied, api::Problem> {
+        self.applied(source)
+    }
+
+    fn source(&self) -> api::Source {
+        self.installed.source.clone()
+    }
+
+    fn stop(&mut self) {
+        self.state = api::RunState::Stopping;
+        self.control.stop_handle().stop();
+    }
+
+    fn suspend(&mut self) -> Result<(), api::Problem> {
+        self.control.suspend_all().map_err(|error| calls::problem_of(&error))?;
+        self.state = api::RunState::Suspended;
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), api::Problem> {
+        self.control.resume_all().map_err(|error| calls::problem_of(&error))?;
+        if !self.is_stopping() {
+            self.state = api::RunState::Running;
+        }
+        Ok(())
+    }
+}
+
+/// The part of the statistics that needs no worker.
+struct StatsPart {
+    layout: Layout,
+    ports: Vec<api::PortStats>,
+    workers: Vec<api::Worker>,
+    time_ns: u64,
+    free_buffers: u64,
+    buffers: u64,
+}
+
+/// Answers of workers so far.
+struct Gathered {
+    missing: usize,
+    reports: Vec<WorkerReport>,
+    answer: Option<Answer<api::Stats>>,
+}
+
+impl Gathered {
+    /// Adds a worker's answer; the last one is followed by the answer to the request.
+    ///
+    /// It is called on the worker's thread, so that another thread makes that answer.
+    fn add(gathered: &Mutex<Self>, report: Option<WorkerReport>, part: &Arc<StatsPart>, tasks: &Tasks) {
+        let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.missing -= 1;
+        gathered.reports.extend(report);
+        if gathered.missing > 0 {
+            return;
+        }
+        let (reports, part) = (std::mem::take(&mut gathered.reports), part.clone());
+        let Some(answer) = gathered.answer.take() else { return };
+        // Where the director has ended, the answer is dropped, which the one who asked sees.
+        let _ended = tasks.post(move |_| answer(Ok(part.with(reports))));
+    }
+}
+
+impl StatsPart {
+    /// The statistics with these workers' counters.
+    fn with(&self, mut reports: Vec<WorkerReport>) -> api::Stats {
+        reports.sort_by_key(|report| report.worker);
+        let snapshot = Snapshot::of(reports);
+        let mut ports = self.ports.clone();
+        let mut nodes: Vec<api::NodeStats> = Vec::with_capacity(snapshot.nodes.len());
+        for node in &snapshot.nodes {
+            let port = ports.iter_mut().find(|port| {
+                let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
+                let name = base.map_or(node.node.as_str(), |(name, _)| name);
+                receive_name(&port.port) == name || transmit_name(&port.port) == node.node
+            });
+            let function = self.layout.uses.iter().find(|(name, _)| *name == node.node);
+            let counters = &node.counters;
+            let of = match (function, port) {
+                (Some((_, function)), _) => function.clone(),
+                (None, Some(port)) => {
+                    add(&mut port.received, counters.received.into());
+                    add(&mut port.sent, counters.sent.into());
+                    port.port.clone()
+                }
+                (None, None) => node.node.clone(),
+            };
+            let reasons = |consumed| {
+                let counts = by_reason(&counters.drops, consumed).into_iter();
+                counts.map(|(reason, count)| (reason.to_owned(), count.into())).collect()
+            };
+            nodes.push(api::NodeStats {
+                node: node.node.clone(),
+                of,
+                role: role_name(node.role).to_owned(),
+                arrived: counters.arrived.into(),
+                left: counters.left.into(),
+                received: counters.received.into(),
+                sent: counters.sent.into(),
+                created: counters.created.into(),
+                held: counters.held,
+                dropped: reasons(false),
+                consumed: reasons(true),
+                batches: counters.batches,
+                sampled_cycles: counters.sampled_cycles,
+                sampled_packets: counters.sampled_packets,
+                panics: counters.panics,
+            });
+        }
+        nodes.sort_by_key(|node| {
+            let place = self.layout.uses.iter().position(|(name, _)| *name == node.node);
+            (node.role != "receive", node.role == "transmit", place)
+        });
+        api::Stats {
+            time_ns: self.time_ns,
+            generation: 0,
+            nodes,
+            ports,
+            workers: self.workers.clone(),
+            free_buffers: self.free_buffers,
+            buffers: self.buffers,
+        }
+    }
+}
+
+fn add(to: &mut api::Count, count: api::Count) {
+    to.packets += count.packets;
+    to.bytes += count.bytes;
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Receive => "receive",
+        Role::Function => "function",
+        Role::Transmit => "transmit",
+    }
+}
+
+fn worker_stats(places: &[WorkerPlace], progress: &[Progress]) -> Vec<api::Worker> {
+    let of = |(worker, progress): (usize, &Progress)| {
+        let place = places.get(worker);
+        api::Worker {
+            worker,
+            core: place.and_then(|place| place.core),
+            receives: place.map(|place| place.receives.clone()).unwrap_or_default(),
+            received: progress.received.into(),
+            sent: progress.sent.into(),
+            dropped: progress.dropped,
+            turns: progress.turns,
+            sleeps: progress.sleeps,
+            longest_pause_ns: progress.longest_pause_ns,
+            ended: progress.ended > 0,
+        }
+    };
+    progress.iter().enumerate().map(of).collect()
+}
+
+fn port_stats(port: &dyn Port) -> api::PortStats {
+    let counters = port.counters();
+    let sum = |of: fn(&Counters) -> &std::sync::atomic::AtomicU64| -> u64 {
+        counters.iter().map(|queue| of(queue).load(Ordering::Relaxed)).sum()
+    };
+    let named: [(&str, u64); 8] = [
+        ("bad_checksum", sum(|counters| &counters.bad_checksum)),
+        ("linearised", sum(|counters| &counters.linearised)),
+        ("no_buffer", sum(|counters| &counters.no_buffer)),
+        ("too_big_to_receive", sum(|counters| &counters.too_big_to_receive)),
+        ("too_big_to_send", sum(|counters| &counters.too_big_to_send)),
+        ("duplicated", sum(|counters| &counters.duplicated)),
+        ("reordered", sum(|counters| &counters.reordered)),
+        ("corrupted", sum(|counters| &counters.corrupted)),
+    ];
+    api::PortStats {
+        port: port.name().to_owned(),
+        driver: port.driver().to_owned(),
+        link: link_name(port.link()).to_owned(),
+        missed: sum(|counters| &counters.missed),
+        counters: named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        ..api::PortStats::default()
+    }
+}
