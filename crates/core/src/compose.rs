@@ -5,7 +5,7 @@ use netbricks_packet::stack::{Root, shape};
 
 use crate::context::Context;
 use crate::node::{Node, NodeState, Output, Poll, Shape};
-use crate::operator::{Function, Input, Start};
+use crate::operator::{Function, Input, Operator, Start};
 use crate::operators::{Replaces, dispatched};
 use crate::packet_cursor::{PacketCursor, Pass};
 use crate::reason::{Departure, Edge, Verdict};
@@ -45,7 +45,8 @@ impl<A: Function> Node for Fused<A> {
         }
         batch.warm();
         let _settling = self.declarations.settling();
-        let chain = &mut self.chain;
+        let finishing = Finishing(&mut self.chain);
+        let chain = &mut *finishing.0;
         cx.mixed = false;
         cx.cut = batch.is_cut();
         chain.prepare(batch, cx, &|_| Some(Root));
@@ -74,6 +75,16 @@ impl<A: Function> Node for Fused<A> {
     }
     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
         ask(&mut self.declarations);
+    }
+}
+
+/// A chain with a batch, whose drop finishes the batch.
+pub(crate) struct Finishing<'c, A: Operator>(pub(crate) &'c mut A);
+
+impl<A: Operator> Drop for Finishing<'_, A> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.finish();
     }
 }
 

@@ -136,6 +136,9 @@ pub trait Operator: Sized + 'static {
     }
     #[doc(hidden)]
     fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<Self::In>);
+    /// Ends what [`prepare`](Operator::prepare) began for the batch, once all packets have left, also by a panic.
+    #[doc(hidden)]
+    fn finish(&mut self);
     #[doc(hidden)]
     fn apply<const SHAPE: u8>(
         &mut self,
@@ -518,6 +521,8 @@ impl<S: Stack> Operator for Start<S> {
     }
     #[inline(always)]
     fn prepare(&mut self, _: &mut Batch, _: &mut Context, _: &impl Fn(usize) -> Option<S>) {}
+    #[inline(always)]
+    fn finish(&mut self) {}
     #[inline(always)]
     fn apply<const SHAPE: u8>(&mut self, _: PacketCursor<'_, '_>, stack: S) -> Result<S, Verdict> {
         Ok(stack)

@@ -3,10 +3,13 @@
 //! Packets are made and freed outside the clock. The figures to quote are those of `netbricks bench`, which builds its
 //! graphs as `run` does.
 
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
-use netbricks_core::{BuildError, DetachedContext, Node, Worker, compose};
+use netbricks_core::{Blueprint, BuildError, DetachedContext, Node, Worker, compose};
 use netbricks_functions::{busy, icmp_echo, lpm, macswap, maglev, monitor, mss, ttl, wire};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -143,6 +146,47 @@ fn find_next_hop(bencher: Bencher, version: Version) {
         let routes = ["10.0.0.0/30 1", "2001:db8::/48 2"];
         let config = lpm::LpmSettings::of(routes.map(|route| route.parse().expect("a route")));
         compose(worker, |input| lpm::lpm(input, &config, worker))
+    });
+}
+
+/// Adds a route to a table of 100,000 by a call of the control side, and withdraws it by another.
+///
+/// So many workers on threads of their own look up 32 packets at a time meanwhile. Two items are two calls.
+#[divan::bench(args = [0, 1])]
+fn lpm_add_and_withdraw(bencher: Bencher, workers: u32) {
+    let route = |i: u32| format!("{}/24 {}", Ipv4Addr::from(0x0b00_0000 | i << 8), i % 200);
+    let routes = (0..100_000).map(|i| route(i).parse().expect("a route"));
+    let config = lpm::LpmSettings::of(routes);
+    let blueprint = Blueprint::new(move |worker| lpm::node(&config, worker));
+    let pool = || Pool::builder().frames(256).build().expect("a small pool fits into memory");
+    let mut control = blueprint.control(pool(), 1).expect("its settings do");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for index in 0..workers as usize {
+            let (blueprint, done) = (&blueprint, &done);
+            scope.spawn(move || {
+                let pool = pool();
+                let mut node =
+                    blueprint.build(&Worker::new(index, 1, pool.clone())).expect("its settings do");
+                let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
+                for frame in flows(Version::V4).iter().cycle().take(BURST) {
+                    let packet = pool.packet(frame).expect("a burst fits into the pool");
+                    batch.push(packet).expect("a burst fits into a batch");
+                }
+                while !done.load(Ordering::Acquire) {
+                    node.process(0, &mut batch, &mut cx);
+                    assert_eq!(batch.len(), BURST);
+                }
+            });
+        }
+        let mut next = 0;
+        bencher.counter(ItemsCount::new(2usize)).bench_local(|| {
+            next = (next + 7_919) % 60_000;
+            let prefix = Ipv4Addr::from(0x0a00_0000 | next << 4);
+            control.call("add", &format!("{prefix}/28 7")).expect("there is room");
+            control.call("withdraw", &format!("{prefix}/28")).expect("it is there");
+        });
+        done.store(true, Ordering::Release);
     });
 }
 

@@ -10,12 +10,11 @@ use std::rc::Rc;
 
 use netbricks_tables::{Asked, Encode, HeldRead, LpmTicket, Missed, Routes, RoutesAnnouncer, Table};
 
-use super::{Bounded, Contents};
-use crate::operators::Expiring;
-use crate::state::{Settle, State};
-use crate::worker::Worker;
+use super::{Ask, Bounded, Contents, Lookable};
+use crate::operator::Operator;
+use crate::operators::{Expiring, Lender, Lookup};
 
-/// State with routes in it, in which [`HeldRoutes`] look up.
+/// State with routes in it, in which lookups can [hold](Bounded::held) a read.
 pub trait RoutesState: Contents {
     /// The value of a prefix.
     type Value: Copy + Eq + Hash + 'static;
@@ -42,9 +41,7 @@ pub(super) fn is_held() -> bool {
     HELD.get() > 0
 }
 
-/// Routes that all workers share, for the lookups of one of them.
-///
-/// [`Bounded::held`] makes them.
+/// Routes that all workers share, as a lookup of one of them has them.
 pub struct HeldRoutes<T: RoutesState> {
     state: Bounded<T>,
     /// The read of the batch in progress; between batches a read of routes that nobody has.
@@ -77,16 +74,12 @@ impl<T: RoutesState> Drop for HeldRoutes<T> {
     }
 }
 
-/// Ends the read when the batch has ended.
-struct Release<T: RoutesState>(State<HeldRoutes<T>>);
+/// A handle to routes that all workers share, for lookups that read once a batch.
+pub struct Held<T: RoutesState>(Bounded<T>);
 
-impl<T: RoutesState> Settle for Release<T> {
-    fn begin(&self) {}
-    #[inline]
-    fn settle(&self) {
-        if let Some(mut routes) = self.0.try_borrow_mut() {
-            routes.close();
-        }
+impl<T: RoutesState> Clone for Held<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
@@ -102,18 +95,18 @@ impl<T: RoutesState> Bounded<T> {
     /// use netbricks_core::consistency::BoundedInconsistency;
     /// use netbricks_core::packet::{Ip, Link};
     /// use netbricks_core::tables::{LpmConfig, Routes};
-    /// use netbricks_core::view::IpRewrite;
+    /// use netbricks_core::view::{IpRewrite, Metadata};
     /// use netbricks_core::{DropReason, Function, Input, Operator, Worker};
     ///
     /// /// Drops packets without a route.
-    /// fn routed(input: Input, worker: &Worker) -> impl Function {
+    /// fn routed(input: Input, worker: &Worker) -> impl Function + use<> {
     ///     let size = LpmConfig { prefixes: 1_000, groups: 1_000 };
     ///     let bounded = BoundedInconsistency { updates: 0 };
     ///     let routes = worker.state::<Routes<u32>, _>("routes", bounded, (Some(size), None));
     ///     input
     ///         .parse::<Link>()
     ///         .parse::<Ip>()
-    ///         .lookup(&routes.held(worker), |packet| packet.header().destination(), |_, hop| hop.copied())
+    ///         .lookup(&routes.held(), |packet| packet.header().destination(), |_, hop| hop.copied())
     ///         .filter(DropReason::NoRoute, |packet| packet.get::<Option<u32>>().is_some())
     ///         .done()
     /// }
@@ -122,12 +115,35 @@ impl<T: RoutesState> Bounded<T> {
     /// let report = netbricks_testkit::run_with(routed, [packet]);
     /// assert_eq!(report.dropped(DropReason::NoRoute), 1);
     /// ```
-    pub fn held(&self, worker: &Worker) -> State<HeldRoutes<T>> {
+    pub fn held(&self) -> Held<T> {
         self.writes_apart();
+        Held(self.clone())
+    }
+}
+
+impl<T: RoutesState> Lookable for Held<T> {
+    type Table = HeldRoutes<T>;
+    type Entry<'e> = Option<&'e T::Value>;
+    type Lookup<A: Operator, F: Ask<A, Self>> =
+        Lookup<A, HeldRoutes<T>, F::Query, F::Key, F::Visit, F::Found, HeldRoutes<T>>;
+
+    fn lookup<A: Operator, F: Ask<A, Self>>(&self, input: A, functions: F) -> Self::Lookup<A, F> {
+        let (key, visit) = functions.both();
         let read = HeldRead::own(Rc::new(T::least()));
-        let routes = State::of(HeldRoutes { state: self.clone(), read, idle: None });
-        worker.declarations.borrow_mut().settles(Rc::new(Release(routes.clone())));
-        routes
+        Lookup::new(input, HeldRoutes { state: self.0.clone(), read, idle: None }, key, visit)
+    }
+}
+
+/// The lookup alone has it.
+impl<T: RoutesState> Lender<Self> for HeldRoutes<T> {
+    type Lent<'l> = &'l mut Self;
+    #[inline(always)]
+    fn lend(&mut self) -> &mut Self {
+        self
+    }
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.close();
     }
 }
 

@@ -24,7 +24,9 @@ pub use counter_array::{BoundedTally, TallyEntry};
 #[doc(hidden)]
 pub use entry::Shown;
 pub use entry::{BoundedEntry, MapEntry};
-pub use held::{HeldRoutes, RoutesState};
+#[doc(hidden)]
+pub use held::HeldRoutes;
+pub use held::{Held, RoutesState};
 pub use shared_state::SharedStateRef;
 pub use shares::Shares;
 pub use strict::StrictState;

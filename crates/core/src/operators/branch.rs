@@ -93,6 +93,13 @@ where
     }
 
     #[inline(always)]
+    fn finish(&mut self) {
+        self.0.finish();
+        self.2.finish();
+        self.3.finish();
+    }
+
+    #[inline(always)]
     fn apply<const SHAPE: u8>(
         &mut self,
         mut at: PacketCursor<'_, '_>,
@@ -174,6 +181,12 @@ where
                 _ => None,
             });
         }
+    }
+
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.0.finish();
+        self.2.iter_mut().for_each(Operator::finish);
     }
 
     #[inline(always)]

@@ -10,9 +10,11 @@
 //! batch that needed that loop has a last loop for all shapes too. New flows leave the last loop, and get a
 //! second pass each.
 
+use std::cell::RefMut;
 use std::hash::Hash;
 use std::hint::cold_path;
 use std::marker::PhantomData;
+use std::ops::DerefMut;
 
 use netbricks_buffer::{BATCH, Batch};
 use netbricks_packet::stack::{Stack, Usual, With, shape};
@@ -171,10 +173,32 @@ where
     }
 }
 
+/// A table's owner, which lends the table to a lookup.
+#[doc(hidden)]
+pub trait Lender<T: Table>: 'static {
+    type Lent<'l>: DerefMut<Target = T>
+    where
+        Self: 'l;
+    fn lend(&mut self) -> Self::Lent<'_>;
+    /// Says that the batch has ended.
+    fn finish(&mut self);
+}
+
+/// The function's other code has the state too, between two packets.
+impl<T: Table> Lender<T> for State<T> {
+    type Lent<'l> = RefMut<'l, T>;
+    #[inline(always)]
+    fn lend(&mut self) -> RefMut<'_, T> {
+        self.borrow_mut()
+    }
+    #[inline(always)]
+    fn finish(&mut self) {}
+}
+
 /// Looks up each packet of a batch in a table.
-pub struct Lookup<A: Operator, T: Table, Q, K, U, M> {
+pub struct Lookup<A: Operator, T: Table, Q, K, U, M, L = State<T>> {
     input: A,
-    table: State<T>,
+    table: L,
     key: K,
     visit: U,
     waiting: Box<[Waiting<A, T>; BATCH]>,
@@ -398,13 +422,14 @@ const fn first_shape<A: Operator>() -> u8 {
 
 type Packed<A> = <<A as Operator>::Out as Stack>::Packed;
 
-impl<A: Operator, T: Table, Q, K, U, M> Lookup<A, T, Q, K, U, M>
+impl<A: Operator, T: Table, Q, K, U, M, L> Lookup<A, T, Q, K, U, M, L>
 where
     U: Visitor<A::Out, T, M>,
+    L: Lender<T>,
 {
     const HERE: u8 = first_shape::<A>();
 
-    pub(crate) fn new(input: A, table: State<T>, key: K, visit: U) -> Self {
+    pub(crate) fn new(input: A, table: L, key: K, visit: U) -> Self {
         let none = |_| Waiting {
             ticket: T::Ticket::default(),
             parked: Parked::Gone(Verdict::ELSEWHERE),
@@ -475,11 +500,11 @@ where
         at: PacketCursor<'_, '_>,
         stack: A::Out,
         visit: &mut U,
-        table: &State<T>,
+        table: &mut L,
         key: T::Key,
         ticket: T::Ticket,
     ) -> M {
-        let mut table = table.borrow_mut();
+        let mut table = table.lend();
         let entry = table.resolve(key, ticket);
         Self::visit(at, stack, visit, entry).value
     }
@@ -492,10 +517,11 @@ fn unparked() -> ! {
     panic!("a packet came to a lookup's second half without its first")
 }
 
-impl<A, T, Q, K, U, M> Operator for Lookup<A, T, Q, K, U, M>
+impl<A, T, Q, K, U, M, L> Operator for Lookup<A, T, Q, K, U, M, L>
 where
     A: Operator,
     T: Table + Expiring,
+    L: Lender<T>,
     Q: TableKey<Stored = T::Key>,
     M: Copy + 'static,
     K: FnMut(&View<'_, A::Out>) -> Q + 'static,
@@ -514,7 +540,7 @@ where
         let Self { input, table, key, visit, waiting, missed, .. } = self;
         visit.begin();
         let hasher = {
-            let mut table = table.borrow_mut();
+            let mut table = table.lend();
             table.tell(cx.now());
             table.expire(cx.now(), batch.len());
             table.hasher()
@@ -542,13 +568,13 @@ where
             park_rest::<A, T, Q, K>((batch, parked), cx, (input, key), &hasher, waiting, inputs);
         }
         if cx.mixed {
-            Self::prefetch::<false>(&table.borrow(), waiting, missed, batch.len());
+            Self::prefetch::<false>(&table.lend(), waiting, missed, batch.len());
         } else {
-            Self::prefetch::<true>(&table.borrow(), waiting, missed, batch.len());
+            Self::prefetch::<true>(&table.lend(), waiting, missed, batch.len());
         }
         for slot in missed.iter() {
             if let Ok((key, _)) = waiting[slot].parked.key() {
-                table.borrow().prefetch_missed(&key);
+                table.lend().prefetch_missed(&key);
                 // The author's code: it may ask the table too.
                 visit.expect(&key);
             }
@@ -568,7 +594,7 @@ where
             // Nothing is computed that the user function does not read. So the stack comes last, and
             // separately in each branch: a stack that both branches use would be in memory for both.
             if let Some(short) = parked.short_in(Self::HERE)
-                && let Some(entry) = table.borrow_mut().resolve_here(short, *ticket)
+                && let Some(entry) = table.lend().resolve_here(short, *ticket)
             {
                 let stack = Self::find(input, *waits, at.bytes.data(), first, Self::HERE);
                 if let Some(value) = Self::here(at.again(), &stack, visit, entry) {
@@ -579,8 +605,7 @@ where
             if at.pass == Pass::Alike {
                 return Err(parked.later());
             }
-            if let Some((entry, shape)) = parked.resolve_rarer(Self::HERE, &mut *table.borrow_mut(), *ticket)
-            {
+            if let Some((entry, shape)) = parked.resolve_rarer(Self::HERE, &mut *table.lend(), *ticket) {
                 let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
                 if let Some(value) = Self::here(at.again(), &stack, visit, entry) {
                     return Ok(With { outer: stack, value });
@@ -597,13 +622,18 @@ where
         // This is alone in a function of its own, which has no loop to keep small.
         let (key, shape) = parked.key()?;
         let stack = Self::find(input, *waits, at.bytes.data(), first, shape);
-        let mut table = table.borrow_mut();
+        let mut table = table.lend();
         // No loop has looked for packets whose stacks had to wait. Most of the others are new flows.
         let entry = match parked {
             Parked::Stacked(_) => table.resolve(key, *ticket),
             _ => table.resolve_elsewhere(key),
         };
         Ok(Self::visit(at, stack, visit, entry))
+    }
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.input.finish();
+        self.table.finish();
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);

@@ -116,6 +116,10 @@ where
         let value = self.found[at.slot].expect("`prepare` visits every packet that it parked");
         Ok(With { outer: A::Out::unpack(*packed), value })
     }
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.input.finish();
+    }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);
     }

@@ -110,6 +110,10 @@ where
         *at.reshaped |= view.reshaped;
         Ok(With { outer: stack, value })
     }
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.input.finish();
+    }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.input.edges(visit);
     }

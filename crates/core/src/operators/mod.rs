@@ -13,7 +13,7 @@ mod simple;
 mod substitute;
 
 pub use branch::{Arm, Branch, GroupBy};
-pub use lookup::{Expiring, HitOrElse, Lookup, LookupHooks, LookupOr};
+pub use lookup::{Expiring, HitOrElse, Lender, Lookup, LookupHooks, LookupOr};
 pub use lookup_locked::LookupLocked;
 pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
@@ -42,6 +42,10 @@ macro_rules! same_loops {
         #[inline(always)]
         fn prepare(&mut self, batch: &mut Batch, cx: &mut Context, inputs: &impl Fn(usize) -> Option<A::In>) {
             self.0.prepare(batch, cx, inputs);
+        }
+        #[inline(always)]
+        fn finish(&mut self) {
+            self.0.finish();
         }
     };
 }

@@ -474,6 +474,12 @@ impl<A: Operator, B: Operator<In = A::Out>> Operator for Then<A, B> {
     }
 
     #[inline(always)]
+    fn finish(&mut self) {
+        self.0.finish();
+        self.1.finish();
+    }
+
+    #[inline(always)]
     fn apply<const SHAPE: u8>(
         &mut self,
         mut at: PacketCursor<'_, '_>,

@@ -86,6 +86,10 @@ impl<A: Operator, F: Substitute<A::Out>> Operator for Substituted<A, F> {
         self.0.prepare(batch, cx, inputs);
     }
     #[inline(always)]
+    fn finish(&mut self) {
+        self.0.finish();
+    }
+    #[inline(always)]
     fn apply<const SHAPE: u8>(
         &mut self,
         mut at: PacketCursor<'_, '_>,

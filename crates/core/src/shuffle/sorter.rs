@@ -4,7 +4,7 @@ use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
 use super::key::Buckets;
-use crate::compose::depart;
+use crate::compose::{Finishing, depart};
 use crate::context::Context;
 use crate::node::{CallError, NodeState};
 use crate::operator::{Input, Operator, Start};
@@ -158,6 +158,8 @@ where
         numbers.clear();
         let Self { chain, place, declarations } = self;
         let _settling = declarations.settling();
+        let finishing = Finishing(chain);
+        let chain = &mut *finishing.0;
         cx.mixed = false;
         cx.cut = batch.is_cut();
         chain.prepare(batch, cx, &|_| Some(Root));

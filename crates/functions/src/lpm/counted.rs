@@ -52,7 +52,7 @@ pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl 
         let rows = hops.into_iter().chain([others]).filter(|(_, packets)| *packets > 0);
         super::section(rows, unrouted.here())
     });
-    let table = table.held(worker);
+    let table = table.held();
     input
         .parse::<Link>()
         .or(Verdict::PASS)

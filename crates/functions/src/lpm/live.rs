@@ -350,7 +350,7 @@ fn packets_flow_while_routes_change() {
             thread::spawn(move || {
                 let mut worker = on_worker(&blueprint, index);
                 let mut sent = 0u64;
-                while !done.load(Ordering::Acquire) {
+                while sent == 0 || !done.load(Ordering::Acquire) {
                     let found = hops(&mut worker, &["10.1.0.1", "10.2.0.1", "10.1.0.2"]);
                     assert!(found.iter().all(|hop| *hop == found[0]), "{found:?}");
                     sent += 3;

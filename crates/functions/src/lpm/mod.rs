@@ -43,7 +43,7 @@ pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, Buil
 /// without an annotation, and one that is not IP as it came. The report says how many had no route.
 pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function + use<> {
     let next_hop = worker.annotation::<u32>(&config.annotation);
-    let table = declare::<u32>(config, worker).held(worker);
+    let table = declare::<u32>(config, worker).held();
     let none = Count::new("no-route", worker);
     let unrouted = none.clone();
     worker.report(move || section([], unrouted.here()));
