@@ -389,7 +389,7 @@ mod tests {
             ran(&Canned::default(), &["show", "workers"]).out,
             "worker  core  receives from  received   sent  dropped   turns  sleeps  longest pause\n\
              \u{20}    0     1  lan.0             3,000  2,700      300  12,345       6        43.0 µs\n\
-             \u{20}    1     2  lan.1                 0      0        0   9,000     800         1.20 ms  ended\n"
+             \u{20}    1     2  lan.1                 0      0        0   9,000     800        1.20 ms  ended\n"
         );
     }
 

@@ -243,9 +243,9 @@ mod tests {
         assert!(drops.contains("\nttl   ttl-expired  290 pps  96.7 %   139 kb/s  "), "{drops}");
         assert_eq!(
             table("4"),
-            "worker   core   received       sent  dropped      turns  sleeps  longest pause  receives from\n\
-             0           1  3.00 kpps  2.70 kpps  300 pps  12.3 k/s     0 /s        43.0 µs  lan.0\n\
-             1 ended     2      0 pps      0 pps    0 pps  9.00 k/s     0 /s        1.20 ms  lan.1\n"
+            "worker   core   received       sent  dropped     turns  sleeps  longest pause  receives from\n\
+             0           1  3.00 kpps  2.70 kpps  300 pps  12.3 k/s    0 /s        43.0 µs  lan.0\n\
+             1 ended     2      0 pps      0 pps    0 pps  9.00 k/s    0 /s        1.20 ms  lan.1\n"
         );
         assert_eq!(
             table("5"),
