@@ -1,11 +1,15 @@
 //! Checks that the fuzz targets share with the crates' own tests.
 
+#[path = "../../crates/control/tests/server/exercise.rs"]
+mod bodies;
 #[path = "../../crates/ports/tests/capture/exercise.rs"]
 mod capture;
 #[path = "../../crates/functions/tests/echo/exercise.rs"]
 mod echo;
 #[path = "../../crates/packet/tests/packet/exercise.rs"]
 mod exercise;
+#[path = "../../crates/core/tests/filter/exercise.rs"]
+mod filter;
 #[path = "../../crates/tables/tests/import/exercise.rs"]
 mod import;
 #[path = "../../crates/control/tests/store/exercise.rs"]
@@ -19,9 +23,11 @@ mod rewritten;
 #[path = "../../crates/stream/tests/streams/exercise.rs"]
 mod streams;
 
+pub use bodies::{Outcome as BodyOutcome, api_body};
 pub use capture::capture;
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
+pub use filter::filter;
 pub use import::{Outcome, flow_import};
 pub use journal::{Outcome as JournalOutcome, journal};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};

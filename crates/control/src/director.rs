@@ -355,6 +355,7 @@ impl<'d> Director<'d> {
         }
         applied.configuration = number;
         applied.generation = self.records.generation;
+        applied.plan.generation = self.records.generation;
         Ok(applied)
     }
 

@@ -9,6 +9,7 @@ use netbricks_buffer::{Pool, PoolError};
 use netbricks_control::api::{EventLevel, RunState};
 use netbricks_control::store::Store;
 use netbricks_control::{Director, Events, Listener, Records, Tasks, Waiting};
+use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
@@ -219,6 +220,7 @@ pub(super) fn execute<'t>(
     let copies = functions_of(&installed, |_| false, &pool, seed)
         .map_err(|problem| Failure::Failed(problem.detail))?;
     let runtime = start(config, shares, design)?;
+    let _memory = GivenBackLater::begin();
     let base =
         Summary { warnings: told, workers, placement: places.clone(), shuffles, seed, ..Summary::default() };
     let begun = Begun { layout: installed.layout.clone(), pool: &pool, base, closed: Vec::new() };
@@ -404,6 +406,22 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
+/// While it lives, memory that workers drop is given back by the director.
+struct GivenBackLater;
+
+impl GivenBackLater {
+    fn begin() -> Self {
+        stock::give_back_later(true);
+        Self
+    }
+}
+
+impl Drop for GivenBackLater {
+    fn drop(&mut self) {
+        stock::give_back_later(false);
+    }
+}
+
 /// The allowed cores on which no worker runs, where there are any.
 fn free_cores(allowed: &[usize], placed: &[Option<usize>]) -> Option<Vec<usize>> {
     let free: Vec<usize> = allowed.iter().copied().filter(|core| !placed.contains(&Some(*core))).collect();
@@ -483,6 +501,7 @@ fn attend(
                 break;
             }
         }
+        stock::give_back();
         let (shown, lines) = watched.news(session);
         told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
         if !lines.is_empty() {

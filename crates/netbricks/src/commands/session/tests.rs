@@ -201,10 +201,10 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
         // The time passes.
         asking.ask(|director| director.tick(Instant::now() + Duration::from_secs(3_601)));
         let status = asking.ask(|director| director.status());
-        assert_eq!((status.configuration, status.confirmed), (1, true));
+        assert_eq!((status.configuration, status.confirmed), (3, true));
         assert_eq!(asking.ask(|director| director.functions()), []);
         let applied = asking.apply(&chain("\"ttl\"", "")).unwrap();
-        assert_eq!(applied.configuration, 3);
+        assert_eq!(applied.configuration, 4);
         let problem = asking.ask(|director| director.confirm()).unwrap_err();
         assert_eq!(problem.code, Code::Conflict);
         asking.ask(|director| director.rollback(None)).unwrap();
@@ -213,7 +213,7 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
             .iter()
             .map(|entry| (entry.number, entry.running))
             .collect();
-        assert_eq!(states, [(3, false), (2, false), (1, true)]);
+        assert_eq!(states, [(5, true), (4, false), (3, false), (2, false), (1, false)]);
         let stale = source(&chain("\"ttl\"", ""));
         let problem = asking
             .ask(move |director| director.apply(stale, ApplyOptions::default(), Some(1), 0))
