@@ -212,7 +212,7 @@ pub(crate) struct Table {
     pub(crate) node: String,
     /// Its entries now.
     pub(crate) entries: u64,
-    /// The entries that it can hold, where the handler says so.
+    /// The entries that it can hold, where there is a bound.
     pub(crate) capacity: Option<u64>,
 }
 
@@ -229,7 +229,8 @@ pub(crate) fn tables(api: &dyn Api, functions: &[Function]) -> Result<Vec<Table>
             tables.extend(answers.answers.into_iter().filter_map(|answer| {
                 let mut numbers = answer.value.split_whitespace().map(str::parse);
                 let entries = numbers.next()?.ok()?;
-                let capacity = numbers.next().and_then(Result::ok);
+                // A table without a bound of its own says the largest number.
+                let capacity = numbers.next().and_then(Result::ok).filter(|capacity| *capacity < u64::MAX);
                 let (function, table) = (function.name.clone(), table.clone());
                 Some(Table { function, table, worker: answer.worker, node: answer.node, entries, capacity })
             }));
