@@ -25,8 +25,8 @@ pub(crate) struct Canned {
     pub(crate) plan: Plan,
     pub(crate) applied: Applied,
     pub(crate) history: Vec<HistoryEntry>,
-    pub(in crate::commands) asked: Mutex<Vec<String>>,
-    pub(in crate::commands) looks: Mutex<usize>,
+    pub(crate) asked: Mutex<Vec<String>>,
+    pub(crate) looks: Mutex<usize>,
 }
 
 fn count(packets: u64) -> Count {
