@@ -109,7 +109,7 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
-    /// What a file would change. Nothing changes.
+    /// Plans what a file would change. Nothing changes.
     ///
     /// # Errors
     /// The faults of the file.
@@ -293,7 +293,7 @@ impl<'d> Director<'d> {
         }
     }
 
-    /// What a file would change.
+    /// Plans what a file would change.
     ///
     /// # Errors
     /// The faults of the file.
@@ -345,7 +345,7 @@ impl<'d> Director<'d> {
 
     /// Makes a file run as a new configuration.
     ///
-    /// `again` has what handlers changed of it before, for functions that are made anew.
+    /// `again` has what handlers changed of it before, for functions that are replaced.
     fn install(
         &mut self,
         source: Source,
@@ -415,7 +415,7 @@ impl<'d> Director<'d> {
         to.or_else(|| self.records.earlier()).ok_or_else(none)
     }
 
-    /// What [`rollback`](Self::rollback) would change.
+    /// Plans what [`rollback`](Self::rollback) would change.
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).

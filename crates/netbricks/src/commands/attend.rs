@@ -96,7 +96,7 @@ pub(super) struct Attending<'a> {
 
 /// Attends to a run until it ends; returns the events that it showed, for the final report.
 ///
-/// It does the tasks of the control API, updates the live line, looks for changed links and for events, stops
+/// It does the tasks of the control API, updates the live line, and looks for changed links and events. It stops
 /// the run on signals, and writes the reports that SIGUSR1 asks for.
 pub(super) fn attend(
     attending: &Attending<'_>,
@@ -183,7 +183,7 @@ pub(super) fn attend(
     Ok((runtime.wait(), told_of))
 }
 
-/// What is looked at while a run goes on: events of workers, links, packets that are too big.
+/// The things to look at while a run goes on: events of workers, links, packets that are too big.
 struct Watched {
     links: BTreeMap<String, Link>,
     sizes: BTreeMap<String, Oversized>,
