@@ -3,12 +3,11 @@
 mod address;
 mod exchange;
 mod stream;
+mod upload;
 
 use std::io::Write;
 use std::path::Path;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::{Method, Request, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -17,6 +16,7 @@ use serde::de::DeserializeOwned;
 pub use address::{Address, default_socket, read_token};
 use exchange::Exchange;
 pub use stream::Stream;
+use upload::Upload;
 
 use crate::api::{
     self, Answers, Applied, ApplyOptions, CallArgument, Code, Event, Function, Graph, HistoryEntry, Plan,
@@ -327,7 +327,7 @@ impl Client {
         path: &str,
         body: Option<(&str, Vec<u8>)>,
         if_match: Option<u64>,
-    ) -> Result<Request<Full<Bytes>>, Problem> {
+    ) -> Result<Request<Upload>, Problem> {
         let mut request = Request::builder().method(method).uri(format!("/{}/{path}", api::VERSION));
         if let Some(generation) = if_match {
             request = request.header(header::IF_MATCH, format!("\"{generation}\""));
@@ -337,7 +337,7 @@ impl Client {
             request = request.header(header::CONTENT_TYPE, kind);
         }
         request
-            .body(Full::new(Bytes::from(body)))
+            .body(Upload::new(body))
             .map_err(|error| Problem::new(Code::BadRequest, format!("`{path}` is no path: {error}")))
     }
 }

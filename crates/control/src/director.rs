@@ -4,20 +4,20 @@
 //! straight to the [`Answer`] that came with the question.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{
     Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
     Plan, Port, Problem, RunState, Source, Stats, Status,
 };
 use crate::events::Events;
+use crate::records::{Records, Unconfirmed, Written, unkept};
+use crate::store::StoreError;
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 256;
-/// Configurations that the history keeps.
-const KEPT: usize = 50;
-/// Writes of handlers that the journal keeps for one configuration.
-const JOURNAL: usize = 100_000;
+/// The time that a write of a handler has when the journal is replayed.
+const REPLAY: Duration = Duration::from_secs(10);
 
 /// A task for the director.
 pub type Task = Box<dyn FnOnce(&mut Director<'_>) + Send>;
@@ -139,99 +139,6 @@ pub struct Director<'d> {
     records: &'d mut Records,
 }
 
-/// What the director remembers between two tasks.
-#[derive(Debug)]
-pub struct Records {
-    /// Grows with every change.
-    generation: u64,
-    events: Events,
-    /// The configurations that ran, oldest first.
-    history: Vec<Remembered>,
-    /// The number of the running configuration.
-    running: u64,
-    unconfirmed: Option<Unconfirmed>,
-    /// Writes of handlers since the running configuration was applied.
-    written: Vec<Written>,
-}
-
-#[derive(Debug)]
-struct Remembered {
-    entry: HistoryEntry,
-    source: Source,
-}
-
-/// A configuration that is rolled back unless it is confirmed.
-#[derive(Clone, Copy, Debug)]
-struct Unconfirmed {
-    until: Instant,
-    back_to: u64,
-}
-
-/// A write of a handler, for the journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// The function.
-    pub function: String,
-    /// The handler.
-    pub handler: String,
-    /// The argument.
-    pub argument: String,
-    /// The worker, where only one was called.
-    pub worker: Option<usize>,
-}
-
-impl Records {
-    /// The records of a run that begins with this file, which counts as confirmed.
-    pub fn new(source: Source, time_ns: u64, events: Events) -> Self {
-        let mut records = Self {
-            generation: 1,
-            events,
-            history: Vec::new(),
-            running: 0,
-            unconfirmed: None,
-            written: Vec::new(),
-        };
-        records.running = records.remember(source, time_ns, String::new(), ConfigurationState::Confirmed);
-        records
-    }
-
-    /// The events of the run.
-    pub fn events(&self) -> &Events {
-        &self.events
-    }
-
-    /// When the director has to act by itself.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.unconfirmed.map(|unconfirmed| unconfirmed.until)
-    }
-
-    fn remember(&mut self, source: Source, time_ns: u64, note: String, state: ConfigurationState) -> u64 {
-        let number = self.history.last().map_or(1, |last| last.entry.number + 1);
-        let file = source.name.clone();
-        let entry = HistoryEntry { number, time_ns, file, note, state, running: false };
-        self.history.push(Remembered { entry, source });
-        let (running, back_to) = (self.running, self.unconfirmed.map(|unconfirmed| unconfirmed.back_to));
-        while self.history.len() > KEPT {
-            let needed = |number: u64| number == running || Some(number) == back_to;
-            let Some(place) = self.history.iter().position(|known| !needed(known.entry.number)) else {
-                break;
-            };
-            self.history.remove(place);
-        }
-        number
-    }
-
-    fn find(&mut self, number: u64) -> Option<&mut Remembered> {
-        self.history.iter_mut().find(|known| known.entry.number == number)
-    }
-
-    fn mark(&mut self, number: u64, state: ConfigurationState) {
-        if let Some(known) = self.find(number) {
-            known.entry.state = state;
-        }
-    }
-}
-
 impl<'d> Director<'d> {
     /// The director of this dataplane.
     pub fn new(plane: &'d mut dyn Dataplane, records: &'d mut Records) -> Self {
@@ -299,12 +206,7 @@ impl<'d> Director<'d> {
     }
     /// The configurations that ran, newest first.
     pub fn history(&self) -> Vec<HistoryEntry> {
-        let running = self.records.running;
-        let entry = |known: &Remembered| HistoryEntry {
-            running: known.entry.number == running,
-            ..known.entry.clone()
-        };
-        self.records.history.iter().rev().map(entry).collect()
+        self.records.entries()
     }
     /// The file that runs.
     pub fn source(&self) -> Source {
@@ -318,19 +220,9 @@ impl<'d> Director<'d> {
     /// The file of a configuration of the history.
     ///
     /// # Errors
-    /// [`Code::NotFound`] where the history does not have it.
+    /// [`Code::NotFound`] where the history does not have it, and failures of the state directory.
     pub fn configuration(&mut self, number: u64) -> Result<Source, Problem> {
-        if let Some(known) = self.records.find(number) {
-            return Ok(known.source.clone());
-        }
-        let (first, last) = (self.records.history.first(), self.records.history.last());
-        let problem = Problem::new(Code::NotFound, format!("there is no configuration {number}"));
-        Err(match first.zip(last) {
-            Some((first, last)) => {
-                problem.help(format!("the history has {} to {}", first.entry.number, last.entry.number))
-            }
-            None => problem,
-        })
+        self.records.configuration(number).map(|(source, _)| source)
     }
 
     /// Calls a handler. The answer comes later, on another thread.
@@ -342,24 +234,35 @@ impl<'d> Director<'d> {
     /// # Errors
     /// Where it is full.
     pub fn may_record(&self) -> Result<(), Problem> {
-        if self.records.written.len() < JOURNAL {
-            return Ok(());
-        }
-        Err(Problem::new(
-            Code::Conflict,
-            format!("the journal is full: {JOURNAL} writes since the file was applied"),
-        )
-        .help("put the changes into the file and apply it"))
+        self.records.may_record()
     }
     /// Puts a write of a handler that succeeded into the journal.
     ///
     /// # Errors
-    /// Where the journal is full.
+    /// Where the journal is full or cannot be written.
     pub fn record(&mut self, written: Written) -> Result<(), Problem> {
-        self.may_record()?;
-        self.records.generation += 1;
-        self.records.written.push(written);
-        Ok(())
+        self.records.record(written, now_ns())
+    }
+    /// Does again what handlers changed of the running configuration before the process started.
+    pub fn replay(&mut self) {
+        let written = self.records.written().to_vec();
+        self.write_again(&written);
+    }
+
+    /// Writes handlers again. A write that is refused becomes an event.
+    fn write_again(&mut self, written: &[Written]) {
+        for Written { function, handler, argument, worker } in written.iter().cloned() {
+            let events = self.records.events.clone();
+            let name = format!("{function}.{handler}");
+            let deadline = Instant::now() + REPLAY;
+            let call = Call { function, handler, argument, write: true, worker, deadline };
+            let answer = move |result: Result<Answers, Problem>| {
+                if let Err(problem) = result {
+                    events.tell(EventLevel::Warning, "not-replayed", name, problem.detail);
+                }
+            };
+            self.plane.call(call, Box::new(answer));
+        }
     }
 
     /// What a file would change.
@@ -400,22 +303,58 @@ impl<'d> Director<'d> {
                 ..Applied::default()
             });
         }
-        let mut applied = self.plane.apply(&source)?;
         let before = self.records.running;
         let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
-        let state =
-            if within.is_some() { ConfigurationState::Applied } else { ConfigurationState::Confirmed };
-        self.records.unconfirmed =
-            within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
+        let unconfirmed = within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
         let file = source.name.clone();
-        let number = self.records.remember(source, time_ns, options.note.unwrap_or_default(), state);
-        self.records.running = number;
-        self.records.generation += 1;
-        self.records.written.clear();
+        let note = options.note.unwrap_or_default();
+        let mut applied = self.install(source, &note, unconfirmed, Vec::new(), time_ns)?;
+        applied.confirm_within_seconds = options.confirm;
+        let number = applied.configuration;
+        self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
+        Ok(applied)
+    }
+
+    /// Makes a file run as a new configuration.
+    ///
+    /// `again` has what handlers changed of it before, for functions that are made anew.
+    fn install(
+        &mut self,
+        source: Source,
+        note: &str,
+        unconfirmed: Option<Unconfirmed>,
+        again: Vec<Written>,
+        time_ns: u64,
+    ) -> Result<Applied, Problem> {
+        let kept = |error: StoreError| unkept(&error);
+        let state = ConfigurationState::Applied;
+        let number = self.records.remember(source.clone(), time_ns, note, state).map_err(kept)?;
+        let mut applied = match self.plane.apply(&source) {
+            Ok(applied) => applied,
+            Err(problem) => {
+                // What ran before runs on. A disk that fails now has been told of already.
+                let _unkept = self.records.give_up(number, true);
+                return Err(problem);
+            }
+        };
+        let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
+        let again: Vec<Written> = again.into_iter().filter(|written| !goes_on(written)).collect();
+        self.write_again(&again);
+        let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
+        let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
+        self.records.unconfirmed = unconfirmed;
+        let begun = self.records.begin(number, written, time_ns).and_then(|()| match unconfirmed {
+            Some(_) => Ok(()),
+            None => self.records.confirm(number),
+        });
+        if let Err(error) = begun {
+            // It runs; only a restart would not know.
+            let told = format!("the configuration runs, but a restart would not run it: {error}");
+            self.tell(EventLevel::Error, "not-kept", told.clone());
+            applied.plan.warnings.push(told);
+        }
         applied.configuration = number;
         applied.generation = self.records.generation;
-        applied.confirm_within_seconds = options.confirm;
-        self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
         Ok(applied)
     }
 
@@ -424,11 +363,12 @@ impl<'d> Director<'d> {
     /// # Errors
     /// [`Code::Conflict`] where nothing waits to be confirmed.
     pub fn confirm(&mut self) -> Result<Status, Problem> {
-        if self.records.unconfirmed.take().is_none() {
+        if self.records.unconfirmed.is_none() {
             return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
         }
         let number = self.records.running;
-        self.records.mark(number, ConfigurationState::Confirmed);
+        self.records.confirm(number).map_err(|error| unkept(&error))?;
+        self.records.unconfirmed = None;
         self.records.generation += 1;
         self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
         Ok(self.status())
@@ -436,14 +376,8 @@ impl<'d> Director<'d> {
 
     /// The configuration to go back to: this one, or the last confirmed one before the running one.
     fn earlier(&self, to: Option<u64>) -> Result<u64, Problem> {
-        let running = self.records.running;
-        let confirmed = |known: &&Remembered| {
-            known.entry.number < running && known.entry.state == ConfigurationState::Confirmed
-        };
-        let last = self.records.history.iter().rev().find(confirmed).map(|known| known.entry.number);
-        to.or(self.records.unconfirmed.map(|unconfirmed| unconfirmed.back_to))
-            .or(last)
-            .ok_or_else(|| Problem::new(Code::Conflict, "there is no earlier configuration to go back to"))
+        let none = || Problem::new(Code::Conflict, "there is no earlier configuration to go back to");
+        to.or_else(|| self.records.earlier()).ok_or_else(none)
     }
 
     /// What [`rollback`](Self::rollback) would change.
@@ -459,24 +393,20 @@ impl<'d> Director<'d> {
 
     /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.
     ///
+    /// It runs again under a new number, with what handlers had changed of it.
+    ///
     /// # Errors
     /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
     pub fn rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
         let running = self.records.running;
         let number = self.earlier(to)?;
-        let source = self.configuration(number)?;
-        let mut applied = self.plane.apply(&source)?;
-        if number != running {
-            self.records.mark(running, ConfigurationState::RolledBack);
+        let (source, written) = self.records.configuration(number)?;
+        let applied = self.install(source, &format!("rollback to {number}"), None, written, now_ns())?;
+        if let Err(error) = self.records.give_up(running, false) {
+            self.tell(EventLevel::Error, "not-kept", error.to_string());
         }
-        self.records.mark(number, ConfigurationState::Confirmed);
-        self.records.unconfirmed = None;
-        self.records.running = number;
-        self.records.generation += 1;
-        self.records.written.clear();
-        applied.configuration = number;
-        applied.generation = self.records.generation;
-        self.tell(EventLevel::Info, "rolled-back", format!("configuration {number} runs again"));
+        let now = applied.configuration;
+        self.tell(EventLevel::Info, "rolled-back", format!("configuration {now} runs: {number} again"));
         Ok(applied)
     }
 
@@ -519,4 +449,10 @@ impl<'d> Director<'d> {
             .help("read the resource again and repeat the change on it")),
         }
     }
+}
+
+/// Nanoseconds since 1970 (UTC).
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -13,10 +13,12 @@ pub mod client;
 mod director;
 mod events;
 pub mod metrics;
+mod records;
 pub mod server;
 pub mod store;
 
 pub use client::{Address, Client, default_socket};
-pub use director::{Answer, Call, Dataplane, Director, Records, Task, Tasks, Waiting, Written};
+pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting};
 pub use events::{Events, Subscription};
+pub use records::{Records, Written, source_of};
 pub use server::{ListenConfig, ListenError, Listener, Tokens};

@@ -267,3 +267,116 @@ impl Samples<'_> {
         let _never = writeln!(text, "{end} {value}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn sample() -> (Status, Stats) {
+        let status = r#"{"version":"0.1.0","pid":1,"file":"a.toml","graph":"a","state":"suspended",
+            "uptime_seconds":1.5,"generation":7,"configuration":2,"confirmed":true,"journal":3,"workers":2,
+            "received":{"packets":1,"bytes":2},"sent":{"packets":1,"bytes":2},
+            "created":0,"dropped":0,"consumed":0,"held":0}"#;
+        let status = serde_json::from_str(status).expect("a status");
+        let count = Count { packets: 3, bytes: 1 << 60 };
+        let by_reason = BTreeMap::from([("ttl-expired".to_owned(), count), ("no-route".to_owned(), count)]);
+        let node = |name: &str| NodeStats {
+            node: name.into(),
+            received: count,
+            dropped: by_reason.clone(),
+            consumed: by_reason.clone(),
+            ..NodeStats::default()
+        };
+        let counters = BTreeMap::from([("bad_checksum".to_owned(), 1), ("no_buffer".to_owned(), 2)]);
+        let port =
+            PortStats { port: "l\"a\\n\n".into(), link: "up".into(), counters, ..PortStats::default() };
+        let stats = Stats {
+            nodes: vec![node("one"), node("two")],
+            ports: vec![port, PortStats { port: "wan".into(), ..PortStats::default() }],
+            workers: vec![
+                Worker::default(),
+                Worker { worker: 1, longest_pause_ns: 1_500, ..Worker::default() },
+            ],
+            free_buffers: 10,
+            buffers: 20,
+            ..Stats::default()
+        };
+        (status, stats)
+    }
+
+    #[test]
+    fn each_sample_stands_once_below_its_own_head() {
+        let (status, stats) = sample();
+        for form in [Form::Prometheus, Form::OpenMetrics] {
+            let text = text(&status, &stats, form);
+            let (mut family, mut families, mut samples) = ("", BTreeSet::new(), BTreeSet::new());
+            for line in text.lines().filter(|line| *line != "# EOF") {
+                if let Some(head) = line.strip_prefix("# HELP ") {
+                    let (name, help) = head.split_once(' ').expect("a text");
+                    assert!(families.insert(name), "{name} comes twice");
+                    assert!(help.ends_with('.'), "{line}");
+                    family = name;
+                } else if let Some(head) = line.strip_prefix("# ") {
+                    assert_eq!(head.split(' ').nth(1), Some(family), "{line}");
+                } else {
+                    let (name, value) = line.rsplit_once(' ').expect("a value");
+                    assert!(samples.insert(name), "{name} comes twice");
+                    value.parse::<f64>().expect("a number");
+                    let name = name.split('{').next().unwrap_or_default();
+                    let expected = match form {
+                        Form::Prometheus => name,
+                        Form::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+                    };
+                    assert_eq!(expected, family, "{line}");
+                }
+            }
+            assert!(families.len() > 40);
+        }
+    }
+
+    #[test]
+    fn values_and_labels_are_those_of_the_counters() {
+        let (status, stats) = sample();
+        let text = text(&status, &stats, Form::Prometheus);
+        for line in [
+            r#"netbricks_build_info{version="0.1.0"} 1"#,
+            "netbricks_generation 7",
+            "netbricks_configuration_confirmed 1",
+            "netbricks_uptime_seconds 1.5",
+            "netbricks_buffers_free 10",
+            r#"netbricks_state{state="suspended"} 1"#,
+            r#"netbricks_state{state="running"} 0"#,
+            r#"netbricks_port_up{port="wan",driver=""} 0"#,
+            r#"netbricks_port_events_total{port="l\"a\\n\n",event="no_buffer"} 2"#,
+            r#"netbricks_node_received_bytes_total{node="one"} 1152921504606846976"#,
+            r#"netbricks_node_dropped_packets_total{node="two",reason="no-route"} 3"#,
+            r#"netbricks_worker_longest_pause_seconds{worker="1"} 0.0000015"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "`{line}` is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn prometheus_own_checker_finds_nothing() {
+        let (status, stats) = sample();
+        let checker = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut checker) = checker else {
+            println!("skipped: promtool is not installed");
+            return;
+        };
+        let mut input = checker.stdin.take().expect("piped");
+        input.write_all(text(&status, &stats, Form::Prometheus).as_bytes()).expect("it reads");
+        drop(input);
+        let found = checker.wait_with_output().expect("it ends");
+        assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    }
+}

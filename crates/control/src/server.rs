@@ -187,9 +187,15 @@ impl Drop for Listener {
     }
 }
 
-/// Has this thread run on these cores only.
 fn pin(cores: Option<&[usize]>) -> Result<(), ListenError> {
-    let Some(cores) = cores else { return Ok(()) };
+    cores.map_or(Ok(()), run_on)
+}
+
+/// Has this thread run on these cores only.
+///
+/// # Errors
+/// [`ListenError::Cores`] where the kernel refuses.
+pub fn run_on(cores: &[usize]) -> Result<(), ListenError> {
     let mut set = rustix::thread::CpuSet::new();
     for core in cores {
         if *core >= rustix::thread::CpuSet::MAX_CPU {

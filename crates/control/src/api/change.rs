@@ -123,4 +123,6 @@ pub enum ConfigurationState {
     Confirmed,
     /// It was rolled back.
     RolledBack,
+    /// It could not be applied.
+    Failed,
 }

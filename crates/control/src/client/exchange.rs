@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{self, HeaderMap};
@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use super::address::{Address, listening};
+use super::upload::Upload;
 use crate::api::{self, Code, Problem};
 
 /// The time for a connection.
@@ -38,7 +39,7 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Sends a request and waits for the head of its answer.
-    pub(super) fn begin(address: &Address, mut request: Request<Full<Bytes>>) -> Result<Self, Problem> {
+    pub(super) fn begin(address: &Address, mut request: Request<Upload>) -> Result<Self, Problem> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -57,6 +58,7 @@ impl Exchange {
             })?;
             request.headers_mut().insert(name, value);
         }
+        Upload::expect(&mut request);
         let response = runtime.block_on(async {
             match address {
                 Address::Unix(path) => {
@@ -122,7 +124,7 @@ async fn within<T>(
 
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    request: Request<Full<Bytes>>,
+    request: Request<Upload>,
 ) -> Result<Response<Incoming>, Problem> {
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| cut(&error))?;

@@ -44,6 +44,13 @@ pub(super) struct Known<T> {
     pub(super) value: T,
 }
 
+impl<T> Known<T> {
+    /// Another value of the same generation.
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
+        Known { generation: self.generation, value: change(self.value) }
+    }
+}
+
 /// The end by which the director or a worker answers a request.
 pub(super) struct Asker<T>(oneshot::Sender<Result<Known<T>, Problem>>);
 
@@ -93,9 +100,9 @@ impl App {
         .await
     }
 
-    /// The state of the run and its counters.
+    /// Has the director collect the counters, and says what the state was then.
     pub(super) async fn stats(&self) -> Result<Known<(Status, Stats)>, Problem> {
-        self.post(self.limits.answer, |director, asker: Asker<(Status, Stats)>| {
+        self.post(self.limits.answer, |director, asker| {
             let (generation, status) = (director.generation(), director.status());
             let answer = move |stats: Result<Stats, Problem>| {
                 asker.answer(generation, stats.map(|stats| (status, stats)));

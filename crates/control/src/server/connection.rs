@@ -10,10 +10,10 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::Limits;
 use super::answer::{App, PROBLEM, ProblemDocument, ended};
@@ -22,6 +22,8 @@ use crate::api::{Code, Problem};
 
 /// The most bytes of a request's head, and of a response that waits for the socket.
 const BUFFER: usize = 64 << 10;
+/// The time that a connection has to ask before it is refused.
+const REFUSAL: Duration = Duration::from_millis(500);
 /// The wait after an error of `accept`, such as for want of file descriptors.
 const RECOVERY: Duration = Duration::from_millis(100);
 
@@ -35,6 +37,8 @@ pub(super) struct Gate {
     all: Arc<Semaphore>,
     /// Those that may still come over this socket.
     some: Option<Arc<Semaphore>>,
+    /// Connections that may still be refused in words.
+    refusals: Arc<Semaphore>,
     /// The response to those that may not come in.
     full: Arc<[u8]>,
 }
@@ -58,6 +62,7 @@ impl Gate {
             ends: app.ends.clone(),
             all,
             some,
+            refusals: Arc::new(Semaphore::new(app.limits.connections)),
             full: full.into_bytes().into(),
         }
     }
@@ -70,6 +75,15 @@ impl Gate {
         };
         Some((all, some))
     }
+
+    /// Answers a connection, or refuses it where there are too many, or closes it where too many are refused.
+    fn admit(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        if let Some(permits) = self.enter() {
+            tokio::spawn(serve(stream, self.clone(), permits));
+        } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
+            tokio::spawn(refuse(stream, self.full.clone(), permit));
+        }
+    }
 }
 
 pub(super) async fn accept_unix(listener: UnixListener, mut gate: Gate) {
@@ -79,15 +93,8 @@ pub(super) async fn accept_unix(listener: UnixListener, mut gate: Gate) {
             () = ended(&mut gate.ends) => return,
         };
         match accepted {
+            Ok((stream, _)) => gate.admit(stream),
             Err(_) => sleep(RECOVERY).await,
-            Ok((stream, _)) => match gate.enter() {
-                Some(permits) => drop(tokio::spawn(serve(stream, gate.clone(), permits))),
-                None => {
-                    // What was read is not answered: a socket that is closed with bytes unread breaks off its answer.
-                    let _read = stream.try_read(&mut [0; 4_096]);
-                    let _written = stream.try_write(&gate.full);
-                }
-            },
         }
     }
 }
@@ -99,19 +106,30 @@ pub(super) async fn accept_tcp(listener: TcpListener, mut gate: Gate) {
             () = ended(&mut gate.ends) => return,
         };
         match accepted {
+            Ok((stream, _)) => {
+                let _slower = stream.set_nodelay(true);
+                gate.admit(stream);
+            }
             Err(_) => sleep(RECOVERY).await,
-            Ok((stream, _)) => match gate.enter() {
-                Some(permits) => {
-                    let _slower = stream.set_nodelay(true);
-                    drop(tokio::spawn(serve(stream, gate.clone(), permits)));
-                }
-                None => {
-                    let _read = stream.try_read(&mut [0; 4_096]);
-                    let _written = stream.try_write(&gate.full);
-                }
-            },
         }
     }
+}
+
+/// Says that there are too many connections.
+///
+/// The request is read first, as far as it comes at once: clients do not expect an answer before they have asked,
+/// and a socket that is closed with bytes unread may break off its answer.
+async fn refuse(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    full: Arc<[u8]>,
+    permit: OwnedSemaphorePermit,
+) {
+    let answer = async {
+        let _asked = stream.read(&mut [0; 4_096]).await;
+        let _gone = stream.write_all(&full).await;
+    };
+    let _late = timeout(REFUSAL, answer).await;
+    drop(permit);
 }
 
 /// Answers the requests of one connection.

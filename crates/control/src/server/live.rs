@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 use utoipa::IntoParams;
 
-use super::answer::{App, Failure, ProblemDocument, ended, json};
+use super::answer::{App, Failure, Known, ProblemDocument, ended, json};
 use super::request::{Parameters, flag};
 use super::resources::accepts;
 use crate::Events;
@@ -189,7 +189,7 @@ async fn count(mut app: App, feed: Feed, every: Duration) -> Result<(), Gone> {
             () = feed.0.closed() => return Ok(()),
         }
         match app.stats().await {
-            Ok(known) => feed.send(piece("stats", None, &known.value.1)).await?,
+            Ok(Known { value: (_, stats), .. }) => feed.send(piece("stats", None, &stats)).await?,
             Err(problem) if problem.code == Code::Ending => return Ok(()),
             Err(problem) => feed.send(piece("problem", None, &ProblemDocument::from(problem))).await?,
         }

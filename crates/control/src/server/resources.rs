@@ -113,10 +113,7 @@ pub(super) async fn stats(
 ) -> Result<Response, Failure> {
     match query.every {
         Some(every) => Ok(live::stats(&app, request::seconds("every", every, 0.1, 3_600.0)?)?),
-        None => {
-            let Known { generation, value: (_, stats) } = app.stats().await?;
-            Ok(Known { generation, value: stats }.into_response())
-        }
+        None => Ok(app.stats().await?.map(|(_, stats)| stats).into_response()),
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn generate(
     let written = Written { text: &file.text, target, shown: &arguments.file.display().to_string() };
     let checked = file::check(app, &file).map_err(|faults| written.in_flags(&faults))?;
     let limits = RunLimits { duration: None, quiet: arguments.quiet, unannounced: true };
-    let summary = execute(app, console, &file, checked, &How::plain(&limits, arguments.json));
+    let summary = execute(app, console, &file, checked, &How::plain(&limits, arguments.json), None);
     let summary = summary.map_err(|unrun| match unrun {
         Unrun::Faults(faults) => written.in_flags(&faults),
         Unrun::Failed(failure) => failure,

@@ -3,23 +3,26 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use netbricks_core::graph::Description;
+use netbricks_control::api;
+use netbricks_core::graph::{DescribedEdge, DescribedNode, Description};
 
 use super::file::{self, File};
-use super::{Application, Console, Failure, Format, GraphArguments};
+use super::live::Api;
+use super::{Application, Console, Failure, Format, GraphArguments, live};
 
 pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArguments) -> Result<(), Failure> {
-    let drawing = match arguments.format {
-        Format::Dot => Some("dot"),
-        Format::Svg => Some("svg"),
-        Format::Text | Format::Json => None,
+    let Some(path) = arguments.file.as_deref().filter(|_| !arguments.live) else {
+        let client = live::connect(&arguments.connection)?;
+        return running(&client, console, arguments);
     };
-    if let Some(drawing) = drawing.filter(|_| arguments.file.json) {
-        return Err(Failure::Usage(format!(
-            "`--json` and `--format {drawing}` ask for two different things: leave one of them out"
-        )));
+    if arguments.connection.is_given() {
+        return Err(Failure::Usage(
+            "`--socket` and `--token-file` ask a running dataplane: give `--live` and no file, or leave them out"
+                .into(),
+        ));
     }
-    let file = File::read(&arguments.file.file)?;
+    let format = format(arguments)?;
+    let file = File::read(path)?;
     let checked = file::check_spread(app, &file).map_err(|faults| faults.told(console))?;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let mut description = checked.graph.describe();
@@ -32,15 +35,52 @@ pub(super) fn graph(app: &Application, console: Console, arguments: &GraphArgume
             node.kind = "shuffle, put in".into();
         }
     }
-    match arguments.format {
+    match format {
         Format::Json => console.json(&description),
-        Format::Text if arguments.file.json => console.json(&description),
         Format::Text => {
             console.print(&text(&description))?;
             checked.told_shuffles().try_for_each(|line| console.print(&line))
         }
         Format::Dot => console.print(&description.dot()),
         Format::Svg => console.print(&svg(&description.dot())?),
+    }
+}
+
+/// Draws the graph that runs.
+pub(super) fn running(api: &dyn Api, console: Console, arguments: &GraphArguments) -> Result<(), Failure> {
+    let format = format(arguments)?;
+    let graph = api.graph().map_err(|problem| live::told(console, &problem, format == Format::Json))?;
+    match format {
+        Format::Json => console.json(&graph),
+        Format::Text => console.print(&text(&described(graph))),
+        Format::Dot => console.print(&described(graph).dot()),
+        Format::Svg => console.print(&svg(&described(graph).dot())?),
+    }
+}
+
+/// The way to draw it: `--json` is another name of `--format json`.
+fn format(arguments: &GraphArguments) -> Result<Format, Failure> {
+    let drawing = match (arguments.json, arguments.format) {
+        (false, format) => return Ok(format),
+        (true, Format::Text | Format::Json) => return Ok(Format::Json),
+        (true, Format::Dot) => "dot",
+        (true, Format::Svg) => "svg",
+    };
+    Err(Failure::Usage(format!(
+        "`--json` and `--format {drawing}` ask for two different things: leave one of them out"
+    )))
+}
+
+/// The graph that runs, in the form in which a file's graph is drawn.
+fn described(graph: api::Graph) -> Description {
+    let node =
+        |node: api::Node| DescribedNode { name: node.name, kind: node.kind, role: node.role, owner: 0 };
+    let edge =
+        |edge: api::Edge| DescribedEdge { from: edge.from, output: edge.output, to: edge.to, input: 0 };
+    Description {
+        name: graph.name,
+        nodes: graph.nodes.into_iter().map(node).collect(),
+        edges: graph.edges.into_iter().map(edge).collect(),
     }
 }
 

@@ -1,13 +1,16 @@
 //! The command line: its arguments, and the code that runs each command.
 
+mod arguments;
 mod bench;
 mod check;
 #[cfg(test)]
 mod containment_tests;
+mod control;
 mod file;
 mod generate;
 mod graph;
 mod list;
+mod live;
 #[cfg(test)]
 mod panics_tests;
 #[cfg(test)]
@@ -15,194 +18,30 @@ mod partition_tests;
 mod progress;
 mod run;
 mod session;
+mod shell;
 #[cfg(test)]
 mod shuffles_tests;
+mod top;
 pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use netbricks_core::Registry;
 use netbricks_ports::Drivers;
 
+use arguments::{
+    Color, Command, CommandLine, FileArguments, Format, GenerateArguments, GraphArguments, ListArguments,
+    ReasonArguments, RunArguments, RunLimits,
+};
 pub(crate) use bench::BenchArguments;
-
-use crate::config::Idle;
+use live::LiveCommand;
 
 /// Exit code for a command line or a configuration that is wrong.
 const USAGE: u8 = 2;
 /// Exit code for a correct request that failed.
 const FAILURE: u8 = 1;
-
-#[derive(Debug, clap::Parser)]
-#[command(
-    name = "netbricks",
-    version,
-    about = "Network functions in safe Rust, at C's speed",
-    long_about = "Runs chains of network functions between ports, as a TOML file describes them.",
-    after_help = "Start with:\n  netbricks run examples/edge.toml\n  netbricks functions\n  netbricks ports pcap\n\n\
-                  Exit codes: 0 fine, 1 failed, 2 the command line or the file is wrong.",
-    subcommand_required = true,
-    arg_required_else_help = true,
-    max_term_width = 100
-)]
-struct CommandLine {
-    /// Whether to use colours
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
-    color: Color,
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Color {
-    Auto,
-    Always,
-    Never,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Run the chains of a file until their sources end, time is up, or Ctrl-C
-    #[command(
-        after_help = "Examples:\n  netbricks run edge.toml\n  netbricks run edge.toml --duration 10s --workers 2\n  \
-                            netbricks run edge.toml --json | jq .dropped"
-    )]
-    Run(RunArguments),
-    /// Check all of a file that can be checked without running it
-    #[command(after_help = "Examples:\n  netbricks check edge.toml\n  netbricks check edge.toml --json")]
-    Check(FileArguments),
-    /// Write a generator's traffic to a capture file
-    #[command(after_help = "Examples:\n  netbricks generate out.pcapng --packets 100000 --seed 7\n  \
-                            netbricks generate web.pcap.gz --duration 10s --conversation true --payload http\n\n\
-                            The generator's own keys (`netbricks ports generator`) are flags, but for `clock`, and \
-                            `steer` and `workers`, which are about queues.")]
-    Generate(GenerateArguments),
-    /// List functions, or the keys, ways out, handlers and state of one
-    #[command(after_help = "Examples:\n  netbricks functions\n  netbricks functions monitor\n  \
-                            netbricks functions --json")]
-    Functions(ListArguments),
-    /// List port drivers, or the keys of one
-    #[command(
-        after_help = "Examples:\n  netbricks ports\n  netbricks ports af_packet\n  netbricks ports --json"
-    )]
-    Ports(ListArguments),
-    /// List the reasons for which packets are dropped or consumed
-    #[command(after_help = "Examples:\n  netbricks reasons\n  netbricks reasons ttl-expired\n  \
-                            netbricks reasons --json")]
-    Reasons(ReasonArguments),
-    /// Draw the graph that a file's chains make
-    #[command(
-        after_help = "Examples:\n  netbricks graph edge.toml\n  netbricks graph edge.toml --format svg > edge.svg\n  \
-                            netbricks graph edge.toml --format dot | dot -Tpng > edge.png"
-    )]
-    Graph(GraphArguments),
-    /// Measure functions, chains, and what workers share
-    #[command(after_help = "Examples:\n  netbricks bench --list\n  netbricks bench ttl macswap --json\n  \
-                            netbricks bench chain-wire-16 --core 1 --rounds 11")]
-    Bench(BenchArguments),
-    /// Print a shell's completion script
-    #[command(after_help = "Examples:\n  netbricks completions bash > /etc/bash_completion.d/netbricks\n  \
-                            netbricks completions zsh > ~/.zfunc/_netbricks")]
-    Completions {
-        /// The shell
-        #[arg(value_enum)]
-        shell: clap_complete::Shell,
-    },
-}
-
-#[derive(Debug, clap::Args)]
-struct FileArguments {
-    /// The configuration file
-    #[arg(value_name = "FILE.toml", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct RunArguments {
-    #[command(flatten)]
-    file: FileArguments,
-    #[command(flatten)]
-    limits: RunLimits,
-    /// Threads that move packets
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=64))]
-    workers: Option<u16>,
-    /// Where everything random starts
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// How an idle worker waits
-    #[arg(long, value_enum, value_name = "POLICY")]
-    idle: Option<Idle>,
-    /// Packets that a source is asked for at a time
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=256))]
-    burst: Option<u16>,
-}
-
-#[derive(Debug, Default, clap::Args)]
-struct RunLimits {
-    /// Stop after this time, such as 10s or "1.5 min"
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    duration: Option<netbricks_core::units::Duration>,
-    /// Print nothing but the report, errors and warnings
-    #[arg(long, short)]
-    quiet: bool,
-    /// Leaves out the line about ports and chains, because the operator did not write them.
-    #[arg(skip)]
-    unannounced: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct GenerateArguments {
-    /// The capture file to write: its name ends in .pcap or .pcapng, and .gz to compress it
-    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-    /// Print nothing but the result, errors and warnings
-    #[arg(long, short)]
-    quiet: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct ListArguments {
-    /// Show the keys of this one
-    name: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct ReasonArguments {
-    /// Explain this one
-    name: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct GraphArguments {
-    #[command(flatten)]
-    file: FileArguments,
-    /// How to draw it; svg needs Graphviz
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    Text,
-    Dot,
-    Svg,
-    Json,
-}
 
 /// The functions and drivers that commands use.
 pub(crate) struct Application {
@@ -255,14 +94,7 @@ pub(crate) struct Console {
 impl Console {
     fn new(color: Color) -> Self {
         let live = std::io::stderr().is_terminal();
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        let color = match color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => live && !unwanted,
-        };
-        Self { color, live }
+        Self { color: color.wanted(live), live }
     }
 
     /// Writes to standard output.
@@ -320,7 +152,13 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
     let console = Console::new(line.color);
     // A panic in a function is reported at its place in the output, not when it happens.
     netbricks_core::graph::observe_panics();
-    let code = match dispatch(app, console, line.command, &matches) {
+    let outcome = dispatch(app, console, line, &matches);
+    ExitCode::from(exit_code(console, outcome))
+}
+
+/// The exit code of a command with this outcome, after its failure has been told.
+fn exit_code(console: Console, outcome: Result<(), Failure>) -> u8 {
+    match outcome {
         Ok(()) | Err(Failure::Closed) => 0,
         Err(Failure::Told(code)) => code,
         Err(Failure::Usage(text)) => {
@@ -331,17 +169,16 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
             console.complain(crate::diagnostic::Level::Error, &text);
             FAILURE
         }
-    };
-    ExitCode::from(code)
+    }
 }
 
 fn dispatch(
     app: &Application,
     console: Console,
-    command: Command,
+    line: CommandLine,
     matches: &ArgMatches,
 ) -> Result<(), Failure> {
-    match command {
+    match line.command {
         Command::Run(arguments) => run::run(app, console, &arguments),
         Command::Check(arguments) => check::check(app, console, &arguments),
         Command::Generate(arguments) => {
@@ -355,10 +192,12 @@ fn dispatch(
         Command::Graph(arguments) => graph::graph(app, console, &arguments),
         Command::Bench(arguments) => bench::bench(console, &arguments),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut self::command(app), "netbricks", &mut script);
-            console.print(&String::from_utf8_lossy(&script))
+            let script = live::completion_script(shell, &mut self::command(app));
+            console.print(&script)
         }
+        Command::Live(LiveCommand::Shell(arguments)) => shell::shell(app, console, line.color, &arguments),
+        Command::Live(command) => live::run(console, line.color, &command),
+        Command::CompleteLive { words } => console.print(&live::completions(&self::command(app), &words)),
     }
 }
 

@@ -146,7 +146,7 @@ fn run(text: &str) -> Summary {
     let console = Console { color: false, live: false };
     let checked = file::check(&app, &file).ok().unwrap();
     let limits = RunLimits { duration: None, quiet: true, unannounced: true };
-    let summary = execute(&app, console, &file, checked, &How::plain(&limits, true)).ok().unwrap();
+    let summary = execute(&app, console, &file, checked, &How::plain(&limits, true), None).ok().unwrap();
     assert!(summary.succeeded() && summary.received == PACKETS, "{summary:?}");
     summary
 }

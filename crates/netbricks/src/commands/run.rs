@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Pool, PoolError};
 use netbricks_control::api::{EventLevel, RunState};
-use netbricks_control::{Director, Events, Records, Tasks, Waiting};
+use netbricks_control::store::Store;
+use netbricks_control::{Director, Events, Listener, Records, Tasks, Waiting};
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
@@ -15,6 +16,8 @@ use netbricks_runtime::{
     ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
 };
 
+use super::arguments::ControlArguments;
+use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::progress::LiveLine;
 use super::session::{Installed, Overrides, Session, functions_of};
@@ -36,17 +39,22 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const EVENTS: usize = 256;
 
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
-    let file = File::read(&arguments.file.file)?;
+    let (file, store) = match &arguments.file {
+        Some(path) => (File::read(path)?, None),
+        None => control::restored(&arguments.control).map(|(file, store)| (file, Some(store)))?,
+    };
     let overrides = Overrides::of(arguments);
     let checked = file::check_with(app, &file, |runtime| overrides.adjust(runtime));
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let how = How { overrides, ..How::plain(&arguments.limits, arguments.file.json) };
-    let mut summary = execute(app, console, &file, checked, &how).map_err(|unrun| unrun.told(console))?;
-    if arguments.file.json {
+    let how =
+        How { overrides, control: Some(&arguments.control), ..How::plain(&arguments.limits, arguments.json) };
+    let mut summary =
+        execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
+    if arguments.json {
         // The text report prints hints beside the numbers that they explain.
         summary.warnings.extend(summary.hints());
     }
-    let written = if arguments.file.json { console.json(&summary) } else { console.print(&summary.text()) };
+    let written = if arguments.json { console.json(&summary) } else { console.print(&summary.text()) };
     concluded(outcome(&summary), written)
 }
 
@@ -90,6 +98,8 @@ pub(super) struct How<'a> {
     pub(super) limits: &'a RunLimits,
     pub(super) json: bool,
     pub(super) overrides: Overrides,
+    /// Where it can be asked and changed; nowhere where there is none.
+    pub(super) control: Option<&'a ControlArguments>,
     /// Called once the run has begun, with the way to its director.
     pub(super) begun: Option<&'a dyn Fn(&Tasks)>,
 }
@@ -97,7 +107,7 @@ pub(super) struct How<'a> {
 impl<'a> How<'a> {
     /// As the file says.
     pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
-        Self { limits, json, overrides: Overrides::default(), begun: None }
+        Self { limits, json, overrides: Overrides::default(), control: None, begun: None }
     }
 }
 
@@ -108,8 +118,9 @@ pub(super) fn execute<'t>(
     file: &File,
     checked: Checked<'t>,
     how: &How<'_>,
+    store: Option<Store>,
 ) -> Result<Summary, Unrun<'t>> {
-    let How { limits, json, overrides, begun: on_begin } = *how;
+    let How { limits, json, overrides, control, begun: on_begin } = *how;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
@@ -189,6 +200,17 @@ pub(super) fn execute<'t>(
         put_in.iter().for_each(|line| console.tell(line));
     }
 
+    let side = match control {
+        None => None,
+        Some(arguments) => Some(ControlSide::new(
+            &plan.control,
+            arguments,
+            store,
+            &file.stem(),
+            &file.directory,
+            !is_replay,
+        )?),
+    };
     let (tasks, waiting) = Waiting::new();
     let (events, heard) = heard_events(&tasks);
     let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -200,7 +222,23 @@ pub(super) fn execute<'t>(
     let base =
         Summary { warnings: told, workers, placement: places.clone(), shuffles, seed, ..Summary::default() };
     let begun = Begun { layout: installed.layout.clone(), pool: &pool, base, closed: Vec::new() };
-    let mut records = Records::new(installed.source.clone(), now_ns(), Events::new());
+    let (store, side) = match side {
+        Some(mut side) => (side.store.take(), Some(side)),
+        None => (None, None),
+    };
+    let mut records = Records::new(installed.source.clone(), now_ns(), Events::new(), store)
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    let free = free_cores(&allowed, &placed);
+    let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
+    let listener = listening.transpose()?.flatten();
+    if let Some(cores) = &free {
+        // The director stays where no worker is; without permission it goes where the kernel puts it.
+        let _anywhere = netbricks_control::server::run_on(cores);
+    }
+    if let Some(path) = listener.as_ref().and_then(Listener::unix).filter(|_| !json && !limits.quiet) {
+        console
+            .tell(&format!("  listens on {} for `netbricks status`, `shell` and others\n", path.display()));
+    }
     let mut session = Session {
         app,
         overrides,
@@ -220,8 +258,12 @@ pub(super) fn execute<'t>(
     if let Some(begun) = on_begin {
         begun(&session.tasks);
     }
+    if !records.written().is_empty() {
+        Director::new(&mut session, &mut records).replay();
+    }
     let attending = Attending { console, limits, json, interrupts: &interrupted, heard: &heard };
     let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
+    drop(listener);
     let Session { mut begun, mut ports, .. } = session;
     begun.base.warnings.extend(events);
     let told = begun.base.warnings.len();
@@ -360,6 +402,12 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
         counted(placed.len(), "worker"),
         memory(pool.memory() as u64)
     )
+}
+
+/// The allowed cores on which no worker runs, where there are any.
+fn free_cores(allowed: &[usize], placed: &[Option<usize>]) -> Option<Vec<usize>> {
+    let free: Vec<usize> = allowed.iter().copied().filter(|core| !placed.contains(&Some(*core))).collect();
+    (!free.is_empty()).then_some(free)
 }
 
 /// The runtime's events, each of which also wakes the director.

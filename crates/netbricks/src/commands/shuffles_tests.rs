@@ -189,7 +189,7 @@ fn run(text: &str) -> Summary {
     let console = Console { color: false, live: false };
     let checked = file::check(&app, &file).ok().unwrap();
     let limits = RunLimits { duration: None, quiet: true, unannounced: true };
-    let summary = execute(&app, console, &file, checked, &How::plain(&limits, true)).ok().unwrap();
+    let summary = execute(&app, console, &file, checked, &How::plain(&limits, true), None).ok().unwrap();
     let packets = u64::from(2 * FLOWS * EACH_WAY);
     assert_eq!((summary.received, summary.sent), (packets, packets));
     assert!(summary.succeeded() && summary.held == 0, "{summary:?}");

@@ -86,7 +86,7 @@ fn while_running(text: &str, test: impl FnOnce(&Asking) + Send + 'static) -> Sum
         threads.lock().unwrap().push(thread);
     };
     let how = How { begun: Some(&begun), ..How::plain(&limits, true) };
-    let summary = execute(&app, console, &file, checked, &how).ok().unwrap();
+    let summary = execute(&app, console, &file, checked, &how, None).ok().unwrap();
     for thread in threads.into_inner().unwrap() {
         if let Err(panic) = thread.join().unwrap() {
             std::panic::resume_unwind(panic);

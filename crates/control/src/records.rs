@@ -1,0 +1,347 @@
+//! What the director remembers: the configurations that ran, and what handlers changed since.
+//!
+//! With a state directory it outlives the process. Without one it is in memory.
+
+use std::time::Instant;
+
+use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
+use crate::events::Events;
+use crate::store::{Base, Number, Outcome, Record, State, Store, StoreError};
+
+/// Configurations that the history keeps.
+const KEPT: usize = 50;
+/// Writes of handlers that the journal keeps for one configuration.
+const JOURNAL: usize = 100_000;
+
+/// What the director remembers between two tasks.
+#[derive(Debug)]
+pub struct Records {
+    /// Grows with every change.
+    pub(crate) generation: u64,
+    pub(crate) events: Events,
+    /// The configurations, oldest first.
+    history: Vec<Remembered>,
+    /// The number of the running configuration.
+    pub(crate) running: u64,
+    pub(crate) unconfirmed: Option<Unconfirmed>,
+    /// Writes of handlers since the running configuration was applied.
+    pub(crate) written: Vec<Written>,
+    store: Option<Store>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    entry: HistoryEntry,
+    /// `None` where it is in the state directory only.
+    source: Option<Source>,
+    written: Vec<Written>,
+}
+
+/// A configuration that is rolled back unless it is confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unconfirmed {
+    pub(crate) until: Instant,
+    pub(crate) back_to: u64,
+}
+
+/// A write of a handler, for the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The function.
+    pub function: String,
+    /// The handler.
+    pub handler: String,
+    /// The argument.
+    pub argument: String,
+    /// The worker, where only one was called.
+    pub worker: Option<usize>,
+}
+
+impl Records {
+    /// The records of a run that begins with this file, which counts as confirmed.
+    ///
+    /// In a state directory whose confirmed configuration is this file, the run goes on with that one, and
+    /// [`written`](Self::written) has what handlers changed of it.
+    ///
+    /// # Errors
+    /// When the state directory cannot be written.
+    pub fn new(
+        source: Source,
+        time_ns: u64,
+        events: Events,
+        store: Option<Store>,
+    ) -> Result<Self, StoreError> {
+        let mut records = Self {
+            generation: 1,
+            events,
+            history: Vec::new(),
+            running: 0,
+            unconfirmed: None,
+            written: Vec::new(),
+            store: None,
+        };
+        let Some(mut store) = store else {
+            records.running = records.remember(source, time_ns, "", ConfigurationState::Confirmed)?;
+            return Ok(records);
+        };
+        for warning in store.warnings() {
+            records.events.tell(EventLevel::Warning, "state-directory", "", warning.to_string());
+        }
+        let entries = store.history();
+        records.history.extend(entries.iter().rev().map(Remembered::of));
+        let again = store
+            .confirmed()
+            .filter(|saved| saved.text == source.text && directory(saved) == source.directory);
+        match again.map(|saved| saved.number) {
+            Some(number) => {
+                store.set_running(number)?;
+                records.written = store.records(number)?.into_iter().map(Written::from).collect();
+                records.running = number.0;
+                records.store = Some(store);
+            }
+            None => {
+                records.store = Some(store);
+                let number = records.remember(source, time_ns, "", ConfigurationState::Applied)?;
+                records.running = number;
+                records.set_running(number)?;
+                records.confirm(number)?;
+            }
+        }
+        Ok(records)
+    }
+
+    /// The events of the run.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Writes of handlers since the running configuration was applied, oldest first.
+    pub fn written(&self) -> &[Written] {
+        &self.written
+    }
+
+    /// When the director has to act by itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.unconfirmed.map(|unconfirmed| unconfirmed.until)
+    }
+
+    /// The configurations, newest first.
+    pub(crate) fn entries(&self) -> Vec<HistoryEntry> {
+        let entry = |known: &Remembered| HistoryEntry {
+            running: known.entry.number == self.running,
+            ..known.entry.clone()
+        };
+        self.history.iter().rev().map(entry).collect()
+    }
+
+    /// Takes up a configuration that is to run.
+    pub(crate) fn remember(
+        &mut self,
+        source: Source,
+        time_ns: u64,
+        note: &str,
+        state: ConfigurationState,
+    ) -> Result<u64, StoreError> {
+        let (file, note) = (source.name.clone(), note.to_owned());
+        let (number, source) = match &mut self.store {
+            None => (self.history.last().map_or(1, |last| last.entry.number + 1), Some(source)),
+            Some(store) => {
+                let base = Base { origin: source.name, directory: source.directory.into() };
+                (store.save(&source.text, &base, &note, time_ns)?.0, None)
+            }
+        };
+        let entry = HistoryEntry { number, time_ns, file, note, state, running: false };
+        self.history.push(Remembered { entry, source, written: Vec::new() });
+        let (running, back_to) = (self.running, self.unconfirmed.map(|unconfirmed| unconfirmed.back_to));
+        let known: Option<Vec<u64>> =
+            self.store.as_ref().map(|store| store.history().iter().map(|entry| entry.number.0).collect());
+        match known {
+            // The store has decided which ones it keeps.
+            Some(known) => self.history.retain(|remembered| known.contains(&remembered.entry.number)),
+            None => {
+                while self.history.len() > KEPT {
+                    let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                    let Some(place) = self.history.iter().position(|known| !needed(known.entry.number))
+                    else {
+                        break;
+                    };
+                    self.history.remove(place);
+                }
+            }
+        }
+        Ok(number)
+    }
+
+    /// Lets a configuration run that was [remembered](Self::remember), with these writes of handlers.
+    ///
+    /// What handlers changed in the one before stays with that one.
+    pub(crate) fn begin(
+        &mut self,
+        number: u64,
+        written: Vec<Written>,
+        time_ns: u64,
+    ) -> Result<(), StoreError> {
+        let before = std::mem::replace(&mut self.written, written);
+        let running = self.running;
+        if let Some(known) = self.find(running) {
+            known.written = before;
+        }
+        self.running = number;
+        self.generation += 1;
+        self.set_running(number)?;
+        let records: Vec<Record> = self.written.iter().map(|written| written.record(time_ns)).collect();
+        if let Some(store) = self.store.as_mut().filter(|_| !records.is_empty()) {
+            store.append_many(Number(number), &records)?;
+        }
+        Ok(())
+    }
+
+    fn set_running(&mut self, number: u64) -> Result<(), StoreError> {
+        self.store.as_mut().map_or(Ok(()), |store| store.set_running(Number(number)))
+    }
+
+    /// Notes that a start without a file is to run this configuration.
+    pub(crate) fn confirm(&mut self, number: u64) -> Result<(), StoreError> {
+        if let Some(known) = self.find(number) {
+            known.entry.state = ConfigurationState::Confirmed;
+        }
+        self.store.as_mut().map_or(Ok(()), |store| store.confirm(Number(number)))
+    }
+
+    /// Notes that a configuration does not run, because it was rolled back or could not be applied.
+    pub(crate) fn give_up(&mut self, number: u64, failed: bool) -> Result<(), StoreError> {
+        if let Some(known) = self.find(number) {
+            known.entry.state =
+                if failed { ConfigurationState::Failed } else { ConfigurationState::RolledBack };
+        }
+        let outcome = if failed { Outcome::Failed } else { Outcome::RolledBack };
+        match self.store.as_mut().map_or(Ok(()), |store| store.give_up(Number(number), outcome)) {
+            // It stays the one to restore until another is confirmed.
+            Err(StoreError::LastConfirmed { .. }) => Ok(()),
+            given_up => given_up,
+        }
+    }
+
+    /// The configuration to go back to: the last confirmed one before the running one.
+    pub(crate) fn earlier(&self) -> Option<u64> {
+        let confirmed = |known: &&Remembered| {
+            known.entry.number < self.running && known.entry.state == ConfigurationState::Confirmed
+        };
+        let last = || self.history.iter().rev().find(confirmed).map(|known| known.entry.number);
+        self.unconfirmed.map(|unconfirmed| unconfirmed.back_to).or_else(last)
+    }
+
+    /// The file of a configuration, and what handlers changed while it ran.
+    pub(crate) fn configuration(&mut self, number: u64) -> Result<(Source, Vec<Written>), Problem> {
+        let ends = self.history.first().zip(self.history.last());
+        let ends = ends.map(|(first, last)| (first.entry.number, last.entry.number));
+        let running = self.running;
+        let Some(known) = self.history.iter().find(|known| known.entry.number == number) else {
+            let problem = Problem::new(Code::NotFound, format!("there is no configuration {number}"));
+            return Err(match ends {
+                Some((first, last)) => problem.help(format!("the history has {first} to {last}")),
+                None => problem,
+            });
+        };
+        let now = (number == running).then(|| self.written.clone());
+        match (&known.source, &mut self.store) {
+            (Some(source), _) => Ok((source.clone(), now.unwrap_or_else(|| known.written.clone()))),
+            (None, Some(store)) => {
+                let saved = store.load(Number(number)).map_err(|error| unkept(&error))?;
+                let written = match now {
+                    Some(now) => now,
+                    None => {
+                        let records = store.records(Number(number)).map_err(|error| unkept(&error))?;
+                        records.into_iter().map(Written::from).collect()
+                    }
+                };
+                Ok((source_of(&saved), written))
+            }
+            (None, None) => Err(Problem::new(Code::Internal, format!("configuration {number} is not kept"))),
+        }
+    }
+
+    /// Whether the journal has room for another write.
+    pub(crate) fn may_record(&self) -> Result<(), Problem> {
+        if self.written.len() < JOURNAL {
+            return Ok(());
+        }
+        let detail = format!("the journal is full: {JOURNAL} writes since the file was applied");
+        Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
+    }
+
+    /// Puts a write of a handler that succeeded into the journal.
+    pub(crate) fn record(&mut self, written: Written, time_ns: u64) -> Result<(), Problem> {
+        self.may_record()?;
+        self.generation += 1;
+        if let Some(store) = &mut self.store {
+            store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
+        }
+        self.written.push(written);
+        Ok(())
+    }
+
+    fn find(&mut self, number: u64) -> Option<&mut Remembered> {
+        self.history.iter_mut().find(|known| known.entry.number == number)
+    }
+}
+
+/// A failure of the state directory as the API tells it.
+pub(crate) fn unkept(error: &StoreError) -> Problem {
+    Problem::new(Code::Machine, error.to_string())
+}
+
+/// A saved configuration as a file.
+pub fn source_of(saved: &crate::store::Saved) -> Source {
+    Source { text: saved.text.clone(), name: saved.base.origin.clone(), directory: directory(saved) }
+}
+
+fn directory(saved: &crate::store::Saved) -> String {
+    saved.base.directory.display().to_string()
+}
+
+impl Remembered {
+    fn of(entry: &crate::store::Entry) -> Self {
+        let state = match entry.state {
+            State::Confirmed => ConfigurationState::Confirmed,
+            State::Applied => ConfigurationState::Applied,
+            State::RolledBack => ConfigurationState::RolledBack,
+            State::Failed => ConfigurationState::Failed,
+        };
+        let entry = HistoryEntry {
+            number: entry.number.0,
+            time_ns: entry.time,
+            file: entry.origin.clone(),
+            note: entry.note.clone(),
+            state,
+            running: false,
+        };
+        Self { entry, source: None, written: Vec::new() }
+    }
+}
+
+/// The separator of a worker's number in the journal's name of a handler.
+const ON_WORKER: char = '@';
+
+impl Written {
+    /// The journal's form: a write for one worker has its number behind the handler's name.
+    fn record(&self, time: u64) -> Record {
+        let handler = match self.worker {
+            Some(worker) => format!("{}{ON_WORKER}{worker}", self.handler),
+            None => self.handler.clone(),
+        };
+        Record { function: self.function.clone(), handler, argument: self.argument.clone(), time }
+    }
+}
+
+impl From<Record> for Written {
+    fn from(Record { function, handler, argument, .. }: Record) -> Self {
+        let split =
+            handler.rsplit_once(ON_WORKER).and_then(|(name, worker)| Some((name, worker.parse().ok()?)));
+        let (handler, worker) = match split {
+            Some((name, worker)) => (name.to_owned(), Some(worker)),
+            None => (handler, None),
+        };
+        Self { function, handler, argument, worker }
+    }
+}

@@ -1,0 +1,140 @@
+//! Who may do what, and where a dataplane does not listen.
+
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use netbricks_control::api::Code;
+use netbricks_control::server::Limits;
+use netbricks_control::{Address, Client, Events, ListenConfig, ListenError, Listener, Tokens, Waiting};
+
+use crate::plane::Running;
+use crate::{ask, exchange, place, request};
+
+const READ: &str = "read-0123456789abcdef";
+const ADMIN: &str = "admin-0123456789abcdef";
+
+fn tokens() -> Tokens {
+    Tokens { read_only: Some(READ.into()), admin: Some(ADMIN.into()) }
+}
+
+fn client(running: &Running, token: Option<&str>) -> Client {
+    Client::new(Address::Tcp { address: running.tcp(), token: token.map(Into::into) })
+}
+
+fn start(config: ListenConfig) -> Result<Listener, ListenError> {
+    Listener::start(config, Waiting::new().0, Events::new(), None)
+}
+
+#[test]
+fn tokens_say_who_may_read_and_who_may_write() {
+    let running = Running::with("tokens", Limits::default(), Some(tokens()));
+    for wrong in
+        [None, Some("wrong"), Some(""), Some("admin-0123456789abcdee"), Some("read-0123456789abcdefg")]
+    {
+        let problem = client(&running, wrong).status().expect_err("a wrong token");
+        assert_eq!(problem.code, Code::Unauthorized, "{wrong:?}");
+    }
+    assert!(client(&running, Some(READ)).status().is_ok());
+    let problem = client(&running, Some(READ)).suspend().expect_err("it may only read");
+    assert_eq!((problem.code, problem.help.as_deref()), (Code::Forbidden, Some("use the admin token")));
+    assert_eq!(
+        client(&running, Some(READ)).write("routes", "add", "x", None).expect_err("it may only read").code,
+        Code::Forbidden
+    );
+    assert!(client(&running, Some(ADMIN)).write("routes", "add", "x", None).is_ok());
+    // Over the Unix socket, the kernel has checked already.
+    assert!(running.client().suspend().is_ok());
+    let stream = TcpStream::connect(running.tcp()).expect("it listens");
+    let reply = exchange(stream, &request("GET", "/metrics", &[("authorization", "Basic eDp5")], b""));
+    assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")));
+}
+
+#[test]
+fn loopback_without_a_token_may_only_read_and_only_by_its_name() {
+    let running = Running::with("loopback", Limits::default(), Some(Tokens::default()));
+    assert!(client(&running, None).status().is_ok());
+    assert_eq!(client(&running, None).suspend().expect_err("it may only read").code, Code::Forbidden);
+    let stream = TcpStream::connect(running.tcp()).expect("it listens");
+    let rebound = b"GET /v1/status HTTP/1.1\r\nhost: example.org\r\nconnection: close\r\n\r\n";
+    assert_eq!(exchange(stream, rebound).status, 403);
+}
+
+#[test]
+fn a_socket_can_be_for_reading_only() {
+    let socket = place("read-only");
+    let (tasks, _waiting) = Waiting::new();
+    let config = ListenConfig { unix: Some(socket.clone()), unix_read_only: true, ..ListenConfig::default() };
+    let _listener = Listener::start(config, tasks, Events::new(), None).expect("it listens");
+    assert_eq!(ask(&socket, "POST", "/v1/stop", &[], b"").status, 403);
+}
+
+#[test]
+fn ports_for_strangers_need_a_token_that_cannot_be_guessed() {
+    let listen = |address: &str, tokens: Tokens| {
+        let address = address.parse().expect("an address");
+        start(ListenConfig { tcp: Some((address, tokens)), ..ListenConfig::default() })
+    };
+    for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        assert!(matches!(listen(open, Tokens::default()), Err(ListenError::NoToken(_))), "{open}");
+    }
+    assert!(listen("0.0.0.0:0", tokens()).is_ok());
+    let only = |token: &str| Tokens { read_only: None, admin: Some(token.into()) };
+    for weak in ["", "short", "0123456789abcde\n", "ünicode-0123456789"] {
+        assert!(matches!(listen("127.0.0.1:0", only(weak)), Err(ListenError::Token { .. })), "{weak}");
+    }
+    let same = Tokens { read_only: Some(ADMIN.into()), admin: Some(ADMIN.into()) };
+    assert!(matches!(listen("127.0.0.1:0", same), Err(ListenError::SameTokens)));
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = holder.local_addr().expect("bound").to_string();
+    assert!(matches!(listen(&taken, tokens()), Err(ListenError::Tcp { .. })));
+}
+
+/// Not a test: the process that the next test starts.
+#[test]
+fn holds_a_socket_while_its_input_is_open() {
+    if let Some(path) = std::env::var_os("NB_TEST_HOLD") {
+        let _listener =
+            start(ListenConfig { unix: Some(path.into()), ..ListenConfig::default() }).expect("free");
+        println!("\nholding");
+        let _end = std::io::stdin().read_line(&mut String::new());
+    }
+}
+
+#[test]
+fn a_socket_in_use_names_the_process_that_uses_it() {
+    use std::io::BufRead;
+    let socket = place("other-process");
+    let mut other = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "access::holds_a_socket_while_its_input_is_open", "--nocapture"])
+        .env("NB_TEST_HOLD", &socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let output = std::io::BufReader::new(other.stdout.take().expect("piped"));
+    assert!(output.lines().map_while(Result::ok).any(|line| line == "holding"));
+
+    let listen = || start(ListenConfig { unix: Some(socket.clone()), ..ListenConfig::default() });
+    let error = listen().expect_err("it is in use").to_string();
+    assert!(error.contains(&format!("is in use by process {} (`", other.id())), "{error}");
+    assert!(error.contains("--nocapture"), "{error}");
+    // After a kill the socket is left over, and replaced.
+    other.kill().expect("it runs");
+    other.wait().expect("it ends");
+    assert!(socket.exists());
+    drop(listen().expect("nobody listens any more"));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn clients_say_what_does_not_listen_and_what_does() {
+    let running = Running::new("beside");
+    let missing = running.socket().with_file_name("other.sock");
+    let problem = Client::new(Address::Unix(missing.clone())).status().expect_err("nothing listens");
+    assert_eq!(problem.code, Code::Unreachable);
+    assert_eq!(problem.detail, format!("there is no socket `{}`", missing.display()));
+    assert!(problem.help.expect("help").contains("test.sock"));
+    let alone = place("alone");
+    let problem = Client::new(Address::Unix(alone)).status().expect_err("nothing listens");
+    assert_eq!(problem.help.as_deref(), Some("is it running? start it with `netbricks run FILE`"));
+}

@@ -1,0 +1,218 @@
+//! A dataplane without packets, driven by a director on its own thread.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netbricks_control::api::{
+    Answers, Applied, Change, ChangeKind, Code, Count, Function, Graph, Handler, HandlerAnswer, Node,
+    NodeStats, Plan, Port, PortStats, Problem, RunState, Source, Stats, Status, Worker,
+};
+use netbricks_control::server::Limits;
+use netbricks_control::{
+    Address, Answer, Call, Client, Dataplane, Director, Events, ListenConfig, Listener, Records, Tasks,
+    Tokens, Waiting, Written,
+};
+
+pub(crate) struct Plane {
+    source: Source,
+    state: RunState,
+    /// Values that handlers wrote.
+    routes: Vec<String>,
+    /// Answers that never come.
+    stuck: Vec<Answer<Answers>>,
+}
+
+pub(crate) fn file(text: &str) -> Source {
+    Source { text: text.into(), name: "test.toml".into(), directory: "/".into() }
+}
+
+fn handler(name: &str, writes: bool) -> Handler {
+    Handler { name: name.into(), summary: format!("The {name}."), writes, ..Handler::default() }
+}
+
+impl Dataplane for Plane {
+    fn status(&self) -> Status {
+        Status {
+            version: "0.1.0".into(),
+            pid: std::process::id(),
+            file: self.source.name.clone(),
+            graph: "test".into(),
+            state: self.state,
+            uptime_seconds: 1.5,
+            generation: 0,
+            configuration: 0,
+            confirmed: false,
+            confirm_within_seconds: None,
+            journal: 0,
+            workers: 2,
+            received: Count { packets: 10, bytes: 640 },
+            sent: Count { packets: 9, bytes: 576 },
+            created: 0,
+            dropped: 1,
+            consumed: 0,
+            held: 0,
+        }
+    }
+    fn state(&self) -> RunState {
+        self.state
+    }
+    fn stats(&mut self, answer: Answer<Stats>) {
+        let dropped = [("no-route".to_owned(), Count { packets: 1, bytes: 64 })].into();
+        let counters = [("bad_checksum".to_owned(), 2)].into();
+        answer(Ok(Stats {
+            nodes: vec![NodeStats { node: "a \"quoted\" node\\".into(), dropped, ..NodeStats::default() }],
+            ports: vec![PortStats {
+                port: "lan".into(),
+                link: "up".into(),
+                counters,
+                ..PortStats::default()
+            }],
+            workers: vec![Worker::default(), Worker { worker: 1, ..Worker::default() }],
+            ..Stats::default()
+        }));
+    }
+    fn graph(&self) -> Graph {
+        let node = Node { name: "in".into(), kind: "port".into(), role: "receive".into() };
+        Graph { name: "test".into(), nodes: vec![node], edges: Vec::new() }
+    }
+    fn ports(&self) -> Vec<Port> {
+        vec![Port { name: "lan".into(), driver: "memory".into(), ..Port::default() }]
+    }
+    fn functions(&self) -> Vec<Function> {
+        let handlers = vec![handler("table", false), handler("add", true), handler("stuck", false)];
+        vec![Function { name: "routes".into(), handlers, ..Function::default() }]
+    }
+    fn call(&mut self, call: Call, answer: Answer<Answers>) {
+        let value = match &*call.handler {
+            "stuck" => return self.stuck.push(answer),
+            "add" if call.argument == "bad" => {
+                return answer(Err(Problem::new(Code::BadRequest, "`bad` is no route")));
+            }
+            "add" => {
+                self.routes.push(call.argument.clone());
+                call.argument.len().to_string()
+            }
+            _ => format!("{}{}", self.routes.join(","), call.argument),
+        };
+        let one = HandlerAnswer { worker: call.worker, node: "routes".into(), value };
+        let answers = Answers { function: call.function, handler: call.handler, answers: vec![one] };
+        // As from a worker.
+        std::thread::spawn(move || answer(Ok(answers)));
+    }
+    fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
+        if source.text.contains("fault") {
+            return Err(Problem::new(Code::Faulty, "the file has 1 fault"));
+        }
+        let change = Change {
+            kind: ChangeKind::Updated,
+            part: "function".into(),
+            name: "routes".into(),
+            detail: String::new(),
+            copied_bytes: None,
+        };
+        Ok(Plan { changes: vec![change], ..Plan::default() })
+    }
+    fn apply(&mut self, source: &Source) -> Result<Applied, Problem> {
+        let plan = self.plan(source)?;
+        self.source = source.clone();
+        Ok(Applied { plan, ..Applied::default() })
+    }
+    fn source(&self) -> Source {
+        self.source.clone()
+    }
+    fn stop(&mut self) {
+        self.state = RunState::Stopping;
+    }
+    fn suspend(&mut self) -> Result<(), Problem> {
+        self.state = RunState::Suspended;
+        Ok(())
+    }
+    fn resume(&mut self) -> Result<(), Problem> {
+        self.state = RunState::Running;
+        Ok(())
+    }
+}
+
+/// A run with its listener. Dropping it ends both.
+pub(crate) struct Running {
+    pub(crate) listener: Option<Listener>,
+    pub(crate) events: Events,
+    pub(crate) written: Arc<Mutex<Vec<Written>>>,
+    socket: PathBuf,
+    tasks: Option<Tasks>,
+    director: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Listens on a Unix socket.
+    pub(crate) fn new(name: &str) -> Self {
+        Self::with(name, Limits::default(), None)
+    }
+
+    pub(crate) fn limited(name: &str, change: impl FnOnce(&mut Limits)) -> Self {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        Self::with(name, limits, None)
+    }
+
+    pub(crate) fn with(name: &str, limits: Limits, tokens: Option<Tokens>) -> Self {
+        let socket = crate::place(name);
+        let (tasks, waiting) = Waiting::new();
+        let events = Events::new();
+        let config = ListenConfig {
+            unix: Some(socket.clone()),
+            tcp: tokens.map(|tokens| (([127, 0, 0, 1], 0).into(), tokens)),
+            limits,
+            ..ListenConfig::default()
+        };
+        let listener =
+            Listener::start(config, tasks.clone(), events.clone(), Some(vec![0])).expect("it listens");
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (told, seen) = (events.clone(), written.clone());
+        let director = std::thread::spawn(move || direct(&waiting, told, &seen));
+        let (listener, tasks, director) = (Some(listener), Some(tasks), Some(director));
+        Self { listener, events, written, socket, tasks, director }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(Address::Unix(self.socket.clone()))
+    }
+
+    pub(crate) fn tcp(&self) -> std::net::SocketAddr {
+        self.listener.as_ref().and_then(Listener::tcp).expect("a TCP port")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(tasks) = self.tasks.take() {
+            let _ended = tasks.post(|director| director.stop());
+        }
+        drop(self.listener.take());
+        if let Some(director) = self.director.take() {
+            director.join().expect("the director does not panic");
+        }
+    }
+}
+
+fn direct(waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
+    let source = file("# one\n");
+    let mut plane =
+        Plane { source: source.clone(), state: RunState::Running, routes: Vec::new(), stuck: Vec::new() };
+    let mut records = Records::new(source, 1, events);
+    while plane.state != RunState::Stopping {
+        let task = waiting.next(Instant::now() + Duration::from_millis(50));
+        let mut director = Director::new(&mut plane, &mut records);
+        director.tick(Instant::now());
+        if let Some(task) = task {
+            task(&mut director);
+        }
+        *seen.lock().expect("no panic") = director.written().to_vec();
+    }
+}

@@ -1,0 +1,367 @@
+//! The commands that change the configuration: `plan`, `apply`, `confirm`, `rollback`, `history` and `config`.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use anstyle::AnsiColor;
+use netbricks_control::api::{
+    Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source,
+};
+
+use super::super::file::File;
+use super::arguments::{ApplyArguments, ConfigArguments, PlanArguments, RollbackArguments};
+use super::units::{date_time, period, running_for};
+use super::{Api, Failure, Output, Trouble};
+use crate::diagnostic::{visible, width};
+use crate::report::Align::{Left, Right};
+use crate::report::{Table, counted, memory};
+
+/// The most bytes of a file from the standard input.
+const MOST: u64 = 64 << 20;
+
+pub(super) fn plan(api: &dyn Api, output: &mut Output<'_>, arguments: &PlanArguments) -> Result<(), Trouble> {
+    let source = source(&arguments.file)?;
+    let plan = api.plan(&source)?;
+    if arguments.plain.json {
+        return Ok(output.json(&plan)?);
+    }
+    let text = plan_text(output, &source.name, &plan);
+    Ok(output.print(&text)?)
+}
+
+pub(super) fn apply(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &ApplyArguments,
+) -> Result<(), Trouble> {
+    let source = source(&arguments.file)?;
+    let options = ApplyOptions {
+        dry_run: arguments.dry_run,
+        confirm: arguments.confirm.map(|time| Duration::from(time).as_secs_f64()),
+        note: arguments.note.clone(),
+    };
+    let applied = api.apply(&source, &options, arguments.generation)?;
+    if arguments.plain.json {
+        return Ok(output.json(&applied)?);
+    }
+    let mut text = plan_text(output, &source.name, &applied.plan);
+    if arguments.dry_run {
+        text.push_str("a dry run: nothing has changed\n");
+    } else {
+        text.push_str(&applied_text(&applied));
+    }
+    Ok(output.print(&text)?)
+}
+
+pub(super) fn rollback(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &RollbackArguments,
+) -> Result<(), Trouble> {
+    let applied = api.rollback(arguments.to)?;
+    if arguments.plain.json {
+        return Ok(output.json(&applied)?);
+    }
+    let name = format!("configuration {}", applied.configuration);
+    let text = plan_text(output, &name, &applied.plan) + &applied_text(&applied);
+    Ok(output.print(&text)?)
+}
+
+pub(super) fn confirm(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+    let status = api.confirm()?;
+    Ok(match json {
+        true => output.json(&status)?,
+        false => output.print(&format!("configuration {} is confirmed\n", status.configuration))?,
+    })
+}
+
+pub(super) fn history(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+    let history = api.history()?;
+    Ok(if json { output.json(&history)? } else { output.print(&history_text(&history))? })
+}
+
+pub(super) fn config(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &ConfigArguments,
+) -> Result<(), Trouble> {
+    let source = match arguments.history {
+        None => api.config()?,
+        Some(number) => api.configuration(number)?,
+    };
+    if arguments.plain.json {
+        return Ok(output.json(&source)?);
+    }
+    let end = if source.text.is_empty() || source.text.ends_with('\n') { "" } else { "\n" };
+    Ok(output.print(&format!("{}{end}", source.text))?)
+}
+
+/// A file as the dataplane takes it, with an absolute directory.
+fn source(path: &Path) -> Result<Source, Failure> {
+    let absolute = |directory: &Path| {
+        let start = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let absolute = std::path::absolute(start)
+            .map_err(|error| Failure::Failed(format!("`{}`: {error}", start.display())))?;
+        absolute
+            .into_os_string()
+            .into_string()
+            .map_err(|name| Failure::Usage(format!("the directory `{}` is not UTF-8", name.display())))
+    };
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .lock()
+            .take(MOST)
+            .read_to_string(&mut text)
+            .map_err(|error| Failure::Usage(format!("the standard input cannot be read: {error}")))?;
+        return Ok(Source { text, name: "standard input".into(), directory: absolute(Path::new("."))? });
+    }
+    let File { name, text, directory } = File::read(path)?;
+    Ok(Source { text, name, directory: absolute(&directory)? })
+}
+
+/// A plan as a list of changes, and what they cost.
+fn plan_text(output: &Output<'_>, name: &str, plan: &Plan) -> String {
+    let mut text = String::new();
+    for warning in &plan.warnings {
+        let warned = output.paint(AnsiColor::Yellow.on_default().bold(), "warning");
+        text.push_str(&format!("{warned}: {}\n", visible(warning)));
+    }
+    if plan.unchanged || plan.changes.is_empty() {
+        let kept = counted(plan.kept.len(), "part");
+        text.push_str(&format!("{}: nothing changes, {kept} as before\n", visible(name)));
+        return text;
+    }
+    text.push_str(&format!("{}: changes to generation {}\n\n", visible(name), plan.generation));
+    let column =
+        |of: fn(&Change) -> &String| plan.changes.iter().map(|change| width(of(change))).max().unwrap_or(0);
+    let (parts, names) = (column(|change| &change.part), column(|change| &change.name));
+    for change in &plan.changes {
+        let (sign, style) = match change.kind {
+            ChangeKind::Added => ("+", AnsiColor::Green),
+            ChangeKind::Removed => ("-", AnsiColor::Red),
+            ChangeKind::Replaced | ChangeKind::Updated => ("~", AnsiColor::Yellow),
+        };
+        let title = format!("{sign} {:parts$} {:names$}", visible(&change.part), visible(&change.name));
+        let title = output.paint(style.on_default(), &title);
+        let mut detail = format!("{}  {}", kind(change.kind), visible(&change.detail));
+        if let Some(bytes) = change.copied_bytes {
+            detail.push_str(&format!(" (copies {} while packets wait)", memory(bytes)));
+        }
+        text.push_str(format!("  {title}  {detail}").trim_end());
+        text.push('\n');
+    }
+    if !plan.kept.is_empty() {
+        let kept: Vec<_> = plan.kept.iter().map(|name| visible(name)).collect();
+        text.push_str(&format!("    as before: {}\n", kept.join(", ")));
+    }
+    text.push_str(&format!("\n{}\n", sums(plan)));
+    text
+}
+
+fn kind(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Added => "added   ",
+        ChangeKind::Removed => "removed ",
+        ChangeKind::Replaced => "replaced",
+        ChangeKind::Updated => "updated ",
+    }
+}
+
+/// `1 added, 2 replaced, 0 updated, 1 removed`, and the bytes that are copied.
+fn sums(plan: &Plan) -> String {
+    let of = |kind: ChangeKind| plan.changes.iter().filter(|change| change.kind == kind).count();
+    let copied: u64 = plan.changes.iter().filter_map(|change| change.copied_bytes).sum();
+    let copied = match copied {
+        0 => "no state is copied".to_owned(),
+        bytes => format!("{} of state are copied while packets wait", memory(bytes)),
+    };
+    format!(
+        "{} added, {} replaced, {} updated, {} removed; {copied}",
+        of(ChangeKind::Added),
+        of(ChangeKind::Replaced),
+        of(ChangeKind::Updated),
+        of(ChangeKind::Removed)
+    )
+}
+
+fn applied_text(applied: &Applied) -> String {
+    let Applied { configuration, generation, longest_pause_ns, .. } = applied;
+    let mut text = String::new();
+    for (title, list) in [("moved", &applied.moved), ("not moved", &applied.refused)] {
+        for state in list {
+            text.push_str(&format!("{title}: {}\n", visible(state)));
+        }
+    }
+    text.push_str(&format!(
+        "configuration {configuration} runs, generation {generation}; no worker paused longer than {}\n",
+        period(*longest_pause_ns)
+    ));
+    if let Some(seconds) = applied.confirm_within_seconds {
+        text.push_str(&format!(
+            "it is rolled back in {} unless `netbricks confirm` comes before\n",
+            running_for(seconds)
+        ));
+    }
+    text
+}
+
+fn history_text(history: &[HistoryEntry]) -> String {
+    let mut table = Table::new([
+        ("", Left),
+        ("number", Right),
+        ("applied", Left),
+        ("state", Left),
+        ("file", Left),
+        ("note", Left),
+    ]);
+    for entry in history {
+        let state = match entry.state {
+            ConfigurationState::Applied => "not confirmed",
+            ConfigurationState::Confirmed => "confirmed",
+            ConfigurationState::RolledBack => "rolled back",
+            ConfigurationState::Failed => "failed",
+        };
+        table.row([
+            if entry.running { "runs".into() } else { String::new() },
+            entry.number.to_string(),
+            date_time(entry.time_ns),
+            state.to_owned(),
+            entry.file.clone(),
+            entry.note.clone(),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_control::api::Status;
+
+    use super::super::canned::{Canned, ran};
+    use super::*;
+
+    const PLAN: &str = "\
+warning: port `lan` has one queue for 2 workers
+FILE: changes to generation 12
+
+  - port     spare    removed   no chain uses it
+  + function rate     added     `policer`
+  ~ function nat      replaced  `capacity` is 200000 instead of 100000; carries over `mappings` (copies 12 MB while packets wait)
+  ~ chain    lan-wan  updated   goes through `rate`, too
+    as before: lan, wan, ttl
+
+1 added, 1 replaced, 1 updated, 1 removed; 12 MB of state are copied while packets wait
+";
+    const APPLIED: &str = "\
+moved: nat: mappings
+not moved: flows: flows (the capacity is smaller)
+configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
+";
+
+    /// Runs a command with a file as its first argument.
+    fn with_file(
+        test: &str,
+        api: &Canned,
+        command: &str,
+        more: &[&str],
+    ) -> (String, super::super::canned::Told) {
+        let name = format!("netbricks-changes-{}-{test}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "# new").unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let words: Vec<&str> = [command, path.as_str()].into_iter().chain(more.iter().copied()).collect();
+        let told = ran(api, &words);
+        std::fs::remove_file(&path).unwrap();
+        (path, told)
+    }
+
+    #[test]
+    fn a_plan_says_what_changes_and_what_it_costs() {
+        let api = Canned::default();
+        let (file, told) = with_file("plan", &api, "plan", &[]);
+        assert_eq!(told.out, PLAN.replace("FILE", &file));
+        assert_eq!((told.code, api.asked()), (0, vec!["plan # new".to_owned()]));
+        let (_, told) = with_file("plan", &api, "plan", &["--json"]);
+        assert_eq!(serde_json::from_str::<Plan>(&told.out).unwrap(), api.plan);
+    }
+
+    #[test]
+    fn a_plan_without_changes_says_so() {
+        let plan = Plan { unchanged: true, kept: vec!["lan".into()], ..Plan::default() };
+        let (file, told) = with_file("same", &Canned { plan, ..Canned::default() }, "plan", &[]);
+        assert_eq!(told.out, format!("{file}: nothing changes, 1 part as before\n"));
+    }
+
+    #[test]
+    fn an_applied_file_shows_its_plan_and_its_cost() {
+        let api = Canned::default();
+        let more = ["--confirm", "60s", "--note", "more backends", "--generation", "12"];
+        let (file, told) = with_file("apply", &api, "apply", &more);
+        let confirm = "it is rolled back in 1 min 00 s unless `netbricks confirm` comes before\n";
+        assert_eq!(told.out, format!("{}{APPLIED}{confirm}", PLAN.replace("FILE", &file)));
+        assert_eq!(
+            api.asked(),
+            [
+                "apply # new ApplyOptions { dry_run: false, confirm: Some(60.0), note: Some(\"more backends\") } Some(12)"
+            ]
+        );
+        let (_, told) = with_file("apply", &api, "apply", &["--json"]);
+        assert_eq!(serde_json::from_str::<Applied>(&told.out).unwrap(), api.applied);
+    }
+
+    #[test]
+    fn a_dry_run_says_that_nothing_changed() {
+        let (file, told) = with_file("dry", &Canned::default(), "apply", &["--dry-run"]);
+        assert_eq!(told.out, format!("{}a dry run: nothing has changed\n", PLAN.replace("FILE", &file)));
+    }
+
+    #[test]
+    fn a_missing_file_is_a_usage_error() {
+        let told = ran(&Canned::default(), &["apply", "no-such-file.toml"]);
+        assert_eq!(told.code, 2);
+        assert!(told.err.starts_with("error: there is no file `no-such-file.toml`"), "{}", told.err);
+    }
+
+    #[test]
+    fn rollback_goes_where_it_is_told() {
+        let api = Canned::default();
+        assert_eq!(
+            ran(&api, &["rollback"]).out,
+            format!("{}{APPLIED}", PLAN.replace("FILE", "configuration 4"))
+        );
+        ran(&api, &["rollback", "--to", "2"]);
+        assert_eq!(api.asked(), ["rollback None", "rollback Some(2)"]);
+    }
+
+    #[test]
+    fn the_history_shows_what_runs() {
+        let api = Canned::default();
+        assert_eq!(
+            ran(&api, &["history"]).out,
+            "      number  applied                   state        file       note\n\
+             \u{20}          4  2026-02-03T04:09:06.007Z  rolled back  edge.toml  more backends\n\
+             runs       3  2026-02-03T04:08:06.007Z  confirmed    edge.toml\n"
+        );
+        let told = ran(&api, &["history", "--json"]);
+        assert_eq!(serde_json::from_str::<Vec<HistoryEntry>>(&told.out).unwrap(), api.history);
+    }
+
+    #[test]
+    fn files_of_the_history_end_in_a_line_feed() {
+        let api = Canned::default();
+        assert_eq!(ran(&api, &["config"]).out, "# running\n");
+        assert_eq!(ran(&api, &["config", "--history", "2"]).out, "# configuration 2\n");
+        let told = ran(&api, &["config", "--json"]);
+        assert_eq!(serde_json::from_str::<Source>(&told.out).unwrap().text, "# running\n");
+    }
+
+    #[test]
+    fn confirming_names_the_configuration() {
+        let api = Canned::default();
+        assert_eq!(ran(&api, &["confirm"]).out, "configuration 3 is confirmed\n");
+        let told = ran(&api, &["confirm", "--json"]);
+        assert_eq!(serde_json::from_str::<Status>(&told.out).unwrap(), api.status);
+    }
+}

@@ -1,0 +1,194 @@
+//! `get` and `set`: calls of functions' handlers.
+
+use std::io::Read;
+
+use netbricks_control::api::{Answers, HandlerAnswer};
+
+use super::arguments::{GetArguments, SetArguments};
+use super::{Api, Failure, Output, Trouble};
+use crate::diagnostic::visible;
+use crate::report::{Align, Table};
+
+/// The most bytes of a value.
+const MOST: u64 = 512 << 20;
+
+pub(super) fn get(api: &dyn Api, output: &mut Output<'_>, arguments: &GetArguments) -> Result<(), Trouble> {
+    let (function, handler) = parts(&arguments.handler)?;
+    let answers = api.read(function, handler, &arguments.argument.join(" "), arguments.worker)?;
+    Ok(match arguments.plain.json {
+        true => output.json(&answers)?,
+        false => output.print(&text(&answers))?,
+    })
+}
+
+pub(super) fn set(api: &dyn Api, output: &mut Output<'_>, arguments: &SetArguments) -> Result<(), Trouble> {
+    let (function, handler) = parts(&arguments.handler)?;
+    let value = value(&arguments.value)?;
+    let answers = api.write(function, handler, &value, arguments.worker)?;
+    if arguments.plain.json {
+        return Ok(output.json(&answers)?);
+    }
+    // Most handlers that change something have nothing to say.
+    let speaks = answers.answers.iter().any(|answer| !answer.value.trim().is_empty());
+    if speaks {
+        output.print(&text(&answers))?;
+    }
+    Ok(())
+}
+
+/// The function and the handler in `FUNCTION.HANDLER`. A function's name has no dot, a handler's may have.
+fn parts(name: &str) -> Result<(&str, &str), Failure> {
+    name.split_once('.').filter(|(function, handler)| !function.is_empty() && !handler.is_empty()).ok_or_else(
+        || {
+            Failure::Usage(format!(
+                "`{name}` names no handler: expected FUNCTION.HANDLER; `netbricks show handlers` lists them"
+            ))
+        },
+    )
+}
+
+/// The value that the words on the command line stand for.
+fn value(words: &[String]) -> Result<String, Failure> {
+    let [word] = words else { return Ok(words.join(" ")) };
+    let (bytes, place) = match word.strip_prefix('@') {
+        None if word == "-" => (read(&mut std::io::stdin().lock()), "the standard input"),
+        None => return Ok(word.clone()),
+        Some(path) => (std::fs::File::open(path).and_then(|mut file| read(&mut file)), path),
+    };
+    let bytes = bytes.map_err(|error| Failure::Usage(format!("`{place}` cannot be read: {error}")))?;
+    String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{place}` is not UTF-8")))
+}
+
+fn read(from: &mut dyn Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(std::io::Error::other(format!("it has more than {} MiB", MOST >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// One answer as it is; several with their workers and nodes.
+fn text(answers: &Answers) -> String {
+    let answers = answers.answers.as_slice();
+    if let [answer] = answers {
+        return lines(&answer.value).map(|line| line + "\n").collect();
+    }
+    let several_nodes = answers.iter().any(|answer| answer.node != answers[0].node);
+    if answers.iter().any(|answer| lines(&answer.value).count() > 1) {
+        let blocks = answers.iter().map(|answer| {
+            let lines: String = lines(&answer.value).map(|line| line + "\n").collect();
+            format!("{}:\n{lines}", place(answer, several_nodes))
+        });
+        return blocks.collect::<Vec<_>>().join("\n");
+    }
+    let mut columns = vec![("worker", Align::Right)];
+    columns.extend(several_nodes.then_some(("node", Align::Left)));
+    columns.push(("answer", Align::Left));
+    let mut table = Table::new(columns);
+    for answer in answers {
+        let mut row = vec![answer.worker.map_or_else(|| "all".into(), |worker| worker.to_string())];
+        row.extend(several_nodes.then(|| answer.node.clone()));
+        row.extend(lines(&answer.value).next());
+        table.row(row);
+    }
+    table.render()
+}
+
+fn place(answer: &HandlerAnswer, node: bool) -> String {
+    let node = if node { format!(", {}", visible(&answer.node)) } else { String::new() };
+    match answer.worker {
+        None => format!("all workers{node}"),
+        Some(worker) => format!("worker {worker}{node}"),
+    }
+}
+
+/// The lines of an answer, without control characters but for tabs.
+fn lines(value: &str) -> impl Iterator<Item = String> + '_ {
+    value.lines().map(|line| line.split('\t').map(visible).collect::<Vec<_>>().join("\t"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::canned::{Canned, ran};
+    use super::*;
+
+    fn answers(values: &[(Option<usize>, &str, &str)]) -> Answers {
+        let answer = |&(worker, node, value): &(Option<usize>, &str, &str)| HandlerAnswer {
+            worker,
+            node: node.into(),
+            value: value.into(),
+        };
+        Answers {
+            function: "nat".into(),
+            handler: "mappings.occupancy".into(),
+            answers: values.iter().map(answer).collect(),
+        }
+    }
+
+    #[test]
+    fn one_answer_is_printed_as_it_is() {
+        assert_eq!(text(&answers(&[(None, "nat", "3 100\n")])), "3 100\n");
+        assert_eq!(text(&answers(&[(Some(0), "nat", "a\tb\n\u{1b}[2Jc")])), "a\tb\n\u{fffd}[2Jc\n");
+        assert_eq!(text(&answers(&[(None, "nat", "")])), "");
+    }
+
+    #[test]
+    fn several_answers_say_whose_they_are() {
+        assert_eq!(
+            text(&answers(&[(Some(0), "nat", "3 100"), (Some(1), "nat", "7 100")])),
+            "worker  answer\n     0  3 100\n     1  7 100\n"
+        );
+        assert_eq!(
+            text(&answers(&[(Some(0), "nat@a", "3"), (Some(0), "nat@b", "4")])),
+            "worker  node   answer\n     0  nat@a  3\n     0  nat@b  4\n"
+        );
+        assert_eq!(
+            text(&answers(&[(Some(0), "nat@a", "x\ny"), (Some(1), "nat@b", "z")])),
+            "worker 0, nat@a:\nx\ny\n\nworker 1, nat@b:\nz\n"
+        );
+    }
+
+    #[test]
+    fn the_words_behind_the_handler_are_its_argument() {
+        let api = Canned::default();
+        let told = ran(&api, &["get", "flows.flows.occupancy", "--worker", "1", "--json"]);
+        assert_eq!(told.code, 0, "{}", told.err);
+        serde_json::from_str::<Answers>(&told.out).unwrap();
+        ran(&api, &["get", "routes.lookup", "10.1.2.3"]);
+        let told = ran(&api, &["set", "routes.add", "10.0.0.0/8", "3"]);
+        assert_eq!((told.code, told.out.as_str()), (0, ""));
+        ran(&api, &["set", "flows.clear"]);
+        ran(&api, &["set", "rate.rate", "-5", "--worker", "0"]);
+        assert_eq!(
+            api.asked(),
+            [
+                "read flows flows.occupancy  Some(1)",
+                "read routes lookup 10.1.2.3 None",
+                "write routes add 10.0.0.0/8 3 None",
+                "write flows clear  None",
+                "write rate rate -5 Some(0)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_can_be_that_of_a_file() {
+        let path = std::env::temp_dir().join(format!("netbricks-value-{}", std::process::id()));
+        std::fs::write(&path, "10.0.0.0/8 3\n10.1.0.0/16 4\n").unwrap();
+        let api = Canned::default();
+        let told = ran(&api, &["set", "routes.load", &format!("@{}", path.display())]);
+        assert_eq!(told.code, 0, "{}", told.err);
+        assert_eq!(api.asked(), ["write routes load 10.0.0.0/8 3\n10.1.0.0/16 4\n None"]);
+        std::fs::remove_file(&path).unwrap();
+        let told = ran(&api, &["set", "routes.load", &format!("@{}", path.display())]);
+        assert_eq!(told.code, 2, "{}", told.err);
+    }
+
+    #[test]
+    fn a_name_without_a_dot_is_no_handler() {
+        let told = ran(&Canned::default(), &["get", "flows"]);
+        assert_eq!(told.code, 2);
+        assert!(told.err.contains("expected FUNCTION.HANDLER"), "{}", told.err);
+    }
+}
