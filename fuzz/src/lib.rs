@@ -6,6 +6,8 @@ mod capture;
 mod echo;
 #[path = "../../crates/packet/tests/packet/exercise.rs"]
 mod exercise;
+#[path = "../../crates/core/tests/filter/exercise.rs"]
+mod filter;
 #[path = "../../crates/tables/tests/import/exercise.rs"]
 mod import;
 #[path = "../../crates/control/tests/store/exercise.rs"]
@@ -22,6 +24,7 @@ mod streams;
 pub use capture::capture;
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
+pub use filter::filter;
 pub use import::{Outcome, flow_import};
 pub use journal::{Outcome as JournalOutcome, journal};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};

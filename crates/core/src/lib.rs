@@ -39,6 +39,7 @@ mod control_copy;
 pub mod counters;
 pub mod declaration;
 pub mod events;
+pub mod filter;
 pub mod graph;
 pub mod group;
 mod handlers;
