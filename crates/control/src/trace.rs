@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use netbricks_core::observer::{Sight, Sighting, Sightings};
-use netbricks_core::packet::print::{difference, one_line};
 use netbricks_core::Class;
+use netbricks_core::observer::{Allowance, Sight, Sighting, Sightings};
+use netbricks_core::packet::print::{Change, Difference, dissect, one_line};
 
 use crate::api::{TraceEnd, TraceRecord, TraceStep};
+use crate::observe::Encode;
 
 /// Packets that are on their way at once. More push out the oldest.
 const OPEN: usize = 4_096;
+/// The time after which a packet that nothing was seen of counts as held.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a frame that are compared and printed, at most.
 const MOST: usize = 64 << 10;
 
@@ -43,6 +46,8 @@ pub struct Assembler {
 struct Open {
     record: TraceRecord,
     frame: Vec<u8>,
+    /// Bytes of the frame that were copied.
+    copied: usize,
     worker: usize,
     seen: Instant,
     /// The node that has it, where it waits.
@@ -66,11 +71,7 @@ impl Assembler {
     /// Adds what workers saw, and answers the packets whose end was seen.
     pub fn add(&mut self, seen: &[(usize, Sightings)], now: Instant) -> Vec<TraceRecord> {
         let mut ended = Vec::new();
-        let early = std::mem::take(&mut self.early);
-        let mut late = Vec::new();
-        for (since, worker, early) in early {
-            late.push((since, worker, early));
-        }
+        let mut late = std::mem::take(&mut self.early);
         for (worker, sightings) in seen {
             self.lost += sightings.lost();
             for sighting in sightings.iter() {
@@ -105,9 +106,9 @@ impl Assembler {
         ended
     }
 
-    /// Sightings that were lost since the last record.
-    pub fn lost(&self) -> u64 {
-        self.lost
+    /// Whether no packet is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.early.is_empty()
     }
 
     fn count_lost(&mut self, ended: &mut [TraceRecord]) {
@@ -148,6 +149,7 @@ impl Assembler {
     }
 
     fn begin(&self, worker: usize, sighting: &Sighting, frame: &[u8], now: Instant) -> Open {
+        let copied = frame.len();
         let frame = whole(frame, sighting.wire_len);
         let made_for = match sighting.sight {
             Sight::Born(parent) => Some(parent),
@@ -173,7 +175,7 @@ impl Assembler {
             made_for,
             ..TraceRecord::default()
         };
-        Open { record, frame, worker, seen: now, held: None }
+        Open { record, frame, copied, worker, seen: now, held: None }
     }
 
     fn expire(&mut self, now: Instant, ended: &mut Vec<TraceRecord>) {
@@ -215,8 +217,8 @@ impl Open {
         self.worker = worker;
         if !frame.is_empty() {
             let after = whole(frame, sighting.wire_len);
-            step.changes = changes(&self.frame, &after);
-            self.frame = after;
+            step.changes = changes(&self.frame, &after, self.copied.min(frame.len()));
+            (self.frame, self.copied) = (after, frame.len());
         }
         let (end, end_of) = match &sighting.sight {
             Sight::Left(way) => {
@@ -273,12 +275,67 @@ fn whole(frame: &[u8], wire_len: usize) -> Vec<u8> {
     whole
 }
 
-fn changes(before: &[u8], after: &[u8]) -> Vec<String> {
-    let difference = difference(before, after);
+/// The changes of a frame of which only the first `copied` bytes are known.
+fn changes(before: &[u8], after: &[u8], copied: usize) -> Vec<String> {
+    let (before, after) = (dissect(before), dissect(after));
+    let payload = before.payload_offset().max(after.payload_offset());
+    let cut = copied < before.frame().len().min(after.frame().len());
     let mut changes = Vec::new();
-    let Ok(()) = difference.each(|change| {
-        changes.push(change.to_string());
+    let Ok(()) = Difference::of(before, after).each(|change| {
+        // Behind the bytes that are known, a frame whose headers grew only seems to differ.
+        let unknown =
+            matches!(change, Change::Data { offset, .. } if cut && payload.saturating_add(offset) >= copied);
+        if !unknown {
+            changes.push(change.to_string());
+        }
         Ok::<(), std::convert::Infallible>(())
     });
     changes
+}
+
+/// The stream of a trace: its records as server-sent events.
+#[derive(Debug)]
+pub struct TraceEvents {
+    assembler: Assembler,
+    left: Allowance,
+    used_up: bool,
+}
+
+impl TraceEvents {
+    /// The stream of a watch that takes so many packets.
+    pub fn new(places: Places, left: Allowance) -> Self {
+        Self { assembler: Assembler::new(places, PATIENCE), left, used_up: false }
+    }
+}
+
+fn events(records: &[TraceRecord]) -> Vec<u8> {
+    let mut text = String::new();
+    for record in records {
+        // JSON on one line has no line break in it.
+        let data = serde_json::to_string(record).unwrap_or_default();
+        let _written = write!(text, "event: packet\ndata: {data}\n\n");
+    }
+    text.into_bytes()
+}
+
+impl Encode for TraceEvents {
+    fn begin(&mut self) -> Vec<u8> {
+        // A reader learns at once that the stream has begun.
+        self.sign_of_life()
+    }
+    fn before(&mut self) {
+        self.used_up = self.left.is_used_up();
+    }
+    fn add(&mut self, seen: &[(usize, Sightings)], now: Instant) -> Vec<u8> {
+        events(&self.assembler.add(seen, now))
+    }
+    fn is_complete(&self) -> bool {
+        self.used_up && self.assembler.is_idle()
+    }
+    fn end(&mut self) -> Vec<u8> {
+        events(&self.assembler.end())
+    }
+    fn sign_of_life(&mut self) -> Vec<u8> {
+        b":\n\n".to_vec()
+    }
 }

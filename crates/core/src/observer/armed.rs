@@ -87,7 +87,7 @@ impl Armed {
 
     /// Whether it selects this packet and takes it.
     fn takes(&mut self, now: u64, packet: &Packet) -> bool {
-        (self.watch.matches)(packet.data(), packet.wire_len())
+        self.watch.filter.matches(packet.data(), packet.wire_len())
             && self.admits(now, packet.len().min(self.watch.snap))
     }
 }

@@ -18,15 +18,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use armed::{Leave, Observer};
 pub use sightings::{Sight, Sighting, Sightings};
 
+use crate::filter::Filter;
 use crate::reason::DropReason;
 
 /// Watches that there may be at once.
 pub const WATCHES: usize = 8;
 /// Bits of a packet's number below those of its watches.
 const SERIAL: u32 = 24;
-
-/// The packets that a watch selects: a frame's bytes, and its length on the wire.
-pub type Matches = Arc<dyn Fn(&[u8], usize) -> bool + Send + Sync>;
 
 /// Where a watch looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +58,7 @@ pub struct Watch {
     /// Where it looks.
     pub at: At,
     /// The packets that it selects.
-    pub matches: Matches,
+    pub filter: Filter,
     /// Packets that it still takes, on all workers together.
     pub left: Allowance,
     /// Bytes of a frame that it copies.
@@ -85,19 +83,19 @@ impl Watch {
     /// A watch that follows packets, with the usual bounds.
     ///
     /// It copies 256 bytes of a frame. It takes up to 1,000 packets a second on a worker, and takes 1.5 MB there.
-    pub fn trace(at: At, matches: Matches, left: Allowance, numbers: Numbers) -> Self {
+    pub fn trace(at: At, filter: Filter, left: Allowance, numbers: Numbers) -> Self {
         let (id, place, kind) = (0, 0, WatchKind::Trace);
         let (snap, rate, sightings, bytes) = (256, 1_000, 4_096, 1 << 20);
-        Self { id, place, kind, at, matches, left, snap, rate, sightings, bytes, numbers }
+        Self { id, place, kind, at, filter, left, snap, rate, sightings, bytes, numbers }
     }
 
     /// A watch that copies packets, with the usual bounds.
     ///
     /// It takes up to 500,000 packets a second on a worker, and 6 MB there.
-    pub fn capture(at: At, matches: Matches, left: Allowance, snap: usize, numbers: Numbers) -> Self {
+    pub fn capture(at: At, filter: Filter, left: Allowance, snap: usize, numbers: Numbers) -> Self {
         let (id, place, kind) = (0, 0, WatchKind::Capture);
         let (rate, sightings, bytes) = (500_000, 16_384, 4 << 20);
-        Self { id, place, kind, at, matches, left, snap, rate, sightings, bytes, numbers }
+        Self { id, place, kind, at, filter, left, snap, rate, sightings, bytes, numbers }
     }
 
     fn bit(&self) -> u8 {
