@@ -1,5 +1,7 @@
 //! Checks that the fuzz targets share with the crates' own tests.
 
+#[path = "../../crates/control/tests/server/exercise.rs"]
+mod bodies;
 #[path = "../../crates/ports/tests/capture/exercise.rs"]
 mod capture;
 #[path = "../../crates/functions/tests/echo/exercise.rs"]
@@ -21,6 +23,7 @@ mod rewritten;
 #[path = "../../crates/stream/tests/streams/exercise.rs"]
 mod streams;
 
+pub use bodies::{Outcome as BodyOutcome, api_body};
 pub use capture::capture;
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};

@@ -165,7 +165,7 @@ impl Client {
         self.get("config")
     }
 
-    /// What a file would change. Nothing changes.
+    /// The changes that a file would make. Nothing changes.
     ///
     /// # Errors
     /// [`Code::Faulty`] with the faults of the file, or [`Code::NeedsRestart`].

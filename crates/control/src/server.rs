@@ -1,4 +1,4 @@
-//! The listener: one thread that answers HTTP requests on a Unix socket, and on a TCP port where one is configured.
+//! The listener: one thread that answers HTTP requests on a Unix socket and on a TCP port.
 //!
 //! It holds no thread while a worker or the director works: each request is posted as a [task](crate::Task) and
 //! answered later. Connections, bodies, streams and times are [bounded](Limits).
@@ -39,7 +39,9 @@ pub struct ListenConfig {
     pub unix: Option<PathBuf>,
     /// Whether requests on the Unix socket may only read.
     pub unix_read_only: bool,
-    /// The address and port for TCP, with its tokens. Without tokens it must be a loopback address, and may only read.
+    /// The address and port for TCP, with its tokens.
+    ///
+    /// Without tokens it must be a loopback address, and requests may only read.
     pub tcp: Option<(SocketAddr, Tokens)>,
     /// Bounds on what clients may take.
     pub limits: Limits,
@@ -181,6 +183,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // The file goes while this process still listens: another one would replace it afterwards.
+        drop(self.unix.take());
         let _ended = self.ending.send(true);
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();

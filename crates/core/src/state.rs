@@ -43,6 +43,10 @@ impl<T> State<T> {
     pub fn borrow(&self) -> Ref<'_, T> {
         self.0.borrow()
     }
+    /// State without a name, which nothing finds.
+    pub(crate) fn of(state: T) -> Self {
+        Self(Rc::new(RefCell::new(state)))
+    }
     /// Borrows the state, unless it is borrowed already.
     pub(crate) fn try_borrow_mut(&self) -> Option<RefMut<'_, T>> {
         self.0.try_borrow_mut().ok()
@@ -466,7 +470,7 @@ impl Worker {
     /// It has no name, and is not exported or handed over, so that the old configuration does not undo a
     /// change.
     pub fn configured<T>(&self, table: T) -> State<T> {
-        State(Rc::new(RefCell::new(table)))
+        State::of(table)
     }
 
     /// Declares a counter.

@@ -43,8 +43,8 @@ pub use parts::{Parts, Whole};
 pub use prefetch::{CACHE_LINE, prefetch};
 pub use ring_log::{ImageError, RecentItem, RingLog};
 pub use shared::{
-    Changing, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer, replicated,
-    replicated_of,
+    Changing, HeldRead, Locked, MAXIMUM_READERS, NoReaderLeft, Publication, ReadTable, Reader, Writer,
+    replicated, replicated_of,
 };
 pub use table::{Asked, BULK, Missed, Table};
 pub use wheel::TimerWheel;

@@ -30,7 +30,7 @@ pub struct ApplyOptions {
     pub note: Option<String>,
 }
 
-/// What a file would change.
+/// The changes that a file would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
     /// The generation that it was planned against.
@@ -69,7 +69,7 @@ pub enum ChangeKind {
     Added,
     /// It goes.
     Removed,
-    /// It is made anew, with the state that carries over.
+    /// A new one takes its place, with the state that carries over.
     Replaced,
     /// It goes on, with other values or connections.
     Updated,
@@ -107,13 +107,13 @@ pub struct HistoryEntry {
     /// The operator's note.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// What became of it.
+    /// Its fate.
     pub state: ConfigurationState,
     /// Whether it runs now.
     pub running: bool,
 }
 
-/// What became of a configuration.
+/// The fate of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConfigurationState {

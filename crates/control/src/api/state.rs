@@ -1,4 +1,4 @@
-//! What runs now: its parts, their counters, and events.
+//! The running dataplane: its parts, their counters, and events.
 
 use std::collections::BTreeMap;
 

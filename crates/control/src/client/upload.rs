@@ -1,4 +1,6 @@
-//! The body of a request. A large one is sent only after the server has said that it will read it.
+//! The body of a request.
+//!
+//! A large one is sent only after the server has said that it will read it.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Who may do what: by the socket's file permissions over Unix, by a bearer token over TCP.
+//! Permissions: the socket's file permissions over Unix, a bearer token over TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use axum::extract::{Request, State};
-use axum::http::{Method, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
@@ -113,7 +113,9 @@ impl Tokens {
     }
 }
 
-/// Whether the request was meant for a loopback address. A page in a browser that was led here by DNS was not.
+/// Whether the request was meant for a loopback address.
+///
+/// That of a page in a browser which was led here by DNS was not.
 fn names_loopback(request: &Request) -> bool {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.rsplit_once(':') {
@@ -126,12 +128,23 @@ fn names_loopback(request: &Request) -> bool {
 
 /// Lets through only requests that may be done.
 pub(super) async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
+    let other = match *request.method() {
+        Method::PUT => Some("GET,HEAD"),
+        Method::GET | Method::HEAD => Some("PUT"),
+        _ => None,
+    };
+    let other = other.filter(|_| request.uri().path().contains("/handlers/"));
     let mut response = match app.access.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => Failure(problem).into_response(),
     };
+    // A handler that exists takes the other method (RFC 9110, section 15.5.6, asks for this header). For other paths
+    // the router adds it.
+    if let Some(other) = other.filter(|_| response.status() == StatusCode::METHOD_NOT_ALLOWED) {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(other));
+    }
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -55,7 +55,7 @@ impl<T> Known<T> {
 pub(super) struct Asker<T>(oneshot::Sender<Result<Known<T>, Problem>>);
 
 impl<T> Asker<T> {
-    /// Whether nobody waits for the answer any more.
+    /// Whether no request waits for the answer any more.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_closed()
     }

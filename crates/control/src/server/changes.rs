@@ -24,7 +24,7 @@ pub(super) struct PlanQuery {
     directory: Option<String>,
 }
 
-/// What a file would change.
+/// The changes that a file would make.
 #[utoipa::path(
     post, path = "/v1/plan", tag = "configuration",
     params(PlanQuery),

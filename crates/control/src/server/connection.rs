@@ -27,7 +27,7 @@ const REFUSAL: Duration = Duration::from_millis(500);
 /// The wait after an error of `accept`, such as for want of file descriptors.
 const RECOVERY: Duration = Duration::from_millis(100);
 
-/// What lets connections in.
+/// The gate that lets connections in.
 #[derive(Clone)]
 pub(super) struct Gate {
     router: Router,
@@ -117,8 +117,8 @@ pub(super) async fn accept_tcp(listener: TcpListener, mut gate: Gate) {
 
 /// Says that there are too many connections.
 ///
-/// The request is read first, as far as it comes at once: clients do not expect an answer before they have asked,
-/// and a socket that is closed with bytes unread may break off its answer.
+/// The request is read first, as far as it comes at once. Clients do not expect an answer before they have asked.
+/// A socket that is closed with bytes unread may also break off its answer.
 async fn refuse(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     full: Arc<[u8]>,

@@ -2,6 +2,8 @@
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, openapi};
 
@@ -44,8 +46,8 @@ use super::{calls, changes, live, observe, resources};
         get
     ),
     components(schemas(ProblemDocument)),
-    modifiers(&Token),
-    security(("token" = [])),
+    modifiers(&Token, &Tags),
+    security((), ("token" = [])),
 )]
 struct Document;
 
@@ -59,6 +61,27 @@ impl Modify for Token {
         ));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme.build()));
+    }
+}
+
+/// Names the `ETag` of answers that have one.
+struct Tags;
+
+impl Modify for Tags {
+    fn modify(&self, document: &mut openapi::OpenApi) {
+        for (path, item) in &mut document.paths.paths {
+            if ["/v1/events", "/v1/openapi.json"].contains(&path.as_str()) {
+                continue;
+            }
+            for operation in [&mut item.get, &mut item.put, &mut item.post].into_iter().flatten() {
+                if let Some(RefOr::T(answer)) = operation.responses.responses.get_mut("200") {
+                    let tag =
+                        HeaderBuilder::new().description(Some("The generation that the answer belongs to."));
+                    answer.headers.insert("ETag".into(), tag.build());
+                    answer.description = "It is done.".into();
+                }
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Opening sockets: in the place of one that is left over, never in the place of one that is in use.
+//! Opening sockets, also in the place of one that is left over, never of one in use.
 
 use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io::ErrorKind;
@@ -77,22 +77,23 @@ pub enum ListenError {
 #[derive(Debug)]
 pub(super) struct Bound {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    /// The file's device, inode and time of change: an inode alone may be used again.
+    file: (u64, u64, i64, i64),
+}
+
+fn identity(file: &Metadata) -> (u64, u64, i64, i64) {
+    (file.dev(), file.ino(), file.ctime(), file.ctime_nsec())
 }
 
 impl Bound {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
-    fn is(&self, file: &Metadata) -> bool {
-        (file.dev(), file.ino()) == (self.device, self.inode)
-    }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| self.is(&file)) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| identity(&file) == self.file) {
             let _gone = std::fs::remove_file(&self.path);
         }
     }
@@ -126,10 +127,9 @@ pub(super) fn bind_unix(path: &Path) -> Result<(Bound, UnixListener), ListenErro
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::bind(&socket, &address)?;
-        let file = std::fs::symlink_metadata(path)?;
-        let bound = Bound { path: path.to_owned(), device: file.dev(), inode: file.ino() };
         // Nobody can connect before `listen`, so nobody connects before the mode is right.
         std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
+        let bound = Bound { path: path.to_owned(), file: identity(&std::fs::symlink_metadata(path)?) };
         rustix::net::listen(&socket, BACKLOG)?;
         Ok((bound, UnixListener::from(socket)))
     };
@@ -214,7 +214,13 @@ mod tests {
         let path = place("stale");
         let (bound, listener) = bind_unix(&path).expect("a new directory");
         drop(listener);
-        let (again, _listener) = bind_unix(&path).expect("nobody listens any more");
+        // The clock of files is coarse: a new file may have the same inode and time at first.
+        let (again, _listener) = loop {
+            let new = bind_unix(&path).expect("nobody listens any more");
+            if new.0.file != bound.file {
+                break new;
+            }
+        };
         // The old one does not take the new one's file with it.
         drop(bound);
         assert!(path.exists());

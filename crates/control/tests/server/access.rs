@@ -1,4 +1,4 @@
-//! Who may do what, and where a dataplane does not listen.
+//! Permissions, and where a dataplane does not listen.
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};

@@ -1,6 +1,9 @@
 //! The listener with a fake dataplane behind it, asked by the client and by raw bytes.
 
 mod access;
+mod bodies;
+#[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]
+mod exercise;
 mod hostile;
 mod live;
 mod openapi;

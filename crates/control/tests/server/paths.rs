@@ -91,6 +91,10 @@ fn handlers_of_the_other_kind_and_workers_out_of_range_are_refused() {
     assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called with GET")));
     let problem = client.read("routes", "add", "x", None).expect_err("it is written");
     assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called with PUT")));
+    let reply = ask(running.socket(), "PUT", "/v1/functions/routes/handlers/table", &[], b"");
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET,HEAD")));
+    let reply = ask(running.socket(), "GET", "/v1/functions/routes/handlers/add", &[], b"");
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("PUT")));
     let problem = client.read("routes", "table", "", Some(2)).expect_err("there are two");
     assert_eq!(problem.detail, "there is no worker 2: there are 2, from 0");
     for wrong in ["deadline=0", "deadline=61", "deadline=NaN", "deadline=x", "worker=-1", "wroker=1"] {
@@ -137,11 +141,12 @@ fn files_are_planned_applied_confirmed_and_rolled_back() {
     let dry = ask(running.socket(), "POST", "/v1/rollback?dry-run=true", &[], b"");
     assert_eq!((dry.status, &dry.json()["configuration"]), (200, &1.into()));
     assert_eq!(client.config().expect("config").text, "# two\n");
-    assert_eq!(client.rollback(None).expect("there is one").configuration, 1);
+    assert_eq!(client.rollback(None).expect("there is one").configuration, 3);
     assert_eq!(client.config().expect("config").text, "# one\n");
-    assert_eq!(client.history().expect("history")[0].state, ConfigurationState::RolledBack);
+    let history = client.history().expect("history");
+    assert_eq!((history[0].running, history[1].state), (true, ConfigurationState::RolledBack));
     let problem = client.rollback(Some(7)).expect_err("there is none");
-    assert_eq!((problem.code, problem.help.as_deref()), (Code::NotFound, Some("the history has 1 to 2")));
+    assert_eq!((problem.code, problem.help.as_deref()), (Code::NotFound, Some("the history has 1 to 3")));
     assert_eq!(client.configuration(7).expect_err("there is none").code, Code::NotFound);
 
     assert_eq!(

@@ -205,7 +205,7 @@ fn direct(waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
     let source = file("# one\n");
     let mut plane =
         Plane { source: source.clone(), state: RunState::Running, routes: Vec::new(), stuck: Vec::new() };
-    let mut records = Records::new(source, 1, events);
+    let mut records = Records::new(source, 1, events, None).expect("nothing is stored");
     while plane.state != RunState::Stopping {
         let task = waiting.next(Instant::now() + Duration::from_millis(50));
         let mut director = Director::new(&mut plane, &mut records);

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netbricks_tables::{Counters, Publication, Reader, Writer, replicated_of};
+use netbricks_tables::{Counters, HeldRead, Publication, Reader, Writer, replicated_of};
 
 use super::shared_state::{Fate, Given, SharedStateRef, TWICE, refitted};
 use super::{
-    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, remaker,
+    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, held, remaker,
+    strict,
 };
 use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
@@ -44,7 +45,7 @@ struct Terms<T: Contents> {
 /// A worker's access to a state.
 struct Joined<T: Contents> {
     home: Arc<Home<T>>,
-    reader: Reader<T>,
+    reader: Rc<Reader<T>>,
 }
 
 /// One worker's side of a state.
@@ -62,6 +63,8 @@ struct Side<T: Contents> {
     written: Cell<u64>,
     /// Whether a batch, event or call of its node is in progress, at whose end it settles.
     busy: Cell<bool>,
+    /// Whether workers [hold](Bounded::held) reads of it while their batches wait for other state.
+    apart: Cell<bool>,
 }
 
 impl<T: Contents> Clone for Terms<T> {
@@ -96,6 +99,9 @@ impl<T: Contents> Home<T> {
     }
     fn put_back(&self, writer: Box<Writer<T>>) {
         *self.place() = Some(writer);
+    }
+    fn is_of_other_config(&self, config: &T::Config) -> bool {
+        self.terms.lock().unwrap_or_else(PoisonError::into_inner).config != *config
     }
     fn place(&self) -> MutexGuard<'_, Option<Box<Writer<T>>>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -148,7 +154,8 @@ impl<T: Contents> Side<T> {
         // Dropped after `held`, also by a panic.
         let _ending = Ending(self);
         let mut held = self.writer.try_borrow_mut().map_err(|_| CannotWrite::Reading)?;
-        if is_reading() {
+        // A batch with a held read may wait for strict state, and this write waits for that batch.
+        if is_reading() || self.apart.get() && (held::is_held() || strict::is_locked()) {
             return Err(CannotWrite::OutOfOrder);
         }
         if held.is_none() {
@@ -204,12 +211,16 @@ impl<T: Contents> Side<T> {
 
     /// Takes over the state of the graph that this one replaces.
     ///
-    /// Where the terms differ, the first worker makes the state again from the old one's export. Until then
-    /// other workers may write it from their old graphs, and wait for that at their own changes.
+    /// Where the terms differ, the first worker makes the state again from the old one's export, save where
+    /// the configuration names the content: then this graph begins with its own. Until then other workers may
+    /// write it from their old graphs, and wait for that at their own changes.
     fn adopt(&self, old: &Rc<Joined<T>>, now: u64) -> Result<(), String> {
         let own = &self.own.home;
         if Arc::ptr_eq(own, &old.home) {
             return self.refit(&old.home, now);
+        }
+        if T::IS_CONFIGURED && old.home.is_of_other_config(&self.terms.config) {
+            return Ok(());
         }
         // The state with which it began stays as it is: workers whose graphs took over from none have it.
         own.fate.of(&old.home, || {
@@ -231,7 +242,7 @@ impl<T: Contents> Side<T> {
         }
         let reader = home.publication.reader().map_err(|error| error.to_string())?;
         self.written.set(self.written.get().wrapping_add(1));
-        self.inherited.set(Rc::new(Joined { home, reader })).map_err(|_| TWICE.to_owned())
+        self.inherited.set(Rc::new(Joined { home, reader: Rc::new(reader) })).map_err(|_| TWICE.to_owned())
     }
 
     /// Makes the state again as this graph's terms say, from its content; nothing changes where that fails.
@@ -309,7 +320,7 @@ impl Consistency for BoundedInconsistency {
             least().publication.reader().expect("a new state has no readers yet")
         });
         let side = Rc::new(Side {
-            own: Rc::new(Joined { home, reader }),
+            own: Rc::new(Joined { home, reader: Rc::new(reader) }),
             inherited: OnceCell::new(),
             terms,
             shares: worker.shares.clone(),
@@ -317,6 +328,7 @@ impl Consistency for BoundedInconsistency {
             writer: RefCell::new(None),
             written: Cell::new(0),
             busy: Cell::new(false),
+            apart: Cell::new(false),
         });
         worker.declare(&name, Seen(side.clone(), Given::default()));
         worker.declarations.borrow_mut().settles(side.clone());
@@ -337,6 +349,20 @@ impl<T: Contents> Bounded<T> {
             // Different from all numbers of the state with which it began.
             Some(inherited) => inherited.reader.published() | 1 << 63,
         }
+    }
+
+    /// Begins a read that ends with the answer's drop.
+    ///
+    /// What is read is what is published. User functions may run meanwhile, so that it does not count as a
+    /// read in which nothing waits.
+    #[inline(always)]
+    pub(super) fn hold(&self) -> HeldRead<T> {
+        self.0.joined().reader.hold()
+    }
+
+    /// Has changes refused where they might wait for a [held](Self::hold) read that waits for them.
+    pub(super) fn writes_apart(&self) {
+        self.0.apart.set(true);
     }
 
     /// The number of this worker's writes. While it stays the same, this worker's own writes change nothing

@@ -8,6 +8,7 @@ mod bounded;
 mod contents;
 mod counter_array;
 mod entry;
+mod held;
 mod own;
 mod shared_state;
 mod shares;
@@ -23,6 +24,7 @@ pub use counter_array::{BoundedTally, TallyEntry};
 #[doc(hidden)]
 pub use entry::Shown;
 pub use entry::{BoundedEntry, MapEntry};
+pub use held::{HeldRoutes, RoutesState};
 pub use shared_state::SharedStateRef;
 pub use shares::Shares;
 pub use strict::StrictState;
@@ -40,8 +42,14 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// The configuration, which decides the size.
     ///
     /// Where a graph is replaced and the configuration stays equal, shared state goes on as it is. Otherwise
-    /// it is made again from the old one's export.
+    /// it is made again from the old one's export, unless it is [configured](Self::IS_CONFIGURED).
     type Config: Clone + PartialEq + Send + Sync + 'static;
+
+    /// Whether the configuration also names the content, as a list of routes does.
+    ///
+    /// Another configuration then counts more than changes made since: shared state begins with the new
+    /// graph's configuration.
+    const IS_CONFIGURED: bool = false;
 
     /// The configuration with this seed, where it has a keyed hash without a chosen seed.
     #[must_use]

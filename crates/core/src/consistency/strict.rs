@@ -50,6 +50,10 @@ impl<T: Contents> Ranked<T> {
         Arc::new(Self { rank, locked, config: Mutex::new(config), fate: Fate::new() })
     }
 
+    fn is_of_other_config(&self, config: &T::Config) -> bool {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) != *config
+    }
+
     /// Makes the state again as a graph wants it, from its content, in one step; nothing changes where that
     /// fails.
     fn refit(&self, config: &T::Config, now: u64) -> Result<(), String> {
@@ -75,6 +79,9 @@ impl<T: Contents> Side<T> {
         if Arc::ptr_eq(&self.own, old) {
             return old.refit(&self.config, now);
         }
+        if T::IS_CONFIGURED && old.is_of_other_config(&self.config) {
+            return Ok(());
+        }
         // The state with which it began stays as it is: workers whose graphs took over from none have it.
         self.own.fate.of(old, || {
             old.refit(&self.config, now)?;
@@ -90,6 +97,11 @@ impl<T: Contents> Side<T> {
 thread_local! {
     /// The rank of the state that this thread locked last, of those that it holds; 0 where it holds none.
     static LAST: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in a call on any strict state.
+pub(super) fn is_locked() -> bool {
+    LAST.get() > 0
 }
 
 impl<T: Contents> Clone for StrictState<T> {

@@ -20,6 +20,7 @@ mod exports;
 mod fused;
 mod graphs;
 mod harness;
+mod held;
 mod icmp;
 mod incomplete;
 mod isolation;

@@ -11,6 +11,7 @@ use netbricks_core::{InvalidSetting, Settings};
 use serde::de::Deserializer;
 
 use super::route::{self, Lines, Route, RouteError, Written};
+use super::table::First;
 
 netbricks_core::settings! {
     /// Settings of `lpm`.
@@ -26,8 +27,13 @@ netbricks_core::settings! {
         pub count: bool = false, "true or false";
         /// The file's routes with their lines, after they have been read.
         read: OnceLock<Lines<Route>> = skipped;
+        /// All routes as the first table has them, once a node was built.
+        first: OnceLock<Made> = skipped;
     }
 }
+
+/// The routes for the table, and those of the chain file and its other file from which they were made.
+type Made = (First, Vec<Route>, Option<PathBuf>);
 
 /// Reads a list of routes; an error points at a prefix that is given twice.
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Route>, D::Error> {
@@ -73,7 +79,7 @@ impl LpmSettings {
             });
             let again: Vec<_> = again.collect();
             if !again.is_empty() {
-                return refused("table", listed(&again));
+                return refused("table", in_file(&again));
             }
             all.extend(lines.iter().map(|(_, route)| route));
             if all.is_empty() {
@@ -91,6 +97,26 @@ impl LpmSettings {
         Ok(all)
     }
 
+    /// All routes, for the table. They are sorted once for all workers.
+    ///
+    /// # Errors
+    /// As [`all`](Self::all).
+    pub(super) fn first(&self) -> Result<First, InvalidSetting> {
+        let make = || self.all().map(|routes| (First::of(routes), self.routes.clone(), self.table.clone()));
+        let made = match self.first.get() {
+            Some(made) => made,
+            None => {
+                let made = make()?;
+                self.first.get_or_init(|| made)
+            }
+        };
+        // The settings may be a copy that was changed since.
+        if made.1 == self.routes && made.2 == self.table {
+            return Ok(made.0.clone());
+        }
+        make().map(|made| made.0)
+    }
+
     /// The file's routes with their lines.
     fn lines(&self, path: &Path) -> Result<&[(usize, Route)], InvalidSetting> {
         if let Some(read) = self.read.get() {
@@ -103,7 +129,7 @@ impl LpmSettings {
         let routes = route::routes(&text).map_err(|wrong| {
             let line =
                 |(line, error): &(usize, RouteError)| format!("{shown}:{line}:{}: {error}", error.column);
-            refused(listed(&wrong.iter().map(line).collect::<Vec<_>>()))
+            refused(in_file(&wrong.iter().map(line).collect::<Vec<_>>()))
         })?;
         // Another thread may have read the same file meanwhile.
         Ok(self.read.get_or_init(|| routes))
@@ -126,11 +152,15 @@ fn read(path: &Path) -> io::Result<String> {
 /// Wrong lines of a file that are shown; after mending twenty a user checks again anyway.
 const SHOWN: usize = 20;
 
+/// The number of wrong routes of a file, and then the wrong routes, one on each line.
+fn in_file(wrong: &[String]) -> String {
+    format!("names a file with {}", listed(wrong))
+}
+
 /// The number of wrong routes, and then the wrong routes, one on each line.
-fn listed(wrong: &[String]) -> String {
-    let routes =
+pub(super) fn listed(wrong: &[String]) -> String {
+    let mut text =
         if let [_] = wrong { "a wrong route".to_owned() } else { format!("{} wrong routes", wrong.len()) };
-    let mut text = format!("names a file with {routes}");
     for line in wrong.iter().take(SHOWN) {
         text += &format!("\n{line}");
     }

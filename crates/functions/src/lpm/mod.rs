@@ -2,7 +2,11 @@
 
 mod config;
 mod counted;
+mod handlers;
+#[cfg(test)]
+mod live;
 mod route;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -10,17 +14,13 @@ pub use config::LpmSettings;
 pub use counted::lpm_counted;
 pub use route::{Lines, Route, RouteError, routes};
 
-use std::hash::Hash;
-use std::net::IpAddr;
-
+use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::tables::Routes;
-use netbricks_core::{
-    BuildError, Function, Handler, Input, Node, Operator, Section, State, Verdict, Worker, compose,
-};
+use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, Verdict, Worker, compose};
 
 use crate::count::Count;
+use table::{First, NextHop, RouteTable};
 
 /// The name of the annotation that carries the next hop, a `u32`, unless configuration says another.
 pub const NEXT_HOP: &str = "next-hop";
@@ -43,8 +43,7 @@ pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, Buil
 /// without an annotation, and one that is not IP as it came. The report says how many had no route.
 pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function + use<> {
     let next_hop = worker.annotation::<u32>(&config.annotation);
-    let table = table(config, worker, |number| number);
-    answer(&table, worker, |number| *number);
+    let table = declare::<u32>(config, worker).held(worker);
     let none = Count::new("no-route", worker);
     let unrouted = none.clone();
     worker.report(move || section([], unrouted.here()));
@@ -79,45 +78,13 @@ fn section(hops: impl IntoIterator<Item = (u32, u64)>, none: u64) -> Section {
     }
 }
 
-/// Declares the handler that answers the next hop of an address.
-fn answer<V: Copy + Eq + Hash + 'static>(
-    table: &State<Routes<V>>,
-    worker: &Worker,
-    number: impl Fn(&V) -> u32 + 'static,
-) {
-    let table = table.clone();
-    worker.handler(
-        Handler::read("lookup", "The next hop for an address.").argument("ADDRESS"),
-        move |address| {
-            let address: IpAddr = address
-                .trim()
-                .parse()
-                .map_err(|_| format!("expected an IP address, found `{}`", address.trim()))?;
-            let next_hop = table.with(|table| table.longest(address).map(&number));
-            Ok(next_hop.map_or_else(|| "no route".into(), |next_hop| next_hop.to_string()))
-        },
-    );
-}
-
-/// The routes, with the value that `value` gives for each next hop.
-fn table<V: Copy + Eq + Hash + 'static>(
-    config: &LpmSettings,
-    worker: &Worker,
-    value: impl Fn(u32) -> V,
-) -> State<Routes<V>> {
-    let built = config.all().map_err(|refused| refused.to_string()).and_then(|mut all| {
-        let (v4, v6) = route::sizes(&all);
-        // Short prefixes first. With more next hops than a byte can number, the ones inserted first get the
-        // bytes, and short prefixes decide for most addresses.
-        all.sort_by_key(|route| route.len);
-        let mut table = Routes::new(v4, v6).map_err(|error| error.to_string())?;
-        for Route { prefix, len, next_hop } in all {
-            table.insert(prefix, len, value(next_hop)).map_err(|error| error.to_string())?;
-        }
-        Ok(table)
+/// Declares the routes of the configuration, with their handlers.
+fn declare<V: NextHop>(config: &LpmSettings, worker: &Worker) -> Bounded<RouteTable<V>> {
+    let first = config.first().unwrap_or_else(|refused| {
+        worker.fail(BuildError::new(refused));
+        First::default()
     });
-    worker.configured(built.unwrap_or_else(|problem| {
-        worker.fail(BuildError::new(format_args!("`routes`: {problem}")));
-        Routes::none()
-    }))
+    let table = worker.state("routes", BoundedInconsistency { updates: 0 }, first);
+    handlers::declare(&table, worker);
+    table
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -90,6 +91,20 @@ fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
     Ok((address, len))
 }
 
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} {}", self.prefix, self.len, self.next_hop)
+    }
+}
+
+/// An address with only its first `len` bits; all of them where it has no more.
+pub(super) fn truncated(address: IpAddr, len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => IpAddr::V4(address.truncated(len.min(32))),
+        IpAddr::V6(address) => IpAddr::V6(address.truncated(len.min(128))),
+    }
+}
+
 /// A route without a file, whose errors name the character within it.
 pub(super) struct Written(pub(super) Route);
 
@@ -117,7 +132,31 @@ pub type Lines<T> = Vec<(usize, T)>;
 /// # Errors
 /// All wrong lines, with the fault of each.
 pub fn routes(text: &str) -> Result<Lines<Route>, Lines<RouteError>> {
-    let mut routes = Vec::new();
+    items(text, str::parse::<Route>, |route| (route.prefix, route.len))
+}
+
+/// The prefixes of a text, one a line, with the same comments, each with the number of its line.
+pub(super) fn prefixes(text: &str) -> Result<Lines<(IpAddr, u8)>, Lines<RouteError>> {
+    let one = |line: &str| {
+        let word = line.trim();
+        let column = 1 + line.chars().take_while(|c| c.is_whitespace()).count();
+        if let Some(second) = word.split_whitespace().nth(1) {
+            let column = 1 + char_offset(line, second);
+            let problem = format!("expected nothing behind the prefix, found `{second}`");
+            return Err(RouteError { column, problem });
+        }
+        prefix(word).map_err(|problem| RouteError { column, problem })
+    };
+    items(text, one, |prefix| *prefix)
+}
+
+/// What `read` makes of each line that has more than a comment; no prefix may come twice.
+fn items<T>(
+    text: &str,
+    read: impl Fn(&str) -> Result<T, RouteError>,
+    prefix: impl Fn(&T) -> (IpAddr, u8),
+) -> Result<Lines<T>, Lines<RouteError>> {
+    let mut items = Vec::new();
     let mut wrong = Vec::new();
     let mut lines = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -125,23 +164,23 @@ pub fn routes(text: &str) -> Result<Lines<Route>, Lines<RouteError>> {
         if line.trim().is_empty() {
             continue;
         }
-        match line.parse::<Route>() {
+        match read(line) {
             Err(error) => wrong.push((number, error)),
-            Ok(route) => match lines.entry((route.prefix, route.len)) {
+            Ok(item) => match lines.entry(prefix(&item)) {
                 Entry::Vacant(first) => {
                     first.insert(number);
-                    routes.push((number, route));
+                    items.push((number, item));
                 }
                 Entry::Occupied(first) => {
                     let column = 1 + line.chars().take_while(|c| c.is_whitespace()).count();
-                    let (Route { prefix, len, .. }, first) = (route, first.get());
+                    let ((prefix, len), first) = (*first.key(), first.get());
                     let problem = format!("{prefix}/{len} stands in line {first} already: take one out");
                     wrong.push((number, RouteError { column, problem }));
                 }
             },
         }
     }
-    if wrong.is_empty() { Ok(routes) } else { Err(wrong) }
+    if wrong.is_empty() { Ok(items) } else { Err(wrong) }
 }
 
 /// The sizes of tables for these routes, IPv4 and IPv6; `None` where there is no route.

@@ -2,6 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::consistency::Shares;
 use netbricks_core::packet::Link;
 use netbricks_core::{DetachedContext, Function, Input, Node, Operator, Registry, Settings, Worker, compose};
 use netbricks_testkit::build::ethernet;
@@ -141,7 +142,11 @@ fn through(nodes: &mut [Box<dyn Node>], pool: &Pool, frames: &[Vec<u8>]) -> Vec<
 fn the_next_node_reads_the_annotation_and_the_next_packet_in_the_buffer_does_not() {
     let pool = Pool::builder().frames(64).build().unwrap();
     let worker = Worker::new(0, 1, pool.clone());
-    let node = |settings: LpmSettings| compose(&worker, |input| lpm(input, &settings, &worker)).unwrap();
+    // Each with its own state: nodes of one worker value would share their routes.
+    let node = |settings: LpmSettings| {
+        let worker = worker.sharing(&Shares::default());
+        compose(&worker, |input| lpm(input, &settings, &worker)).unwrap()
+    };
     let stamping = || compose(&worker, |input| stamp(input, &worker)).unwrap();
     let frames = [
         frame_to("10.1.2.3".parse().unwrap(), false),
@@ -358,7 +363,7 @@ fn configuration_is_checked_before_anything_runs() {
 }
 
 #[test]
-fn the_table_can_be_asked_and_is_not_handed_over() {
+fn the_table_can_be_asked() {
     let worker = Worker::new(0, 1, Pool::builder().frames(64).build().unwrap());
     let settings = LpmSettings::of([route("192.0.2.0/24 5"), route("2001:db8::/32 6")]);
     let mut node = compose(&worker, |input| lpm(input, &settings, &worker)).unwrap();
@@ -368,7 +373,12 @@ fn the_table_can_be_asked_and_is_not_handed_over() {
     assert!(
         node.call("lookup", "home").unwrap_err().to_string().contains("expected an IP address, found `home`")
     );
-    // Routes are configuration and are not handed over: that would undo a change of configuration.
     let names: Vec<_> = node.export().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["no-route"]);
+    assert_eq!(names, ["routes", "no-route"]);
+    // Settings that were changed after a node was made of them are other settings.
+    let mut changed = settings.clone();
+    changed.routes = vec![route("192.0.2.0/24 8")];
+    let worker = worker.sharing(&Shares::default());
+    let mut other = compose(&worker, |input| lpm(input, &changed, &worker)).unwrap();
+    assert_eq!(other.call("lookup", "192.0.2.9"), Ok("8".into()));
 }

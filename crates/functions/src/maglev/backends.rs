@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
 use netbricks_core::packet::{FlowKey, MacAddress};
-use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, hash_words, prefetch};
-use netbricks_core::{Declared, Flows, StoredFlow};
+use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, prefetch};
+use netbricks_core::{Declared, Flows, StoredFlow, nearest};
 
 use super::backend::Backend;
+use crate::sealed::{hash_text, seal, unseal};
 
 /// The backends of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +26,7 @@ pub(super) struct First {
 
 /// All workers' backends, under bounded inconsistency.
 ///
-/// One worker changes them at a time, for the callers of its handlers.
+/// The control side changes them, for the callers of handlers.
 pub(super) struct Backends(Arc<Snapshot>);
 
 /// All backends at one time; a change replaces the whole, so that it can be prepared without a lock.
@@ -70,22 +71,13 @@ pub(super) struct Replace {
     pub(super) next: Arc<Snapshot>,
 }
 
+/// Backends that an error names.
+const SHOWN: usize = 20;
 const ID: u64 = (1 << 48) - 1;
 /// The most backends: their numbers get the bits of a flow's 64-bit value that the id leaves.
 pub(super) const MOST: usize = 1 << 14;
-/// The most slots, a prime: a worker makes a new table between two batches, in a few milliseconds.
+/// The most slots, a prime: each change of the backends makes a new table, in a few milliseconds.
 pub(super) const MOST_SLOTS: usize = 131_101;
-
-/// Text under `secret`, in words, the length first.
-fn hash_text(text: &str, secret: &Secret) -> u64 {
-    let mut words = vec![text.len() as u64];
-    words.extend(text.as_bytes().chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_be_bytes(word)
-    }));
-    hash_words(&words, secret)
-}
 
 /// The id of a backend's name in a flow's value.
 ///
@@ -102,8 +94,8 @@ pub(super) fn given_twice(name: &str) -> String {
 pub(super) fn too_many_slots(slots: usize) -> Option<String> {
     (slots > MOST_SLOTS).then(|| {
         format!(
-            "must be a prime up to {MOST_SLOTS}, found {slots}: whenever backends change, a worker's packets wait while \
-             it rebuilds the table, some milliseconds even for {MOST_SLOTS}"
+            "must be a prime up to {MOST_SLOTS}, found {slots}: each change of the backends makes the table again, in \
+             some milliseconds even for {MOST_SLOTS}"
         )
     })
 }
@@ -153,6 +145,13 @@ impl Snapshot {
         })
     }
 
+    /// The next snapshot with another weight of this backend; 0 drains it.
+    pub(super) fn weighted(&self, name: &str, weight: u32) -> Result<Self, String> {
+        let at = self.find(name).ok_or_else(|| self.unknown(name))?;
+        let known = self.known[at].as_ref().ok_or_else(|| self.unknown(name))?;
+        self.with(Backend { weight, ..known.backend.clone() })
+    }
+
     /// The next snapshot without this backend: its flows go to others.
     pub(super) fn without(&self, name: &str) -> Result<Self, String> {
         self.next(|next| {
@@ -171,8 +170,14 @@ impl Snapshot {
     }
 
     fn unknown(&self, name: &str) -> String {
-        let names: Vec<&str> = self.all().map(|(_, known)| known.backend.name.as_str()).take(20).collect();
-        format!("there is no backend `{name}`; there are: {}", names.join(", "))
+        let names = || self.all().map(|(_, known)| known.backend.name.as_str());
+        if let Some(near) = nearest(name, names()) {
+            return format!("there is no backend `{name}`; did you mean `{near}`?");
+        }
+        let shown: Vec<&str> = names().take(SHOWN).collect();
+        let more = names().count().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("there is no backend `{name}`; there are: {}{more}", shown.join(", "))
     }
 
     fn find(&self, name: &str) -> Option<usize> {
@@ -337,6 +342,8 @@ impl Changing for Backends {
 
 impl Contents for Backends {
     type Config = First;
+    /// Other backends in the file count more than changes by handlers.
+    const IS_CONFIGURED: bool = true;
     fn make(first: &First) -> Result<Self, String> {
         Snapshot::first(first).map(|first| Self(Arc::new(first)))
     }
@@ -354,8 +361,7 @@ impl Declared for Backends {
             let draining = if known.draining { "draining" } else { "takes" };
             text += &format!("{draining} {}\n", known.backend);
         }
-        text += &format!("{:016x}\n", hash_text(&text, &Secret::from_seed(KEY[0])));
-        text.into_bytes()
+        seal(text, KEY[0])
     }
 
     /// Takes over changes made by handlers, unless the configuration has named other backends since.
@@ -364,12 +370,7 @@ impl Declared for Backends {
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
         let damaged =
             || "no exported backends, or changed on their way: fetch the whole export again".to_owned();
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
-        let (body, sum) = text.trim_end_matches('\n').rsplit_once('\n').ok_or_else(damaged)?;
-        let body = format!("{body}\n");
-        if format!("{:016x}", hash_text(&body, &Secret::from_seed(KEY[0]))) != sum {
-            return Err(damaged());
-        }
+        let body = unseal(bytes, KEY[0]).ok_or_else(damaged)?;
         let (head, lines) = body.split_once('\n').ok_or_else(damaged)?;
         let Some(origin) = head.strip_prefix(FORMAT).map(str::trim) else {
             return Err(format!(

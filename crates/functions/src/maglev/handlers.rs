@@ -14,10 +14,9 @@ use super::backends::{Backends, Replace, Snapshot};
 /// Most attempts at a change while other changes come first.
 const TRIES: usize = 8;
 
-/// Changes the backends for callers of a worker's handlers.
-#[derive(Clone)]
+/// Changes the backends for callers of handlers.
+#[derive(Clone, Default)]
 struct Changes {
-    backends: Bounded<Backends>,
     /// Replaced snapshots, until all packets use the next one.
     ///
     /// They are freed here, and not by the worker whose packet leaves them last.
@@ -25,14 +24,18 @@ struct Changes {
 }
 
 impl Changes {
-    fn make(&self, next: impl Fn(&Snapshot) -> Result<Snapshot, String>) -> Result<String, String> {
+    fn make(
+        &self,
+        backends: &Bounded<Backends>,
+        next: impl Fn(&Snapshot) -> Result<Snapshot, String>,
+    ) -> Result<String, String> {
         self.replaced.borrow_mut().retain(|snapshot| Arc::strong_count(snapshot) > 1);
         for _ in 0..TRIES {
-            let now = self.backends.read(|backends| backends.snapshot().clone());
+            let now = backends.read(|backends| backends.snapshot().clone());
             let next = Arc::new(next(&now)?);
             let starved = next.starved();
             let replace = Replace { base: now.version, next };
-            if self.backends.update(replace).map_err(|cannot| cannot.to_string())? {
+            if backends.update(replace).map_err(|cannot| cannot.to_string())? {
                 self.replaced.borrow_mut().push(now);
                 return Ok(starved.map_or("done".into(), |starved| format!("done, but {starved}")));
             }
@@ -41,64 +44,95 @@ impl Changes {
     }
 }
 
-/// Declares the handlers that change the backends.
+/// The only word of an argument.
+fn word<'a>(argument: &'a str, expected: &str) -> Result<&'a str, String> {
+    let mut words = argument.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some(word), None) => Ok(word),
+        _ => Err(format!("expected {expected}, found `{}`", argument.trim())),
+    }
+}
+
+/// A backend's name and its new weight.
+fn name_and_weight(argument: &str) -> Result<(&str, u32), String> {
+    let most = Backend::MOST_WEIGHT;
+    let expected =
+        || format!("expected a backend's name and a weight of 0 to {most}, found `{}`", argument.trim());
+    let words: Vec<&str> = argument.split_whitespace().collect();
+    let [name, weight] = words[..] else { return Err(expected()) };
+    let weight = weight.parse().ok().filter(|weight| *weight <= most).ok_or_else(expected)?;
+    Ok((name, weight))
+}
+
+/// Declares the handlers that need only the backends.
 pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
-    let added = Changes { backends: backends.clone(), replaced: Rc::default() };
-    let [drained, removed] = std::array::from_fn(|_| added.clone());
-    worker.handler(
-        Handler::write(
-            "add",
-            "Adds a backend, takes a draining one back, or gives it another address or weight.",
-        )
-        .argument("NAME MAC [WEIGHT]"),
-        move |text| {
+    let [added, drained, removed, weighted] = {
+        let changes = Changes::default();
+        std::array::from_fn(|_| changes.clone())
+    };
+    let add =
+        "Adds a backend, takes a draining one back, or gives it another address or weight (0 drains it).";
+    worker.handler_of(
+        backends,
+        Handler::write("add", add).argument("NAME MAC [WEIGHT]"),
+        move |backends, text| {
             let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
-            added.make(|now| now.with(backend.clone()))
+            added.make(backends, |now| now.with(backend.clone()))
         },
     );
-    worker.handler(
-        Handler::write("drain", "Gives a backend no new flows; those it has stay.").argument("NAME"),
-        move |name| drained.make(|now| now.drained(name.trim())),
+    let drain = Handler::write("drain", "Gives a backend no new flows; those it has stay.").argument("NAME");
+    worker.handler_of(backends, drain, move |backends, argument| {
+        let name = word(argument, "a backend's name")?;
+        drained.make(backends, |now| now.drained(name))
+    });
+    let remove = "Takes a backend out; its flows go elsewhere with each worker's next batch.";
+    worker.handler_of(
+        backends,
+        Handler::write("remove", remove).argument("NAME"),
+        move |backends, argument| {
+            let name = word(argument, "a backend's name")?;
+            removed.make(backends, |now| now.without(name))
+        },
     );
-    worker.handler(
-        Handler::write(
-            "remove",
-            "Takes a backend out; its flows go elsewhere with each worker's next batch.",
-        )
-        .argument("NAME"),
-        move |name| removed.make(|now| now.without(name.trim())),
+    let weight = "Gives a backend another share of the new flows; with 0 it drains.";
+    worker.handler_of(
+        backends,
+        Handler::write("weight", weight).argument("NAME WEIGHT"),
+        move |backends, argument| {
+            let (name, weight) = name_and_weight(argument)?;
+            weighted.make(backends, |now| now.weighted(name, weight))
+        },
     );
+    let listed = Handler::read("backends", "Each backend: name, address, weight, state, slots of the table.");
+    worker.handler_of(backends, listed, |backends, _| {
+        let now = backends.read(|backends| backends.snapshot().clone());
+        let shares = now.shares();
+        let lines = now.all().map(|(number, known)| {
+            let state = if known.draining { "draining" } else { "takes" };
+            format!("{} {state} {} slots\n", known.backend, shares[number])
+        });
+        Ok(lines.collect())
+    });
 }
 
 /// Declares all handlers.
 pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
     declare_changes(backends, worker);
-    let listed = backends.clone();
-    let (memory, forgotten, connections) = (connections.clone(), connections.clone(), connections.clone());
-    worker.handler(
-        Handler::read("memory", "Bytes of memory of this worker's connections, and for how many."),
-        move |_| Ok(memory.with(|table| format!("{} {}", table.bytes(), table.capacity()))),
-    );
-    worker.handler(
-        Handler::write("forget", "Forgets this worker's connections: each goes where a new one would."),
-        move |_| {
-            forgotten.with(|table| table.clear());
-            Ok("done".into())
-        },
-    );
-    worker.handler(
-        Handler::read(
-            "backends",
-            "Each backend with its slots of the table and this worker's connections to it.",
-        ),
-        move |_| {
-            let now = listed.read(|backends| backends.snapshot().clone());
-            let (open, shares) = (now.connections(&connections), now.shares());
-            let lines = now.all().map(|(number, known)| {
-                let state = if known.draining { "draining" } else { "takes" };
-                format!("{} {state} {} slots {} connections\n", known.backend, shares[number], open[number])
-            });
-            Ok(lines.collect())
-        },
-    );
+    let memory = Handler::read("memory", "Bytes of memory of this worker's connections, and for how many.");
+    worker.handler_of(connections, memory, |table, _| {
+        Ok(table.with(|table| format!("{} {}", table.bytes(), table.capacity())))
+    });
+    let forget =
+        Handler::write("forget", "Forgets this worker's connections: each goes where a new one would.");
+    worker.handler_of(connections, forget, |table, _| {
+        table.with(|table| table.clear());
+        Ok("done".into())
+    });
+    let backends = backends.clone();
+    let open = Handler::read("connections", "Each backend, and this worker's connections to it.");
+    worker.handler_of(connections, open, move |connections, _| {
+        let now = backends.read(|backends| backends.snapshot().clone());
+        let open = now.connections(connections);
+        Ok(now.all().map(|(number, known)| format!("{} {}\n", known.backend.name, open[number])).collect())
+    });
 }

@@ -6,6 +6,8 @@ mod backend;
 mod backends;
 mod config;
 mod handlers;
+#[cfg(test)]
+mod live;
 mod lookup;
 mod seats;
 mod tally;

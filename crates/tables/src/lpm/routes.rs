@@ -60,7 +60,8 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
 
     /// As [`longest`](Self::longest), which `ticket` may know.
     #[inline(always)]
-    pub(crate) fn known(&self, address: IpAddr, ticket: LpmTicket<Ipv6Addr>) -> Option<&V> {
+    #[must_use]
+    pub fn known(&self, address: IpAddr, ticket: LpmTicket<Ipv6Addr>) -> Option<&V> {
         match address {
             IpAddr::V4(_) => self.longest(address),
             IpAddr::V6(address) => self.v6.value(self.v6.number(address, ticket)),
@@ -75,6 +76,25 @@ impl<V: Copy + Eq + Hash + 'static> Routes<V> {
             IpAddr::V4(address) => self.v4.longest(address),
             IpAddr::V6(address) => self.v6.longest(address),
         }
+    }
+
+    /// As [`Table::resolve_here`], by a shared reference.
+    #[inline(always)]
+    #[must_use]
+    pub fn known_here(&self, address: Ipv4Addr) -> Option<Option<&V>> {
+        Some(self.v4.value(self.v4.trie.find_near(address)?))
+    }
+
+    /// As [`Table::resolve_there`], by a shared reference.
+    #[inline(always)]
+    #[must_use]
+    pub fn known_there(&self, address: &IpAddr, ticket: LpmTicket<Ipv6Addr>) -> Option<Option<&V>> {
+        let near = match address {
+            IpAddr::V4(address) => return self.known_here(*address),
+            IpAddr::V6(_) if self.v6.is_none() => None,
+            IpAddr::V6(address) => self.v6.value(self.v6.number_of_ticket(address, &ticket)?),
+        };
+        Some(near)
     }
 
     /// Gives a prefix a value; the one that it had. It has no end.
@@ -325,16 +345,11 @@ impl<V: Copy + Eq + Hash + 'static> Table for Routes<V> {
     }
     #[inline(always)]
     fn resolve_here(&mut self, address: Ipv4Addr, _: Self::Ticket) -> Option<Option<&V>> {
-        Some(self.v4.value(self.v4.trie.find_near(address)?))
+        self.known_here(address)
     }
     #[inline(always)]
     fn resolve_there(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&V>> {
-        let near = match address {
-            IpAddr::V4(address) => return self.resolve_here(*address, ticket),
-            IpAddr::V6(_) if self.v6.is_none() => None,
-            IpAddr::V6(address) => self.v6.value(self.v6.number_of_ticket(address, &ticket)?),
-        };
-        Some(near)
+        self.known_there(address, ticket)
     }
 }
 

@@ -11,7 +11,9 @@ mod shown;
 mod tests;
 
 pub use locked::Locked;
-pub use replica::{MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated, replicated_of};
+pub use replica::{
+    HeldRead, MAXIMUM_READERS, NoReaderLeft, Publication, Reader, Writer, replicated, replicated_of,
+};
 pub use shown::ReadTable;
 
 /// State that changes by changes: values which give the same result wherever they are applied in the same order.

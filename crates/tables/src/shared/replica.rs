@@ -2,6 +2,8 @@
 //!
 //! This is left-right (Ramalhete and Correia, 2013). Reading never waits, not even for the writer.
 
+use std::rc::Rc;
+
 use super::Changing;
 use super::atomics::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, yield_now};
 
@@ -162,6 +164,43 @@ impl<T: Changing> Reader<T> {
         self.sides.sides[live].with(|side| f(unsafe { &*side }))
     }
 
+    /// Begins a read that ends when the answer is dropped.
+    ///
+    /// It costs what [`read`](Self::read) does. The writer waits for its end before it publishes the next but
+    /// one time.
+    ///
+    /// ```
+    /// use netbricks_tables::{Changing, replicated};
+    /// use std::rc::Rc;
+    ///
+    /// #[derive(Default)]
+    /// struct Sum(u64);
+    /// impl Changing for Sum {
+    ///     type Change = u64;
+    ///     type Outcome = ();
+    ///     fn apply(&mut self, change: &u64) {
+    ///         self.0 += change;
+    ///     }
+    /// }
+    ///
+    /// let (mut writer, publication) = replicated(0, Sum::default);
+    /// let reader = Rc::new(publication.reader()?);
+    /// let held = reader.hold();
+    /// writer.update(3);
+    /// assert_eq!((held.0, reader.is_reading()), (0, true), "it stays as it was");
+    /// drop(held);
+    /// assert_eq!(reader.hold().0, 3);
+    /// # Ok::<(), netbricks_tables::NoReaderLeft>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn hold(self: &Rc<Self>) -> HeldRead<T> {
+        self.enter();
+        let live = self.sides.live.load(Ordering::Acquire);
+        let state = self.sides.sides[live].with(|side| side);
+        HeldRead { reader: self.clone(), state }
+    }
+
     /// The number of changes published so far; a later read has at least these. One load.
     ///
     /// For readers that cache values computed from the state.
@@ -184,21 +223,40 @@ impl<T: Changing> Drop for Reader<T> {
     }
 }
 
+impl<T: Changing> Reader<T> {
+    /// Makes the epoch odd, unless this thread reads already.
+    #[inline(always)]
+    fn enter(&self) {
+        let depth = self.depth.get();
+        self.depth.set(depth + 1);
+        if depth == 0 {
+            let epoch = &self.sides.places[self.place].epoch;
+            // Released too: a writer that sees this epoch and not the even one before it must see the read before it over.
+            epoch.store(epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+            // With the one in `Writer::publish`: either the writer sees the odd epoch, or `live` is read as it set it.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Makes the epoch even, unless a read around this one goes on.
+    #[inline(always)]
+    fn leave(&self) {
+        let depth = self.depth.get() - 1;
+        self.depth.set(depth);
+        if depth == 0 {
+            let epoch = &self.sides.places[self.place].epoch;
+            epoch.store(epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        }
+    }
+}
+
 /// Keeps the epoch odd, also when a read panics.
 struct Reading<'r, T: Changing>(&'r Reader<T>);
 
 impl<'r, T: Changing> Reading<'r, T> {
     #[inline(always)]
     fn enter(reader: &'r Reader<T>) -> Self {
-        let depth = reader.depth.get();
-        reader.depth.set(depth + 1);
-        if depth == 0 {
-            let epoch = &reader.sides.places[reader.place].epoch;
-            // Released too: a writer that sees this epoch and not the even one before it must see the read before it over.
-            epoch.store(epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-            // With the one in `Writer::publish`: either the writer sees the odd epoch, or `live` is read as it set it.
-            fence(Ordering::SeqCst);
-        }
+        reader.enter();
         Self(reader)
     }
 }
@@ -206,13 +264,35 @@ impl<'r, T: Changing> Reading<'r, T> {
 impl<T: Changing> Drop for Reading<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let Self(reader) = self;
-        let depth = reader.depth.get() - 1;
-        reader.depth.set(depth);
-        if depth == 0 {
-            let epoch = &reader.sides.places[reader.place].epoch;
-            epoch.store(epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        }
+        self.0.leave();
+    }
+}
+
+/// A read of a replicated state that goes on until this is dropped, on the reader's thread.
+///
+/// [`Reader::hold`] begins it. The state does not change meanwhile.
+pub struct HeldRead<T: Changing> {
+    /// It keeps the sides alive, and its epoch odd.
+    reader: Rc<Reader<T>>,
+    /// The side that was live when the read began.
+    state: *const T,
+}
+
+impl<T: Changing> std::ops::Deref for HeldRead<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the side lives as long as `reader` has it. The writer changes no side while a reader is in that was in
+        // when the side was given up: the epoch became odd before `live` was loaded, and stays so until the drop.
+        unsafe { &*self.state }
+    }
+}
+
+impl<T: Changing> Drop for HeldRead<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.reader.leave();
     }
 }
 

@@ -75,7 +75,7 @@ const SCRIPT: &[Step] = &[
     GiveUp(2),
     Run(1),
     Save("three\nlines\n"),
-    Carry(1, 3, |record| record.argument > "b".into()),
+    Carry(1, 3, |record| *record.argument > *"b"),
     Run(3),
     Confirm(3),
     Append(3, &["g"]),

@@ -171,9 +171,8 @@ fn suggestions(line: &str, cursor: usize, tree: &clap::Command, names: &Names) -
         _ => ("", None),
     };
     let candidates = match (wanted(tree, &words), path) {
-        (Wanted::File, _) | (_, Some(_)) => {
-            let files = files(path.unwrap_or(last));
-            return files
+        (_, Some(_)) | (Wanted::File, None) => {
+            return files(path.unwrap_or(last))
                 .iter()
                 .map(|file| suggestion(&format!("{sign}{file}"), None, file.ends_with('/')))
                 .collect();

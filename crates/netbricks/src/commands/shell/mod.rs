@@ -12,7 +12,7 @@ use clap::FromArgMatches;
 use netbricks_control::api::Status;
 
 use super::arguments::{Color, Command, CommandLine};
-use super::live::{self, Api, LiveCommand, Output, ShellArguments, connect, shell_words};
+use super::live::{self, Api, Output, ShellArguments, connect, shell_words};
 use super::{Application, Console, FAILURE, Failure, USAGE, dispatch, graph};
 use crate::diagnostic::{Diagnostic, Source};
 use editor::Editor;
