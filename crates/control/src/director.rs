@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{
     Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
-    Plan, Port, Problem, RunState, Source, Stats, Status,
+    ObserveRequest, Plan, Port, Problem, RunState, Source, Stats, Status,
 };
 use crate::events::Events;
+use crate::observe::Observing;
 use crate::records::{Records, Unconfirmed, Written, unkept};
 use crate::store::StoreError;
 
@@ -133,6 +134,11 @@ pub trait Dataplane {
     /// # Errors
     /// When a worker does not answer.
     fn resume(&mut self) -> Result<(), Problem>;
+    /// Arms a watch over packets. Dropping the answer ends it.
+    ///
+    /// # Errors
+    /// A wrong filter, no such place, too many watches, or a worker that does not answer.
+    fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem>;
 }
 
 /// The owner of what runs and of its history.
@@ -467,6 +473,14 @@ impl<'d> Director<'d> {
         self.plane.resume()?;
         self.tell(EventLevel::Info, "resumed", "sources are asked again".into());
         Ok(self.status())
+    }
+
+    /// Arms a watch over packets. Dropping the answer ends it.
+    ///
+    /// # Errors
+    /// A wrong filter, no such place, too many watches, or a worker that does not answer.
+    pub fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem> {
+        self.plane.observe(request)
     }
 
     /// Whether a writer knows the current state.

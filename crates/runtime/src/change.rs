@@ -103,8 +103,9 @@ impl Worker {
         }
     }
 
-    fn host(&mut self, graph: Graph, clock: Clock) -> String {
+    fn host(&mut self, mut graph: Graph, clock: Clock) -> String {
         let name = graph.name().to_owned();
+        self.watches.iter().for_each(|watch| graph.watch(watch.clone()));
         self.graphs.push(Hosted::new(graph, clock, self.shared.config.burst));
         self.idler.busy();
         name
@@ -226,6 +227,7 @@ impl Worker {
         let old = &mut self.graphs[place];
         let time = old.time(self.now);
         new.jumped = old.jumped;
+        new.graph.take_watches_over(&mut old.graph);
         // Imported state has ages, which count from now and not from the epoch.
         new.graph.advance(time.max(old.graph.now()));
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);

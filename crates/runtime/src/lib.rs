@@ -61,6 +61,7 @@ mod control;
 mod event;
 mod idle;
 mod mailbox;
+mod observe;
 mod placement;
 mod progress;
 mod report;
@@ -74,6 +75,7 @@ pub use config::{BURST, Change, Config, Factory, FactoryError, WorkerContext};
 pub use control::{Control, HandlerCall, StopHandle};
 pub use event::{Event, EventSink, PanicReport};
 pub use idle::IdlePolicy;
+pub use observe::Observation;
 pub use placement::{Placement, PlacementError, allowed_cores, pin_this_thread};
 pub use progress::Progress;
 pub use report::{

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netbricks_core::graph::contain;
+use netbricks_core::observer::Watch;
 use netbricks_core::{Graph, GraphBuilder, Totals, Turn};
 
 use crate::clock::Clock;
@@ -160,6 +161,8 @@ pub(crate) struct Worker {
     pub(crate) retired: Vec<GraphReport>,
     /// Graphs that wait until the other workers have made theirs, by ticket.
     pub(crate) prepared: BTreeMap<u64, Prepared>,
+    /// The watches over the packets of its graphs.
+    pub(crate) watches: Vec<Watch>,
     pub(crate) idler: Idler,
     sleeper: Sleeper,
     pub(crate) panics: PanicLog,
@@ -180,6 +183,7 @@ impl Worker {
             graphs: Vec::new(),
             retired: Vec::new(),
             prepared: BTreeMap::new(),
+            watches: Vec::new(),
             idler,
             sleeper: Sleeper::default(),
             panics: PanicLog::default(),

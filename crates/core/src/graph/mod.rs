@@ -11,7 +11,7 @@ mod drain;
 mod export;
 mod handoff;
 mod moves;
-mod quarantine;
+mod observed;
 mod queues;
 mod run;
 mod shuffles;
@@ -327,7 +327,10 @@ pub struct Graph {
     burst: usize,
     /// The bits of all queues.
     queue_bits: u64,
+    /// The turn is timed node by node, or observed.
     sampled: bool,
+    /// The graph has watches.
+    observed: bool,
     /// Turns in a row that moved nothing.
     idle_turns: usize,
     /// Receiving nodes that have not ended, and whether there ever were any.
@@ -369,7 +372,8 @@ impl Graph {
             hand: Batch::new(),
             running: Running::default(),
             waiting: VecDeque::with_capacity(16),
-            serial: 0,
+            // Numbers before it are for batches that go to the front.
+            serial: 1 << 32,
             spare: Vec::with_capacity(16),
             ready,
             in_place: false,
@@ -382,6 +386,7 @@ impl Graph {
             burst: 0,
             queue_bits,
             sampled: false,
+            observed: false,
             idle_turns: 0,
             sources,
             has_sources,
@@ -579,7 +584,7 @@ impl Graph {
             && self.idle.iter().all(|node| {
                 let mut any = false;
                 // A node that panics may have named some.
-                let named = self.watch(*node, &mut |_| any = true) && any;
+                let named = self.watch_descriptors(*node, &mut |_| any = true) && any;
                 named || self.slots[*node].queue.is_some() && self.held(*node) == 0
             })
     }
@@ -593,7 +598,7 @@ impl Graph {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
-                !self.slots[*node].source && self.watch(*node, &mut |_| any = true) && !any
+                !self.slots[*node].source && self.watch_descriptors(*node, &mut |_| any = true) && !any
             })
     }
 
@@ -607,7 +612,7 @@ impl Graph {
     }
 
     /// Whether the node named all its descriptors.
-    fn watch(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+    fn watch_descriptors(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 

@@ -206,6 +206,7 @@ pub(super) fn problem_of(error: &CommandError) -> Problem {
         }
         CommandError::Ended { .. } => Code::Ending,
         CommandError::NoAnswer { .. } | CommandError::TooLate { .. } => Code::Timeout,
+        CommandError::TooManyWatches { .. } => Code::Busy,
         CommandError::Build { .. } | CommandError::Shuffles(_) => Code::Machine,
         _ => Code::Internal,
     };

@@ -3,6 +3,7 @@
 mod apply;
 mod calls;
 mod installed;
+mod observe;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Tasks, api};
+use netbricks_control::{Answer, Call, Dataplane, Events, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
 use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
@@ -201,6 +202,10 @@ impl Dataplane for Session<'_> {
             self.state = api::RunState::Running;
         }
         Ok(())
+    }
+
+    fn observe(&mut self, request: &api::ObserveRequest) -> Result<Observing, api::Problem> {
+        self.observed(request)
     }
 }
 
