@@ -82,4 +82,7 @@ pub use report::{
 };
 pub use runtime::{Runtime, StartError};
 pub use shuffles::{ShuffleMismatch, ShuffleWay};
-pub use signals::{ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stopping_signals};
+pub use signals::{
+    ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stop_or_reload_on_signals,
+    stopping_signals,
+};

@@ -11,6 +11,7 @@ mod drain;
 mod export;
 mod handoff;
 mod moves;
+mod quarantine;
 mod queues;
 mod run;
 mod shuffles;
@@ -27,6 +28,7 @@ use netbricks_buffer::{Batch, Pool};
 pub use build::{GraphBuilder, GraphError, NodeId};
 pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
+pub use quarantine::RestartPolicy;
 pub use shuffles::ShuffleEnd;
 pub use takeover::TakenOver;
 
@@ -79,6 +81,9 @@ struct Slot {
     strikes: u8,
     /// The node panicked too often, and gets no more turns.
     stopped: bool,
+    /// Its panics, and whether it is in quarantine for them.
+    panicked: quarantine::Panicked,
+    quarantined: bool,
     /// The node brings packets in, from outside or from other workers.
     source: bool,
     /// For a source: it has ended.
@@ -133,6 +138,8 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
+            panicked: quarantine::Panicked::default(),
+            quarantined: false,
             source: false,
             ended: false,
             handoff: 0,
@@ -326,6 +333,8 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
+    /// Functions in quarantine, each with the time at which it is made again (ns).
+    quarantined: Vec<(usize, u64)>,
     /// Receiving nodes that get no turns, while the graph is suspended.
     parked: Vec<usize>,
     suspended: bool,
@@ -376,6 +385,7 @@ impl Graph {
             idle_turns: 0,
             sources,
             has_sources,
+            quarantined: Vec::new(),
             parked: Vec::new(),
             suspended: false,
             moves: Moves::default(),

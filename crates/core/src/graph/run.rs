@@ -41,6 +41,9 @@ impl Graph {
     /// and their number.
     pub fn turns(&mut self, now: u64, most: u32) -> (Turn, u32) {
         self.cx.advance(now);
+        if !self.quarantined.is_empty() {
+            self.release_quarantined();
+        }
         if !self.waiting.is_empty() {
             // A panic ended the turn before: batches that waited go on first.
             return (Turn::Moved(self.contained(None, 1)), 1);
@@ -423,7 +426,8 @@ impl Graph {
         }
         entered += self.cx.handoff_in;
         let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handoff_out;
-        let (rebuilt, more) = rebuild(slot);
+        let until = slot.quarantine(self.cx.now());
+        let (rebuilt, more) = if until.is_some() { (true, Vec::new()) } else { rebuild(slot) };
         slot.uncertain &= !rebuilt;
         let answer = if slot.uncertain { None } else { ask_held(slot) };
         let keeps_now = answer.unwrap_or(if rebuilt { 0 } else { held });
@@ -451,8 +455,16 @@ impl Graph {
         }
         let slot = &mut self.slots[node];
         slot.counters.panics += 1;
-        let panic =
-            Panic { node: slot.name.clone(), message, place, packets: lost, time: self.cx.now(), rebuilt };
+        let panic = Panic {
+            node: slot.name.clone(),
+            message,
+            place,
+            packets: lost,
+            time: self.cx.now(),
+            rebuilt,
+            quarantine: until,
+        };
+        self.quarantined.extend(until.map(|until| (node, until)));
         self.settle(node);
         self.panics.push(panic);
         for caught in more {
@@ -565,7 +577,7 @@ fn survivors(node: &mut dyn Node) -> Option<&mut dyn Any> {
 }
 
 /// Builds another node for a slot; `None` where its blueprint fails or panics.
-fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
+pub(super) fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
     let (blueprint, worker) = slot.origin.as_ref()?;
     let mut node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
     // Contained separately: a node that panicked here and again in its drop would end the process.

@@ -226,7 +226,7 @@ impl Design {
             if !reached(Place::Use(number)) {
                 continue;
             }
-            let id = if kept.nodes.contains(name) && running.has(name) {
+            let id = if kept.nodes.contains(name) && running.has(name) && !running.is_quarantined(name) {
                 graph.keep(name, running)?
             } else {
                 let id = self.add_use(&mut graph, number, &mut shared, worker)?;

@@ -1,12 +1,13 @@
 //! `run`: runs a file's chains, from opening the ports to the last line of the report.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Pool, PoolError};
-use netbricks_control::api::{EventLevel, RunState};
+use netbricks_control::api::{ApplyOptions, Code, EventLevel, Problem, RunState};
 use netbricks_control::store::Store;
 use netbricks_control::{Director, Events, Listener, Records, Tasks, Waiting};
 use netbricks_core::tables::stock;
@@ -14,7 +15,8 @@ use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Link, Port};
 use netbricks_runtime::{
     Clock, CommandError, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement,
-    ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
+    ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stop_or_reload_on_signals,
+    stopping_signals,
 };
 
 use super::arguments::ControlArguments;
@@ -47,8 +49,12 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
     let overrides = Overrides::of(arguments);
     let checked = file::check_with(app, &file, |runtime| overrides.adjust(runtime));
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let how =
-        How { overrides, control: Some(&arguments.control), ..How::plain(&arguments.limits, arguments.json) };
+    let how = How {
+        overrides,
+        control: Some(&arguments.control),
+        file: arguments.file.as_deref(),
+        ..How::plain(&arguments.limits, arguments.json)
+    };
     let mut summary =
         execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
     if arguments.json {
@@ -101,6 +107,8 @@ pub(super) struct How<'a> {
     pub(super) overrides: Overrides,
     /// Where it can be asked and changed; nowhere where there is none.
     pub(super) control: Option<&'a ControlArguments>,
+    /// The path of the file, where it was not restored from the state directory.
+    pub(super) file: Option<&'a Path>,
     /// Called once the run has begun, with the way to its director.
     pub(super) begun: Option<&'a dyn Fn(&Tasks)>,
 }
@@ -108,7 +116,7 @@ pub(super) struct How<'a> {
 impl<'a> How<'a> {
     /// As the file says.
     pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
-        Self { limits, json, overrides: Overrides::default(), control: None, begun: None }
+        Self { limits, json, overrides: Overrides::default(), control: None, file: None, begun: None }
     }
 }
 
@@ -121,7 +129,7 @@ pub(super) fn execute<'t>(
     how: &How<'_>,
     store: Option<Store>,
 ) -> Result<Summary, Unrun<'t>> {
-    let How { limits, json, overrides, control, begun: on_begin } = *how;
+    let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
@@ -263,7 +271,8 @@ pub(super) fn execute<'t>(
     if !records.written().is_empty() {
         Director::new(&mut session, &mut records).replay();
     }
-    let attending = Attending { console, limits, json, interrupts: &interrupted, heard: &heard };
+    let reloads = listener.as_ref().and(how.file.map(Path::to_owned));
+    let attending = Attending { reloads, console, limits, json, interrupts: &interrupted, heard: &heard };
     let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
     drop(listener);
     let Session { mut begun, mut ports, .. } = session;
@@ -446,8 +455,23 @@ pub(super) fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Applies the file again, because a signal asked for it.
+fn reload(director: &mut Director<'_>, path: &Path) {
+    let applied = match File::read(path) {
+        Ok(file) => director.apply(file.source(), ApplyOptions::default(), None, now_ns()).map(|_| ()),
+        Err(Failure::Usage(text) | Failure::Failed(text)) => Err(Problem::new(Code::NotFound, text)),
+        Err(_) => Err(Problem::new(Code::NotFound, format!("`{}` cannot be read", path.display()))),
+    };
+    if let Err(problem) = applied {
+        let told = format!("SIGHUP: the file was not applied: {}", problem.detail);
+        director.events().tell(EventLevel::Error, "not-applied", path.display().to_string(), told);
+    }
+}
+
 /// Where a run is shown, and what it hears of.
 struct Attending<'a> {
+    /// The file that SIGHUP applies again; without one the signal ends the run.
+    reloads: Option<PathBuf>,
     console: Console,
     limits: &'a RunLimits,
     json: bool,
@@ -469,11 +493,22 @@ fn attend(
     let Attending { console, limits, json, interrupts, .. } = *attending;
     let (stopped, told) = mpsc::channel();
     let tasks = session.tasks.clone();
-    let signals = stop_on_signals(runtime.stop_handle(), move |line| {
+    let first = move |line: &str| {
         // The receiver is gone when the run has already ended by itself.
         let _ = stopped.send(line.to_owned());
         let _busy = tasks.post(|_| ());
-    })
+    };
+    let signals = match &attending.reloads {
+        None => stop_on_signals(runtime.stop_handle(), first),
+        Some(path) => {
+            let (path, tasks) = (path.clone(), session.tasks.clone());
+            let reload = move || {
+                let path = path.clone();
+                let _busy = tasks.post(move |director| reload(director, &path));
+            };
+            stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
+        }
+    }
     .map_err(|error| deaf(&error))?;
     if interrupts.stop.load(Ordering::Relaxed) {
         runtime.stop_handle().stop();
