@@ -27,6 +27,8 @@ pub(crate) struct Published {
     sleeps: AtomicU64,
     ended: AtomicU64,
     longest_pause: AtomicU64,
+    /// As `longest_pause`, since it was taken last.
+    recent_pause: AtomicU64,
 }
 
 /// The workers' totals so far, as published at most some milliseconds ago.
@@ -103,10 +105,11 @@ impl Published {
     pub(crate) fn paused(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_pause.fetch_max(took, Ordering::Relaxed);
+        self.recent_pause.fetch_max(took, Ordering::Relaxed);
     }
     /// The longest pause since this was called last (ns).
     pub(crate) fn take_longest_pause(&self) -> u64 {
-        self.longest_pause.swap(0, Ordering::Relaxed)
+        self.recent_pause.swap(0, Ordering::Relaxed)
     }
     pub(crate) fn read(&self) -> Progress {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The command line: its arguments, and the code that runs each command.
 
 mod arguments;
+mod attend;
 mod bench;
 mod check;
 #[cfg(test)]
