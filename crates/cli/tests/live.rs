@@ -265,9 +265,11 @@ fn a_run_is_changed_confirmed_rolled_back_and_stopped() {
 
     assert!(run.told("apply more.toml --dry-run").ends_with("a dry run: nothing has changed\n"));
     let applied = run.told("apply more.toml --confirm 10min --note swap");
-    assert!(applied.contains("\nconfiguration 2 runs, generation "), "{applied}");
-    assert_eq!(run.json("status")["confirmed"], false);
-    assert_eq!(run.told("confirm"), "configuration 2 is confirmed\n");
+    let status = run.json("status");
+    assert_eq!(status["confirmed"], false);
+    let number = &status["configuration"];
+    assert!(applied.contains(&format!("\nconfiguration {number} runs, generation ")), "{applied}");
+    assert_eq!(run.told("confirm"), format!("configuration {number} is confirmed\n"));
     let history = run.json("history");
     assert_eq!((&history[0]["note"], &history[0]["running"]), (&"swap".into(), &true.into()));
     assert!(run.told("config --history 1") == FILE && run.told("config") != FILE);
