@@ -68,6 +68,7 @@ mod report;
 mod runtime;
 mod shuffles;
 mod signals;
+mod watchdog;
 mod worker;
 
 pub use clock::{Clock, Epoch};
@@ -88,3 +89,4 @@ pub use signals::{
     ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stop_or_reload_on_signals,
     stopping_signals,
 };
+pub use watchdog::{STUCK, Stuck, Watchdog};

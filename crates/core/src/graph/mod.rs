@@ -12,6 +12,7 @@ mod export;
 mod handoff;
 mod moves;
 mod observed;
+mod quarantine;
 mod queues;
 mod run;
 mod shuffles;
@@ -22,6 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netbricks_buffer::{Batch, Pool};
 
@@ -227,6 +230,20 @@ struct Running {
     polled: bool,
 }
 
+/// Shows another thread which node of a graph was called last.
+#[derive(Clone, Debug)]
+pub struct Whereabouts {
+    called: Arc<AtomicUsize>,
+    names: Vec<String>,
+}
+
+impl Whereabouts {
+    /// The node's name.
+    pub fn node(&self) -> Option<String> {
+        self.names.get(self.called.load(Ordering::Relaxed)).cloned()
+    }
+}
+
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -316,6 +333,8 @@ pub struct Graph {
     in_place: bool,
     /// The node that had the last turn.
     polled: usize,
+    /// The node that was called last, for other threads.
+    called: Arc<AtomicUsize>,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
     /// As `sleeping`, for nodes that wait for their events; these come first when they are due.
@@ -378,6 +397,7 @@ impl Graph {
             ready,
             in_place: false,
             polled: 0,
+            called: Arc::default(),
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
             timers,
@@ -407,6 +427,11 @@ impl Graph {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+    /// A way to see from another thread which node the graph has called last.
+    pub fn whereabouts(&self) -> Whereabouts {
+        let names = self.slots.iter().map(|slot| slot.name.clone()).collect();
+        Whereabouts { called: self.called.clone(), names }
     }
     /// The time that its nodes see (ns).
     pub fn now(&self) -> u64 {

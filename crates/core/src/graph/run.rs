@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use netbricks_buffer::Packet;
 use netbricks_tables::cycles;
@@ -171,6 +172,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(slot.most);
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
@@ -261,6 +263,7 @@ impl Graph {
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
             self.running = Running { hops, entered: packets, entered_bytes: bytes, held: 0, polled: false };
             self.cx.node = node;
+            self.called.store(node, Ordering::Relaxed);
             if slot.keeps {
                 ask_before(slot, &mut self.running);
             }
@@ -390,6 +393,7 @@ impl Graph {
     #[cold]
     pub(super) fn went_round(&mut self, node: usize) {
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.slots[node].counters.arrived.add(self.hand.len() as u64, self.hand.bytes());
         self.cx.drop_batch(&mut self.hand, DropReason::LoopLimit);
         self.settle(node);
@@ -488,6 +492,7 @@ impl Graph {
         }
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];

@@ -391,3 +391,31 @@ fn a_function_that_panics_follows_its_policy_until_it_is_applied_again() {
     assert!(summary.conserved, "{:?}", summary.unbalanced);
     assert!(summary.dropped["quarantined"] > 10_000);
 }
+
+#[test]
+fn a_worker_that_does_not_come_back_is_named_with_its_function() {
+    fn slow(input: Input, worker: &Worker) -> impl Function + use<> {
+        let seen = worker.counter("seen");
+        let sleep = move || {
+            seen.add(1);
+            if seen.get() == 10_000 {
+                std::thread::sleep(Duration::from_millis(700));
+            }
+        };
+        input.parse::<Link>().transform(move |_| sleep()).done()
+    }
+    let mut registry = crate::standard();
+    registry
+        .add::<NoSettings>("slow", "Sleeps once.", |_, worker| compose(worker, |input| slow(input, worker)));
+    let summary = while_running_with(registry, &chain("\"ttl\", \"slow\"", ""), |asking| {
+        let events = asking.ask(|director| director.events());
+        let told = |kind: &str| events.since(0).into_iter().find(|event| event.kind == kind);
+        while told("goes-on").is_none() {
+            std::thread::yield_now();
+        }
+        let stuck = told("stuck").unwrap();
+        assert!(stuck.message.starts_with("worker 0 has not come back from `slow` for "), "{stuck:?}");
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
