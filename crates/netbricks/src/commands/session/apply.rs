@@ -104,7 +104,7 @@ impl Session<'_> {
         })
     }
 
-    /// What the file changes, with the shuffles that its state needs.
+    /// Finds out what the file changes, with the shuffles that its state needs.
     fn candidate(
         &self,
         checked: Checked<'_>,
@@ -155,6 +155,7 @@ impl Session<'_> {
         installed.design.name.clone_from(&self.installed.design.name);
         installed.graph.name.clone_from(&self.installed.design.name);
         let difference = self.installed.changes_to(&installed);
+        warnings.extend(self.installed.later(&installed));
         Ok(Candidate { installed, difference, warnings, shares })
     }
 
