@@ -1,5 +1,7 @@
 //! Handlers of functions: those that an author declares, and those of all declared state.
 
+use netbricks_tables::Counters;
+
 use crate::consistency::{Access, Contents};
 use crate::node::{CallError, Handler, HandlerSide};
 use crate::state::{Declarations, Declared};
@@ -80,6 +82,19 @@ impl Worker {
     }
 }
 
+/// A counter of a flow table beside its occupancy.
+///
+/// It has the handler's name behind the table's, its meaning (the table's name stands in the middle), and its accessor.
+type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
+
+const COUNTS: [Count; 3] = [
+    ("evicted", ["Entries of", "that gave their place to another before they were over"], |of| of.evicted),
+    ("expired", ["Entries of", "that ended by their timeout"], |of| of.expired),
+    ("refused", ["What is new to", "and found no place, and flows moved here that found none"], |of| {
+        of.refused
+    }),
+];
+
 /// The side of a state's own handlers.
 fn side_of(state: &dyn Declared) -> HandlerSide {
     if state.shared_state().is_some() { HandlerSide::Control } else { HandlerSide::Worker }
@@ -93,7 +108,7 @@ impl Declarations {
             let side = side_of(&*state);
             let summary = format!("Entries and capacity of `{name}`.");
             let occupancy = Handler::read(format!("{name}.occupancy"), summary).on(side);
-            let counts = state.flow_counters().map(|_| super::state::COUNTS).into_iter().flatten();
+            let counts = state.flow_counters().map(|_| COUNTS).into_iter().flatten();
             let counts = counts.map(move |(count, [what, which], _)| {
                 Handler::read(format!("{name}.{count}"), format!("{what} `{name}` {which}.")).on(side)
             });
@@ -120,6 +135,18 @@ impl Declarations {
         let known =
             self.all_handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
+    }
+
+    /// The answer of a state's own handler, if one has this name.
+    fn metric(&self, handler: &str) -> Option<String> {
+        let (name, metric) = handler.rsplit_once('.')?;
+        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
+        if metric == "occupancy" {
+            let (entries, capacity) = state.occupancy();
+            return Some(format!("{entries} {capacity}"));
+        }
+        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
+        Some(of(&state.flow_counters()?).to_string())
     }
 
     /// Joins shared state that a graph has taken over since this copy was made.

@@ -375,19 +375,6 @@ impl Declared for CounterState {
     }
 }
 
-/// A counter of a flow table beside its occupancy.
-///
-/// It has the handler's name behind the table's, its meaning (the table's name stands in the middle), and its accessor.
-pub(crate) type Count = (&'static str, [&'static str; 2], fn(&Counters) -> u64);
-
-pub(crate) const COUNTS: [Count; 3] = [
-    ("evicted", ["Entries of", "that gave their place to another before they were over"], |of| of.evicted),
-    ("expired", ["Entries of", "that ended by their timeout"], |of| of.expired),
-    ("refused", ["What is new to", "and found no place, and flows moved here that found none"], |of| {
-        of.refused
-    }),
-];
-
 type Report = Box<dyn Fn() -> Section>;
 type Explain = Box<dyn Fn(&[u8], &mut dyn std::fmt::Write) -> std::fmt::Result>;
 type Take = Box<dyn Fn(&Part, usize) -> (Vec<u8>, Option<usize>)>;
@@ -591,17 +578,6 @@ impl Declarations {
         };
         let found = self.states.iter().filter(|(name, state)| mobility(name, state) == wanted);
         found.map(|(name, _)| name.clone()).collect()
-    }
-    /// The answer of a state's own handler, if one has this name.
-    pub(crate) fn metric(&self, handler: &str) -> Option<String> {
-        let (name, metric) = handler.rsplit_once('.')?;
-        let state = self.states.iter().find(|(known, _)| known == name)?.1.borrow();
-        if metric == "occupancy" {
-            let (entries, capacity) = state.occupancy();
-            return Some(format!("{entries} {capacity}"));
-        }
-        let (.., of) = COUNTS.iter().find(|(count, ..)| *count == metric)?;
-        Some(of(&state.flow_counters()?).to_string())
     }
 }
 
