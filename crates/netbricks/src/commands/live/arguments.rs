@@ -73,7 +73,9 @@ pub(crate) enum LiveCommand {
                             Exit codes: 0 it runs, 1 it cannot run now, 2 the file is wrong.")]
     Apply(ApplyArguments),
     /// Keep the configuration that waits to be confirmed
-    #[command(after_help = "Examples:\n  netbricks confirm\n  netbricks apply edge.toml --confirm 60s && netbricks confirm")]
+    #[command(
+        after_help = "Examples:\n  netbricks confirm\n  netbricks apply edge.toml --confirm 60s && netbricks confirm"
+    )]
     Confirm(Plain),
     /// Go back to an earlier configuration
     #[command(after_help = "Examples:\n  netbricks rollback\n  netbricks rollback --to 3\n\n\
