@@ -70,7 +70,7 @@ pub(crate) const UNSTATED: u8 = 32;
 /// Bytes of annotations in the first metadata line, so that they need no second line from memory.
 pub(crate) const NEAR: usize = 8;
 /// Bytes of annotations that lie in the line behind that.
-pub(crate) const FAR: usize = 52;
+pub(crate) const FAR: usize = 48;
 
 /// Metadata of `LINES` frames of a pool.
 ///
@@ -97,6 +97,8 @@ pub(crate) struct Second {
     ///
     /// The number belongs to an earlier packet unless the packet has the `CUT` flag.
     pub(crate) missing: u32,
+    /// The number of the packet's trace; it belongs to an earlier packet unless the packet has the `TRACED` flag.
+    pub(crate) trace: u32,
     /// The details, which belong to an earlier packet unless the packet has a `DETAILED` or `VLAN` flag.
     pub(crate) details: Details,
 }

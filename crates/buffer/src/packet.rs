@@ -343,6 +343,9 @@ impl Packet {
         if line.fresh.flags & CUT != 0 {
             copy.annotations_mut().second_mut().missing = self.second().missing;
         }
+        if line.fresh.flags & TRACED != 0 {
+            copy.annotations_mut().second_mut().trace = self.second().trace;
+        }
         shared.count_copy();
         Some(copy)
     }
@@ -442,15 +445,25 @@ impl Packet {
             self.annotations_mut().second_mut().details.vlan = tag.control;
         }
     }
-    /// Whether its way is being traced.
+    /// The number by which its way through the graph is traced; `None` where it is not.
     #[inline(always)]
-    pub fn traced(&self) -> bool {
-        self.line().fresh.flags & TRACED != 0
+    pub fn trace(&self) -> Option<u32> {
+        if self.line().fresh.flags & TRACED == 0 {
+            return None;
+        }
+        cold_path();
+        Some(self.second().trace)
     }
-    /// Marks it for tracing, or not.
-    pub fn set_traced(&mut self, traced: bool) {
+    /// Has its way traced under a number, or no longer.
+    pub fn set_trace(&mut self, number: Option<u32>) {
         let flags = &mut self.line_mut().fresh.flags;
-        *flags = if traced { *flags | TRACED } else { *flags & !TRACED };
+        match number {
+            None => *flags &= !TRACED,
+            Some(number) => {
+                *flags |= TRACED;
+                self.annotations_mut().second_mut().trace = number;
+            }
+        }
     }
     /// Bytes for slots that a graph allocates, beside the packet's other metadata; zero in a new packet.
     #[inline]

@@ -183,7 +183,7 @@ fn soiled(small: usize, short: usize) -> Pool {
             packet.set_ingress(u16::MAX, u16::MAX);
             packet.set_owner(u16::MAX);
             packet.set_verdict(u16::MAX);
-            packet.set_traced(true);
+            packet.set_trace(Some(u32::MAX));
             packet.set_vlan(Some(VlanTag { protocol: 0x88a8, control: u16::MAX }));
             packet.set_offload(detailed(u16::MAX));
             packet
@@ -206,9 +206,9 @@ fn detailed(number: u16) -> Offload {
 }
 
 fn assert_new(packet: &Packet) {
-    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 52]));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 48]));
     assert_eq!((packet.received_at(), packet.flow_hash(), packet.owner(), packet.verdict()), (0, 0, 0, 0));
-    assert_eq!((packet.ingress(), packet.queue(), packet.traced()), (0, 0, false));
+    assert_eq!((packet.ingress(), packet.queue(), packet.trace()), (0, 0, None));
     assert_eq!((packet.vlan(), packet.offload()), (None, Offload::default()));
     assert!(!packet.needs_device());
     assert_eq!(packet.headroom(), HEADROOM);
@@ -415,12 +415,13 @@ fn a_copy_takes_metadata_and_annotations_along_and_leaves_none_behind() {
     let pool = soiled(2, 0);
     let mut packet = pool.packet(b"first").unwrap();
     packet.annotations_mut().near_mut()[7] = 8;
-    packet.annotations_mut().far_mut()[51] = 9;
+    packet.annotations_mut().far_mut()[47] = 9;
     packet.set_owner(4);
+    packet.set_trace(Some(6));
     packet.set_vlan(Some(VlanTag { protocol: 0x8100, control: 77 }));
     let copy = packet.try_copy().unwrap();
-    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[51]), (8, 9));
-    assert_eq!((copy.owner(), copy.data()), (4, &b"first"[..]));
+    assert_eq!((copy.near_annotations()[7], copy.far_annotations()[47]), (8, 9));
+    assert_eq!((copy.owner(), copy.trace(), copy.data()), (4, Some(6), &b"first"[..]));
     assert_eq!(copy.vlan(), packet.vlan());
     assert!(packet.try_copy().is_none(), "the pool has two frames");
     assert_eq!(pool.counters().exhausted, 1);

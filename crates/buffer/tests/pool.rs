@@ -350,7 +350,7 @@ fn raw_frames_come_back_as_the_device_left_them() {
     // SAFETY: the frame was given away just above, and no device has it.
     let packet = unsafe { pool.from_raw(raw, HEADROOM + 2, 5) }.unwrap();
     assert_eq!((packet.data(), packet.owner()), (&b"23456"[..], 0));
-    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 52]));
+    assert_eq!((packet.near_annotations(), packet.far_annotations()), (&[0; 8], &[0; 48]));
     let raw = packet.into_raw();
     // SAFETY: as above.
     assert!(unsafe { pool.from_raw(raw, 2000, 49) }.is_none(), "past the frame's end");

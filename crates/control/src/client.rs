@@ -8,6 +8,7 @@ mod upload;
 use std::io::Write;
 use std::path::Path;
 
+use bytes::Bytes;
 use hyper::{Method, Request, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -20,7 +21,7 @@ use upload::Upload;
 
 use crate::api::{
     self, Answers, Applied, ApplyOptions, CallArgument, Code, Event, Function, Graph, HistoryEntry, Plan,
-    Port, Problem, Source, Stats, Status,
+    Port, Problem, Source, Stats, Status, TraceRecord,
 };
 
 /// Characters that stand for themselves in a part of a path (RFC 3986, section 2.3).
@@ -269,6 +270,45 @@ impl Client {
     /// When the dataplane does not answer.
     pub fn events_so_far(&self, from: u64) -> Result<Vec<Event>, Problem> {
         self.get(&format!("events?from={from}"))
+    }
+
+    /// The next packets that match, from node to node, each as its end is seen.
+    ///
+    /// # Errors
+    /// [`Code::BadRequest`] with the fault of the filter, [`Code::NotFound`] for the place, or when the dataplane
+    /// does not answer.
+    pub fn trace(
+        &self,
+        filter: &str,
+        at: Option<&str>,
+        count: Option<u64>,
+    ) -> Result<impl Iterator<Item = Result<TraceRecord, Problem>> + use<>, Problem> {
+        let mut query = Query::default();
+        query.add("filter", filter);
+        query.add_some("at", at);
+        query.add_some("count", count);
+        Ok(self.stream(&query.after("trace"))?.map(|data| answer(data?.as_bytes())))
+    }
+
+    /// The next packets that match, as pieces of a capture in the form of pcapng.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    pub fn capture(
+        &self,
+        filter: &str,
+        at: Option<&str>,
+        count: Option<u64>,
+        snaplen: Option<usize>,
+    ) -> Result<impl Iterator<Item = Result<Bytes, Problem>> + use<>, Problem> {
+        let mut query = Query::default();
+        query.add("filter", filter);
+        query.add_some("at", at);
+        query.add_some("count", count);
+        query.add_some("snaplen", snaplen);
+        let request = self.request(Method::GET, &query.after("capture"), None, None)?;
+        let mut exchange = Exchange::begin(&self.address, request)?;
+        Ok(std::iter::from_fn(move || exchange.piece()))
     }
 
     /// The lines that a path below `/v1/` answers as they come; of server-sent events, the data of each.

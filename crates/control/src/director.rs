@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{
     Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
-    Plan, Port, Problem, RunState, Source, Stats, Status,
+    ObserveRequest, Plan, Port, Problem, RunState, Source, Stats, Status,
 };
 use crate::events::Events;
+use crate::observe::Observing;
 use crate::records::{Records, Unconfirmed, Written, unkept};
 use crate::store::StoreError;
 
@@ -109,7 +110,7 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
-    /// What a file would change. Nothing changes.
+    /// Plans what a file would change. Nothing changes.
     ///
     /// # Errors
     /// The faults of the file.
@@ -133,6 +134,11 @@ pub trait Dataplane {
     /// # Errors
     /// When a worker does not answer.
     fn resume(&mut self) -> Result<(), Problem>;
+    /// Arms a watch over packets. Dropping the answer ends it.
+    ///
+    /// # Errors
+    /// A wrong filter, no such place, too many watches, or a worker that does not answer.
+    fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem>;
 }
 
 /// The owner of what runs and of its history.
@@ -293,7 +299,7 @@ impl<'d> Director<'d> {
         }
     }
 
-    /// What a file would change.
+    /// Plans what a file would change.
     ///
     /// # Errors
     /// The faults of the file.
@@ -345,7 +351,7 @@ impl<'d> Director<'d> {
 
     /// Makes a file run as a new configuration.
     ///
-    /// `again` has what handlers changed of it before, for functions that are made anew.
+    /// `again` has what handlers changed of it before, for functions that are replaced.
     fn install(
         &mut self,
         source: Source,
@@ -415,7 +421,7 @@ impl<'d> Director<'d> {
         to.or_else(|| self.records.earlier()).ok_or_else(none)
     }
 
-    /// What [`rollback`](Self::rollback) would change.
+    /// Plans what [`rollback`](Self::rollback) would change.
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).
@@ -467,6 +473,14 @@ impl<'d> Director<'d> {
         self.plane.resume()?;
         self.tell(EventLevel::Info, "resumed", "sources are asked again".into());
         Ok(self.status())
+    }
+
+    /// Arms a watch over packets. Dropping the answer ends it.
+    ///
+    /// # Errors
+    /// A wrong filter, no such place, too many watches, or a worker that does not answer.
+    pub fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem> {
+        self.plane.observe(request)
     }
 
     /// Whether a writer knows the current state.

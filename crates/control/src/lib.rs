@@ -13,12 +13,16 @@ pub mod client;
 mod director;
 mod events;
 pub mod metrics;
+mod observe;
 mod records;
 pub mod server;
 pub mod store;
+mod trace;
 
 pub use client::{Address, Client, default_socket};
 pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting};
 pub use events::{Events, Subscription};
+pub use observe::{Encode, Observing};
 pub use records::{Records, Written, source_of};
 pub use server::{ListenConfig, ListenError, Listener, Tokens};
+pub use trace::{Assembler, Places, TraceEvents};

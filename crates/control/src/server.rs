@@ -9,6 +9,7 @@ mod calls;
 mod changes;
 mod connection;
 mod live;
+mod observe;
 mod openapi;
 mod request;
 mod resources;

@@ -122,8 +122,8 @@ struct Slot {
 impl Worker {
     /// The slot of this name, in every graph of this worker.
     ///
-    /// A packet has 60 bytes for all slots. 8 bytes are in the cache line of its other metadata, and small
-    /// slots get them while there is room. 52 bytes are in a line of their own, which costs more to reach.
+    /// A packet has 56 bytes for all slots. 8 bytes are in the cache line of its other metadata, and small
+    /// slots get them while there is room. 48 bytes are in a line of their own, which costs more to reach.
     /// Each slot takes one byte besides its value, and lies in one piece. A name stays taken until the worker
     /// ends, even when the graph that used it is replaced: packets on their way may still carry the
     /// annotation. Where there is no room, or the name has another type, the building of the node fails with

@@ -12,6 +12,7 @@ use netbricks_buffer::{BATCH, Batch, Packet, Pool};
 
 use crate::counters::{Count, Dropping, Drops};
 use crate::node::Role;
+use crate::observer::Observer;
 use crate::reason::{DropReason, Edge};
 use crate::recorder::Recorder;
 
@@ -20,7 +21,7 @@ use crate::recorder::Recorder;
 /// A graph has one context and lends it to the running node. `Tail` makes the lent type unsized, so that no
 /// author can put another in its place. Code without a graph can lend a [`DetachedContext`].
 pub struct Context<Tail: ?Sized = [()]> {
-    now: u64,
+    pub(crate) now: u64,
     /// When the graph's next event is due (ns).
     pub(crate) deadline: u64,
     /// Whether the clock was set, which `now` does not tell while it is 0.
@@ -53,6 +54,8 @@ pub struct Context<Tail: ?Sized = [()]> {
     answered: usize,
     answers: [u8; BATCH],
     pub(crate) recorder: Recorder,
+    /// The watches over the graph's packets.
+    pub(crate) observer: Option<Box<Observer>>,
     pub(crate) node: usize,
     /// Whether a lookup met packets in this batch that its usual loops do not handle.
     ///
@@ -150,6 +153,7 @@ impl OwnedContext {
             answered: 0,
             answers: [0; BATCH],
             recorder: Recorder::default(),
+            observer: None,
             node: 0,
             mixed: false,
             cut: false,
@@ -211,7 +215,34 @@ impl<Tail: ?Sized> Context<Tail> {
     pub fn drop_packet(&mut self, packet: Packet, reason: DropReason) {
         self.effects |= DROPPED;
         self.drops.add(reason, 1, packet.wire_len() as u64);
-        self.recorder.record(self.node, reason, self.now, packet.data());
+        self.record_drop(self.node, reason, &packet);
+    }
+
+    /// Records a drop, unless one of this node and reason was recorded a moment ago.
+    #[inline(always)]
+    pub(crate) fn record_drop(&mut self, node: usize, reason: DropReason, packet: &Packet) {
+        if self.recorder.is_due(node, reason, self.now) {
+            self.show_drop(node, reason, packet);
+        }
+    }
+
+    #[cold]
+    fn show_drop(&mut self, node: usize, reason: DropReason, packet: &Packet) {
+        self.recorder.record(node, reason, self.now, packet.data());
+        if let Some(observer) = &mut self.observer {
+            observer.dropped(node, reason, self.now, packet);
+        }
+    }
+
+    /// As [`record_drop`](Self::record_drop), for all packets of a batch; the first stands for all in the recorder.
+    #[cold]
+    fn show_drops(&mut self, reason: DropReason, batch: &Batch) {
+        if let Some(first) = batch.get(0) {
+            self.recorder.record(self.node, reason, self.now, first.data());
+        }
+        if let Some(observer) = &mut self.observer {
+            batch.iter().for_each(|packet| observer.dropped(self.node, reason, self.now, packet));
+        }
     }
 
     /// Ends all packets of a batch for one reason.
@@ -221,8 +252,8 @@ impl<Tail: ?Sized> Context<Tail> {
         }
         self.effects |= DROPPED;
         self.drops.add(reason, batch.len() as u64, batch.bytes());
-        if let Some(first) = batch.get(0) {
-            self.recorder.record(self.node, reason, self.now, first.data());
+        if self.recorder.is_due(self.node, reason, self.now) {
+            self.show_drops(reason, batch);
         }
         batch.clear();
     }
@@ -239,7 +270,7 @@ impl<Tail: ?Sized> Context<Tail> {
     /// As [`Receiving::drop_arrival`].
     pub(crate) fn drop_arrival(&mut self, packet: Packet, reason: DropReason) {
         self.lost_on_arrival(reason, 1, packet.wire_len() as u64);
-        self.recorder.record(self.node, reason, self.now, packet.data());
+        self.record_drop(self.node, reason, &packet);
     }
 
     /// Counts a packet for which there was no buffer.

@@ -45,6 +45,7 @@ pub mod group;
 mod handlers;
 pub mod icmp;
 pub mod node;
+pub mod observer;
 pub mod operator;
 pub mod operators;
 mod packet_cursor;

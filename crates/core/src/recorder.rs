@@ -47,25 +47,41 @@ pub struct Recorder {
     records: Vec<Record>,
     next: usize,
     due: [u64; PLACES],
+    /// While every drop is to be shown, the times that `due` had.
+    apart: Option<Box<[u64; PLACES]>>,
 }
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { records: Vec::with_capacity(RECORDS), next: 0, due: [0; PLACES] }
+        Self { records: Vec::with_capacity(RECORDS), next: 0, due: [0; PLACES], apart: None }
     }
 }
 
 impl Recorder {
+    /// Whether a drop is to be recorded, or to be shown to watches.
     #[inline(always)]
-    pub(crate) fn record(&mut self, node: usize, reason: DropReason, now: u64, frame: &[u8]) {
-        if now >= self.due[place(node, reason)] {
-            self.keep(node, reason, now, frame);
+    pub(crate) fn is_due(&self, node: usize, reason: DropReason, now: u64) -> bool {
+        now >= self.due[place(node, reason)]
+    }
+
+    /// Has every drop count as due, so that watches see it, or no longer. The records stay as rare.
+    pub(crate) fn show_all(&mut self, all: bool) {
+        match (all, self.apart.take()) {
+            (true, None) => self.apart = Some(Box::new(std::mem::replace(&mut self.due, [0; PLACES]))),
+            (true, apart) => self.apart = apart,
+            (false, Some(due)) => self.due = *due,
+            (false, None) => {}
         }
     }
 
+    /// Records a drop, unless one of this node and reason was recorded a moment ago.
     #[cold]
-    fn keep(&mut self, node: usize, reason: DropReason, now: u64, frame: &[u8]) {
-        self.due[place(node, reason)] = now.saturating_add(INTERVAL);
+    pub(crate) fn record(&mut self, node: usize, reason: DropReason, now: u64, frame: &[u8]) {
+        let due = &mut self.apart.as_deref_mut().unwrap_or(&mut self.due)[place(node, reason)];
+        if now < *due {
+            return;
+        }
+        *due = now.saturating_add(INTERVAL);
         let len = frame.len().min(KEPT_BYTES);
         let mut bytes = [0; KEPT_BYTES];
         bytes[..len].copy_from_slice(&frame[..len]);

@@ -389,6 +389,7 @@ pub(crate) const COUNTS: [Count; 3] = [
 ];
 
 type Report = Box<dyn Fn() -> Section>;
+type Explain = Box<dyn Fn(&[u8], &mut dyn std::fmt::Write) -> std::fmt::Result>;
 type Take = Box<dyn Fn(&Part, usize) -> (Vec<u8>, Option<usize>)>;
 type GoesBy = fn(ShuffleKey) -> bool;
 
@@ -404,6 +405,7 @@ pub struct Declarations {
     /// They say under which shuffle keys entries follow their flows, and how to take them out.
     parts: Vec<(String, GoesBy, Take)>,
     reports: Vec<Report>,
+    explains: Vec<Explain>,
     settles: Vec<Rc<dyn Settle>>,
     pub(crate) events: Events,
     ends: Vec<Box<dyn FnMut()>>,
@@ -481,6 +483,28 @@ impl Worker {
     /// Declares a table for the end-of-run report.
     pub fn report(&self, section: impl Fn() -> Section + 'static) {
         self.declarations.borrow_mut().reports.push(Box::new(section));
+    }
+
+    /// Declares the sentence that a trace shows of a packet at this function.
+    ///
+    /// `explain` gets the frame as it comes to the node, and writes one sentence without a full stop, or nothing.
+    /// It is called only for packets that are traced, before the function has them. So it costs nothing else.
+    ///
+    /// ```
+    /// use netbricks_core::packet::{Ip, Link};
+    /// use netbricks_core::{Function, Input, Operator, Worker};
+    ///
+    /// fn expired(input: Input, worker: &Worker) -> impl Function {
+    ///     worker.explain(|frame, why| match Ip::in_frame(frame) {
+    ///         Some((header, _)) if header.ttl() == 0 => write!(why, "no hop is left"),
+    ///         _ => Ok(()),
+    ///     });
+    ///     input.parse::<Link>().parse::<Ip>().done()
+    /// }
+    /// # netbricks_testkit::run_with(expired, [netbricks_testkit::build::ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(1, 2)]);
+    /// ```
+    pub fn explain(&self, explain: impl Fn(&[u8], &mut dyn std::fmt::Write) -> std::fmt::Result + 'static) {
+        self.declarations.borrow_mut().explains.push(Box::new(explain));
     }
 
     /// Runs `end` when the graph is taken down, before its last report: for state that was waiting for more packets.
@@ -581,6 +605,27 @@ impl Declarations {
     }
 }
 
+/// Sentences of functions that are fused, with `; ` between them.
+struct Sentences<'w> {
+    why: &'w mut dyn std::fmt::Write,
+    /// Whether there is text of any function, and of this one.
+    any: bool,
+    begun: bool,
+}
+
+impl std::fmt::Write for Sentences<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if self.any && !self.begun {
+            self.why.write_str("; ")?;
+        }
+        (self.any, self.begun) = (true, true);
+        self.why.write_str(text)
+    }
+}
+
 /// The state of a function: all its declarations.
 #[deny(clippy::missing_trait_methods)]
 impl NodeState for Declarations {
@@ -667,6 +712,14 @@ impl NodeState for Declarations {
     }
     fn end(&mut self) {
         self.ends.iter_mut().for_each(|end| end());
+    }
+    fn explain(&self, frame: &[u8], why: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        let mut sentences = Sentences { why, any: false, begun: false };
+        for explain in &self.explains {
+            sentences.begun = false;
+            explain(frame, &mut sentences)?;
+        }
+        Ok(())
     }
     fn report(&self) -> Vec<Section> {
         self.reports.iter().map(|report| report()).collect()

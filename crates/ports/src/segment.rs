@@ -172,7 +172,7 @@ impl Cut {
         segment.set_flow_hash(packet.flow_hash());
         segment.set_owner(packet.owner());
         segment.set_vlan(packet.vlan());
-        segment.set_traced(packet.traced());
+        segment.set_trace(packet.trace());
         Some(segment)
     }
 

@@ -103,9 +103,11 @@ impl Worker {
         }
     }
 
-    fn host(&mut self, graph: Graph, clock: Clock) -> String {
+    fn host(&mut self, mut graph: Graph, clock: Clock) -> String {
         let name = graph.name().to_owned();
+        self.watches.iter().for_each(|watch| graph.watch(watch.clone()));
         self.graphs.push(Hosted::new(graph, clock, self.shared.config.burst));
+        self.tell_graphs();
         self.idler.busy();
         name
     }
@@ -226,6 +228,7 @@ impl Worker {
         let old = &mut self.graphs[place];
         let time = old.time(self.now);
         new.jumped = old.jumped;
+        new.graph.take_watches_over(&mut old.graph);
         // Imported state has ages, which count from now and not from the epoch.
         new.graph.advance(time.max(old.graph.now()));
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);
@@ -264,6 +267,7 @@ impl Worker {
         let moved = moved.into_iter().map(|(node, state)| format!("{node}: {state}")).collect();
         let name = new.graph.name().to_owned();
         std::mem::swap(&mut self.graphs[place], &mut new);
+        self.tell_graphs();
         let old = GraphReport::of(&new.graph);
         tell_panics(&mut new, &mut self.panics, &self.shared, index, self.now);
         self.let_go(new.graph);
@@ -286,6 +290,7 @@ impl Worker {
     pub(crate) fn remove(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
         let place = self.position(graph)?;
         let mut hosted = self.graphs.remove(place);
+        self.tell_graphs();
         let report = self.wind_up(&mut hosted).checked();
         self.let_go(hosted.graph);
         self.retire(&report);

@@ -15,6 +15,7 @@ use netbricks_core::graph::ShuffleEnd;
 
 use crate::config::{Change, Config, Factory};
 use crate::mailbox::Letterbox;
+use crate::observe::Watches;
 use crate::progress::{PacketLimit, Progress, Published};
 use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport};
 use crate::shuffles::compare;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     together: Mutex<()>,
     /// The group through which functions of different workers find each other.
     pub(crate) group: WorkerGroup,
+    pub(crate) watches: Watches,
 }
 
 impl Shared {
@@ -53,6 +55,7 @@ impl Shared {
             tickets: AtomicU64::new(0),
             together: Mutex::new(()),
             group: WorkerGroup::new(workers),
+            watches: Watches::default(),
         }
     }
 
@@ -186,6 +189,26 @@ impl Control {
         if posted { Ok(Pending { worker, answer }) } else { Err(CommandError::Ended { worker }) }
     }
 
+    /// Has a worker run a command between two batches, without an answer.
+    pub(crate) fn post_command(
+        &self,
+        worker: usize,
+        run: impl FnOnce(&mut Worker) + Send + 'static,
+    ) -> Result<(), CommandError> {
+        let posted = self.letterbox(worker)?.post(Box::new(run));
+        if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    /// Waits for a worker's answer.
+    pub(crate) fn answer_of<T>(&self, worker: usize, answer: &Receiver<T>) -> Result<T, CommandError> {
+        answer.recv_timeout(self.0.config.patience).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => CommandError::Ended { worker },
+            RecvTimeoutError::Timeout => {
+                CommandError::NoAnswer { worker, seconds: self.0.config.patience.as_secs() }
+            }
+        })
+    }
+
     fn letterbox(&self, worker: usize) -> Result<&Letterbox, CommandError> {
         let known = self.0.letterboxes.get(worker);
         known.ok_or_else(|| CommandError::NoWorker { worker, workers: self.workers() })
@@ -193,16 +216,10 @@ impl Control {
 
     fn wait<T>(&self, pending: Pending<Result<T, CommandError>>) -> Result<T, CommandError> {
         let Pending { worker, answer } = pending;
-        match answer.recv_timeout(self.0.config.patience) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Disconnected) => Err(CommandError::Ended { worker }),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(CommandError::NoAnswer { worker, seconds: self.0.config.patience.as_secs() })
-            }
-        }
+        self.answer_of(worker, &answer)?
     }
 
-    fn ask<T: Send + 'static>(
+    pub(crate) fn ask<T: Send + 'static>(
         &self,
         worker: usize,
         run: impl FnOnce(&mut Worker) -> Result<T, CommandError> + Send + 'static,

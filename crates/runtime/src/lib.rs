@@ -61,12 +61,14 @@ mod control;
 mod event;
 mod idle;
 mod mailbox;
+mod observe;
 mod placement;
 mod progress;
 mod report;
 mod runtime;
 mod shuffles;
 mod signals;
+mod watchdog;
 mod worker;
 
 pub use clock::{Clock, Epoch};
@@ -74,6 +76,7 @@ pub use config::{BURST, Change, Config, Factory, FactoryError, WorkerContext};
 pub use control::{Control, HandlerCall, StopHandle};
 pub use event::{Event, EventSink, PanicReport};
 pub use idle::IdlePolicy;
+pub use observe::Observation;
 pub use placement::{Placement, PlacementError, allowed_cores, pin_this_thread};
 pub use progress::Progress;
 pub use report::{
@@ -86,3 +89,4 @@ pub use signals::{
     ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stop_or_reload_on_signals,
     stopping_signals,
 };
+pub use watchdog::{STUCK, Stuck, Watchdog};

@@ -392,6 +392,12 @@ pub enum CommandError {
         /// The worker.
         worker: usize,
     },
+    /// There are as many watches as there may be.
+    #[error("{watches} traces and captures run already: end one of them first")]
+    TooManyWatches {
+        /// How many there may be.
+        watches: usize,
+    },
     /// No such graph.
     #[error("worker {worker} runs no graph `{graph}`; it runs: {known}")]
     NoGraph {

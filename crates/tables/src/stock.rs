@@ -1,7 +1,7 @@
 //! Memory for tables that is made ready ahead, and given back later, by a thread that moves no packets.
 //!
 //! To map and touch the memory of a table takes milliseconds. A thread that must not stop takes it from the
-//! stock, and leaves what it drops to whoever calls [`give_back`].
+//! stock, and leaves what it drops to the thread that calls [`give_back`].
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};

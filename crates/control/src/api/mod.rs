@@ -5,16 +5,20 @@
 
 mod change;
 mod json;
+mod observe;
 mod problem;
 mod state;
+mod trace;
 
 pub use change::{Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source};
 pub use json::read;
+pub use observe::{ObserveKind, ObserveRequest};
 pub use problem::{Code, Place, Problem};
 pub use state::{
     Answers, CallArgument, Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, Node,
     NodeStats, Port, PortStats, RunState, Stats, Status, Worker,
 };
+pub use trace::{TraceEnd, TraceRecord, TraceStep};
 
 /// The version of the API: the first part of every path, as in `/v1/status`.
 pub const VERSION: &str = "v1";

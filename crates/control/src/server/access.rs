@@ -65,7 +65,9 @@ impl Access {
 
     /// Whether the request may be done.
     fn check(&self, request: &Request) -> Result<(), Problem> {
-        let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
+        let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+        // Who may read counters need not see what others send.
+        let looks = matches!(request.uri().path(), "/v1/trace" | "/v1/capture");
         let may_write = match self {
             Self::Unix { read_only } => !read_only,
             Self::Loopback => {
@@ -80,10 +82,11 @@ impl Access {
             }
             Self::Tcp(tokens) => tokens.check(request)?,
         };
-        if !writes || may_write {
+        if !changes && !looks || may_write {
             return Ok(());
         }
-        let problem = Problem::new(Code::Forbidden, "this request changes something, and you may only read");
+        let what = if looks { "shows packets" } else { "changes something" };
+        let problem = Problem::new(Code::Forbidden, format!("this request {what}, and you may only read"));
         Err(problem.help(match self {
             Self::Unix { .. } => "the socket is configured as read-only",
             Self::Loopback => "configure an admin token, or use the Unix socket",

@@ -24,6 +24,8 @@ use super::resources::accepts;
 use crate::Events;
 use crate::api::{Code, Event, EventLevel, Problem};
 
+/// The type of server-sent events.
+const EVENTS: &str = "text/event-stream";
 /// Pieces that wait for a reader.
 const PIECES: usize = 4;
 
@@ -46,30 +48,35 @@ impl http_body::Body for Live {
 }
 
 /// The end that feeds a stream.
-struct Feed(mpsc::Sender<Bytes>);
+pub(super) struct Feed(mpsc::Sender<Bytes>);
 
 /// The reader has gone.
-struct Gone;
+pub(super) struct Gone;
 
 impl Feed {
     /// Begins a stream.
-    fn begin(app: &App) -> Result<(Self, Response), Problem> {
+    pub(super) fn begin(app: &App, kind: &'static str) -> Result<(Self, Response), Problem> {
         let permit = app.streams.clone().try_acquire_owned().map_err(|_| {
             Problem::new(Code::Busy, format!("{} streams run already", app.limits.streams))
                 .help("end one of them first")
         })?;
         let (sender, pieces) = mpsc::channel(PIECES);
         let body = Body::new(Live { pieces, _permit: permit });
-        Ok((Self(sender), ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()))
+        Ok((Self(sender), ([(header::CONTENT_TYPE, kind)], body).into_response()))
     }
 
-    async fn send(&self, piece: String) -> Result<(), Gone> {
+    pub(super) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
         self.0.send(piece.into()).await.map_err(|_| Gone)
+    }
+
+    /// Waits until the reader has gone.
+    pub(super) async fn closed(&self) {
+        self.0.closed().await;
     }
 
     /// A sign of life, which readers skip.
     async fn alive(&self) -> Result<(), Gone> {
-        self.send(":\n\n".into()).await
+        self.send(":\n\n").await
     }
 }
 
@@ -116,7 +123,7 @@ pub(super) async fn events(
         Some(from) => from,
         None => next,
     };
-    let (feed, response) = Feed::begin(&app)?;
+    let (feed, response) = Feed::begin(&app, EVENTS)?;
     tokio::spawn(async move {
         // Whoever has gone needs no word.
         let _gone = follow(app, feed, from).await;
@@ -137,7 +144,7 @@ async fn follow(mut app: App, feed: Feed, mut from: u64) -> Result<(), Gone> {
             _ = app.woken.changed() => {}
             () = tokio::time::sleep(app.limits.alive) => feed.alive().await?,
             () = ended(&mut app.ends) => return Ok(()),
-            () = feed.0.closed() => return Ok(()),
+            () = feed.closed() => return Ok(()),
         }
     }
 }
@@ -167,7 +174,7 @@ fn take(events: &Events, from: &mut u64) -> VecDeque<Event> {
 
 /// The counters again and again. A round that the reader or the director is too slow for is left out.
 pub(super) fn stats(app: &App, every: Duration) -> Result<Response, Problem> {
-    let (feed, response) = Feed::begin(app)?;
+    let (feed, response) = Feed::begin(app, EVENTS)?;
     let app = app.clone();
     tokio::spawn(async move {
         let _gone = count(app, feed, every).await;
@@ -186,7 +193,7 @@ async fn count(mut app: App, feed: Feed, every: Duration) -> Result<(), Gone> {
                 continue;
             }
             () = ended(&mut app.ends) => return Ok(()),
-            () = feed.0.closed() => return Ok(()),
+            () = feed.closed() => return Ok(()),
         }
         match app.stats().await {
             Ok(Known { value: (_, stats), .. }) => feed.send(piece("stats", None, &stats)).await?,

@@ -8,7 +8,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, openapi};
 
 use super::answer::ProblemDocument;
-use super::{calls, changes, live, resources};
+use super::{calls, changes, live, observe, resources};
 
 /// The control API of a running dataplane.
 #[derive(OpenApi)]
@@ -40,6 +40,8 @@ use super::{calls, changes, live, resources};
         changes::suspend,
         changes::resume,
         live::events,
+        observe::trace,
+        observe::capture,
         resources::metrics,
         get
     ),

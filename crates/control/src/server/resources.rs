@@ -12,12 +12,12 @@ use utoipa::IntoParams;
 use super::answer::{App, Failure, Known, json, tagged};
 use super::calls::FunctionPath;
 use super::request::{self, Memory, Names, Parameters};
-use super::{access, calls, changes, live, openapi};
+use super::{access, calls, changes, live, observe, openapi};
 use crate::api::{Code, Function, Graph, Handler, HistoryEntry, Port, Problem, Source, Stats, Status};
 use crate::metrics;
 
 /// The paths below `/v1/`, for the message about one that is not there.
-const PATHS: [&str; 17] = [
+const PATHS: [&str; 19] = [
     "status",
     "stats",
     "graph",
@@ -33,6 +33,8 @@ const PATHS: [&str; 17] = [
     "suspend",
     "resume",
     "events",
+    "trace",
+    "capture",
     "metrics",
     "openapi.json",
 ];
@@ -60,6 +62,8 @@ pub(super) fn router(app: App) -> Router {
         .route("/suspend", post(changes::suspend))
         .route("/resume", post(changes::resume))
         .route("/events", get(live::events))
+        .route("/trace", get(observe::trace))
+        .route("/capture", get(observe::capture))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi::get));
     Router::new()

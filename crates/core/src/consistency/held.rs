@@ -47,9 +47,9 @@ pub(super) fn is_held() -> bool {
 /// [`Bounded::held`] makes them.
 pub struct HeldRoutes<T: RoutesState> {
     state: Bounded<T>,
-    /// The read of the batch in progress; between batches a read of routes that nobody has.
+    /// The read of the batch in progress; between batches a read of empty routes.
     read: HeldRead<T>,
-    /// That read of nobody's routes, during a batch.
+    /// The read of empty routes, during a batch.
     idle: Option<HeldRead<T>>,
 }
 

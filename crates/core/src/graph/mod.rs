@@ -11,6 +11,7 @@ mod drain;
 mod export;
 mod handoff;
 mod moves;
+mod observed;
 mod quarantine;
 mod queues;
 mod run;
@@ -22,6 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netbricks_buffer::{Batch, Pool};
 
@@ -227,6 +230,20 @@ struct Running {
     polled: bool,
 }
 
+/// Shows another thread which node of a graph was called last.
+#[derive(Clone, Debug)]
+pub struct Whereabouts {
+    called: Arc<AtomicUsize>,
+    names: Vec<String>,
+}
+
+impl Whereabouts {
+    /// The node's name.
+    pub fn node(&self) -> Option<String> {
+        self.names.get(self.called.load(Ordering::Relaxed)).cloned()
+    }
+}
+
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -316,6 +333,8 @@ pub struct Graph {
     in_place: bool,
     /// The node that had the last turn.
     polled: usize,
+    /// The node that was called last, for other threads.
+    called: Arc<AtomicUsize>,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
     /// As `sleeping`, for nodes that wait for their events; these come first when they are due.
@@ -327,7 +346,10 @@ pub struct Graph {
     burst: usize,
     /// The bits of all queues.
     queue_bits: u64,
+    /// The turn is timed node by node, or observed.
     sampled: bool,
+    /// The graph has watches.
+    observed: bool,
     /// Turns in a row that moved nothing.
     idle_turns: usize,
     /// Receiving nodes that have not ended, and whether there ever were any.
@@ -369,11 +391,13 @@ impl Graph {
             hand: Batch::new(),
             running: Running::default(),
             waiting: VecDeque::with_capacity(16),
-            serial: 0,
+            // Numbers before it are for batches that go to the front.
+            serial: 1 << 32,
             spare: Vec::with_capacity(16),
             ready,
             in_place: false,
             polled: 0,
+            called: Arc::default(),
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
             timers,
@@ -382,6 +406,7 @@ impl Graph {
             burst: 0,
             queue_bits,
             sampled: false,
+            observed: false,
             idle_turns: 0,
             sources,
             has_sources,
@@ -402,6 +427,11 @@ impl Graph {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+    /// A way to see from another thread which node the graph has called last.
+    pub fn whereabouts(&self) -> Whereabouts {
+        let names = self.slots.iter().map(|slot| slot.name.clone()).collect();
+        Whereabouts { called: self.called.clone(), names }
     }
     /// The time that its nodes see (ns).
     pub fn now(&self) -> u64 {
@@ -579,7 +609,7 @@ impl Graph {
             && self.idle.iter().all(|node| {
                 let mut any = false;
                 // A node that panics may have named some.
-                let named = self.watch(*node, &mut |_| any = true) && any;
+                let named = self.watch_descriptors(*node, &mut |_| any = true) && any;
                 named || self.slots[*node].queue.is_some() && self.held(*node) == 0
             })
     }
@@ -593,7 +623,7 @@ impl Graph {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
                 let mut any = false;
-                !self.slots[*node].source && self.watch(*node, &mut |_| any = true) && !any
+                !self.slots[*node].source && self.watch_descriptors(*node, &mut |_| any = true) && !any
             })
     }
 
@@ -607,7 +637,7 @@ impl Graph {
     }
 
     /// Whether the node named all its descriptors.
-    fn watch(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+    fn watch_descriptors(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
     }
 

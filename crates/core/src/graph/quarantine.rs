@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::node::{Node, Poll};
 use crate::reason::DropReason;
 
-/// What happens to a function after it has panicked.
+/// The fate of a function that has panicked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartPolicy {
     /// It is made again at once, with empty state.
@@ -19,9 +19,9 @@ pub enum RestartPolicy {
     AtOnce,
     /// As [`AtOnce`](Self::AtOnce); after repeated panics, only after a [`BackOff`](Self::BackOff).
     Always,
-    /// It is made again after a time in quarantine, which doubles from [`FIRST`] to [`LONGEST`].
+    /// It is made again after a time in quarantine, which doubles from 100 ms to a minute.
     ///
-    /// The time begins anew after [`CALM`] without a panic.
+    /// The time starts from the first one again after a minute without a panic.
     BackOff,
     /// It stays in quarantine.
     Never,

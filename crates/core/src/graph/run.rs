@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use netbricks_buffer::Packet;
 use netbricks_tables::cycles;
@@ -24,7 +25,7 @@ const SAMPLE: u64 = 61;
 /// Panics in a row after which a schedulable node gets no more turns.
 const STRIKES: u8 = 64;
 /// Rounds that a packet may go in a cycle within one turn.
-const ROUNDS: u32 = 16;
+pub(super) const ROUNDS: u32 = 16;
 /// While others are busy, idle sources are asked once in so many turns.
 pub(super) const ASK_IDLE: u64 = 8;
 
@@ -135,7 +136,7 @@ impl Graph {
     #[inline(always)]
     fn count_turn(&mut self) {
         self.turns += 1;
-        self.sampled = self.turns.is_multiple_of(SAMPLE);
+        self.sampled = self.turns.is_multiple_of(SAMPLE) | self.observed;
     }
 
     /// Whether the next turn is the same node's, and nothing comes before it.
@@ -171,6 +172,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(slot.most);
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
@@ -215,8 +217,12 @@ impl Graph {
         }
         let out = slot.out;
         if self.sampled {
-            slot.counters.sampled_cycles += cycles::now().wrapping_sub(start);
-            slot.counters.sampled_packets += packets;
+            if self.observed {
+                self.look_at_turn(node);
+            } else {
+                slot.counters.sampled_cycles += cycles::now().wrapping_sub(start);
+                slot.counters.sampled_packets += packets;
+            }
         }
         if self.cx.effects != 0 {
             self.settle(node);
@@ -233,12 +239,13 @@ impl Graph {
     /// Runs the batch in hand along `OUT` edges, until nothing of it is left or another batch must go first.
     #[inline(always)]
     fn follow(&mut self, target: Target, hops: u32) {
-        if self.sampled { self.follow_timed(target, hops) } else { self.follow_as::<false>(target, hops) }
+        if self.sampled { self.follow_sampled(target, hops) } else { self.follow_as::<false>(target, hops) }
     }
 
+    /// As [`follow`](Self::follow), in a turn that is timed or observed.
     #[inline(never)]
-    fn follow_timed(&mut self, target: Target, hops: u32) {
-        self.follow_as::<true>(target, hops);
+    fn follow_sampled(&mut self, target: Target, hops: u32) {
+        if self.observed { self.follow_observed(target, hops) } else { self.follow_as::<true>(target, hops) }
     }
 
     #[inline(always)]
@@ -256,6 +263,7 @@ impl Graph {
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
             self.running = Running { hops, entered: packets, entered_bytes: bytes, held: 0, polled: false };
             self.cx.node = node;
+            self.called.store(node, Ordering::Relaxed);
             if slot.keeps {
                 ask_before(slot, &mut self.running);
             }
@@ -290,7 +298,7 @@ impl Graph {
 
     /// Takes over the counts and packets of the running node: dropped, sent, emitted and created.
     #[inline(always)]
-    fn settle(&mut self, node: usize) {
+    pub(super) fn settle(&mut self, node: usize) {
         let effects = std::mem::take(&mut self.cx.effects);
         if effects & SENT != 0 {
             let counters = &mut self.slots[node].counters;
@@ -335,7 +343,7 @@ impl Graph {
         let slot = &mut self.slots[from];
         let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
             slot.counters.drops.add(DropReason::Unconnected, 1, packet.wire_len() as u64);
-            self.cx.recorder.record(from, DropReason::Unconnected, self.cx.now(), packet.data());
+            self.cx.record_drop(from, DropReason::Unconnected, &packet);
             return;
         };
         slot.counters.left.add(1, packet.wire_len() as u64);
@@ -366,14 +374,14 @@ impl Graph {
     }
 
     #[cold]
-    fn wait(&mut self, target: Target, hops: u32) {
+    pub(super) fn wait(&mut self, target: Target, hops: u32) {
         let mut batch = self.spare.pop().unwrap_or_default();
         std::mem::swap(&mut self.hand, &mut batch);
         self.enqueue(Waiting { target, hops, batch });
     }
 
     #[cold]
-    fn nowhere(&mut self, node: usize) {
+    pub(super) fn nowhere(&mut self, node: usize) {
         let counters = &mut self.slots[node].counters;
         // The packets were counted as leaving, but their edge leads nowhere.
         counters.left =
@@ -383,8 +391,9 @@ impl Graph {
     }
 
     #[cold]
-    fn went_round(&mut self, node: usize) {
+    pub(super) fn went_round(&mut self, node: usize) {
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.slots[node].counters.arrived.add(self.hand.len() as u64, self.hand.bytes());
         self.cx.drop_batch(&mut self.hand, DropReason::LoopLimit);
         self.settle(node);
@@ -439,6 +448,7 @@ impl Graph {
         if let Some((_, bytes)) = first {
             self.cx.recorder.record(node, DropReason::Panicked, self.cx.now(), &bytes);
         }
+        self.look_at_panic(node);
         let slot = &mut self.slots[node];
         slot.strikes += u8::from(polled);
         if polled && slot.strikes == STRIKES {
@@ -482,6 +492,7 @@ impl Graph {
         }
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
@@ -490,6 +501,7 @@ impl Graph {
             }
             slot.counters.left.add(self.hand.len() as u64, self.hand.bytes());
             let out = slot.out;
+            self.look_at_turn(node);
             if self.cx.effects != 0 {
                 self.settle(node);
             }
@@ -511,7 +523,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// Asks how many packets a node holds before its turn or call.
 ///
 /// The turn or call has begun already, so a panic here counts as one of it.
-fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
+pub(super) fn ask_before(slot: &mut Slot, running: &mut Running) -> u64 {
     running.held = UNKNOWN;
     let held = held_by(slot.node.get_mut().as_mut());
     if slot.uncertain {

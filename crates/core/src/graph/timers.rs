@@ -81,7 +81,7 @@ impl Graph {
             return 0;
         }
         // A sample would count the cycles of events as their node's cycles for packets.
-        self.sampled = false;
+        self.sampled = self.observed;
         let mut moved = 0;
         while let Some(Reverse((time, node))) = self.timers.peek().copied() {
             if time > self.cx.now() {

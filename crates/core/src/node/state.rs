@@ -94,6 +94,15 @@ pub trait NodeState {
     ///
     /// The graph calls this before it asks for a report.
     fn expire(&mut self, _now: u64) {}
+    /// Says in one sentence why the node will do with this frame what it does, where a function explains itself.
+    ///
+    /// The frame is as it comes to the node. The graph asks only for packets that are traced.
+    ///
+    /// # Errors
+    /// Those of `why`, or the function's own: its sentence is then left out.
+    fn explain(&self, _frame: &[u8], _why: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        Ok(())
+    }
     /// Tables for the report at the end of a run, beside the counters; for example a monitor's largest flows.
     fn report(&self) -> Vec<Section> {
         Vec::new()

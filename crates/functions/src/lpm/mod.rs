@@ -14,7 +14,7 @@ pub use config::LpmSettings;
 pub use counted::lpm_counted;
 pub use route::{Lines, Route, RouteError, routes};
 
-use netbricks_core::consistency::{Bounded, BoundedInconsistency};
+use netbricks_core::consistency::{Access, Bounded, BoundedInconsistency};
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
 use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, Verdict, Worker, compose};
@@ -86,5 +86,14 @@ fn declare<V: NextHop>(config: &LpmSettings, worker: &Worker) -> Bounded<RouteTa
     });
     let table = worker.state("routes", BoundedInconsistency { updates: 0 }, first);
     handlers::declare(&table, worker);
+    let routes = table.clone();
+    worker.explain(move |frame, why| {
+        let Some((header, _)) = Ip::in_frame(frame) else { return Ok(()) };
+        let address = header.destination();
+        match routes.read(|table| table.route(address)) {
+            Some(Route { prefix, len, next_hop }) => write!(why, "route {prefix}/{len}, next hop {next_hop}"),
+            None => write!(why, "no route for {address}"),
+        }
+    });
     table
 }

@@ -135,6 +135,17 @@ impl<V: NextHop> RouteTable<V> {
         self.routes.longest(address).map(|value| value.number())
     }
 
+    /// The longest prefix that holds this address, with its next hop.
+    pub(super) fn route(&self, address: IpAddr) -> Option<Route> {
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let of = |len| {
+            let prefix = route::truncated(address, len);
+            let next_hop = self.routes.get(prefix, len)?.number();
+            Some(Route { prefix, len, next_hop })
+        };
+        (0..=most).rev().find_map(of)
+    }
+
     /// The longest prefix around this one that is in the table.
     pub(super) fn around(&self, prefix: IpAddr, len: u8) -> Option<(IpAddr, u8)> {
         let shorter = |len| (route::truncated(prefix, len), len);
@@ -146,7 +157,7 @@ impl<V: NextHop> RouteTable<V> {
         self.routes.iter().map(|(prefix, len, value)| Route { prefix, len, next_hop: value.number() })
     }
 
-    /// A change to a table with room for these edits too. It may take long, and disturbs nobody.
+    /// A change to a table with room for these edits too. It may take long, and disturbs no worker.
     ///
     /// # Errors
     /// When there is no memory for it.

@@ -13,6 +13,7 @@ mod seats;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod why;
 
 pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;
@@ -51,6 +52,7 @@ pub fn maglev(input: Input, config: &MaglevConfig, worker: &Worker) -> impl Func
     );
     handlers::declare(&backends, &connections, worker);
     let addresses = config.addresses.clone();
+    why::declare(addresses.clone(), &backends, &connections, worker);
     let current = Current::of(backends.clone());
     let (seats, tally) = (Seats::new(current.seen()), Tally::new(worker));
     tally.clone().report(seats.ledger(), &backends, &connections, worker);

@@ -8,9 +8,10 @@ mod tests;
 
 pub use config::MssConfig;
 
+use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::TcpRef;
 use netbricks_core::packet::tcp_options::{LONGEST, clamp_maximum_segment_size};
-use netbricks_core::packet::{Ip, IpRef, Link, Tcp, TcpOption};
+use netbricks_core::packet::{Ip, IpRef, Link, Tcp, TcpOption, protocol};
 use netbricks_core::{Enclosing, Function, Input, Metadata, Operator, Verdict, Worker};
 
 /// The size that an end assumes without the option, for IPv4 and IPv6 (RFC 9293, section 3.7.1).
@@ -25,6 +26,7 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
     let (sizes, add) = (config.sizes(), config.add);
     let [lowered, added, passed] = ["lowered", "added", "passed"].map(|name| worker.counter(name));
     let refused = passed.clone();
+    explain(sizes, add, worker);
     input
         .parse::<Link>()
         .or(Verdict::PASS)
@@ -78,6 +80,35 @@ pub fn mss(input: Input, config: &MssConfig, worker: &Worker) -> impl Function {
             Finding::Unreadable => passed.add(1),
         })
         .done()
+}
+
+/// Declares the sentence of a trace about segments whose size changes.
+fn explain(sizes: [u16; 2], add: bool, worker: &Worker) {
+    worker.explain(move |frame, why| {
+        let Some((ip, payload)) = Ip::in_frame(frame) else { return Ok(()) };
+        if ip.protocol() != protocol::TCP || ip.is_later_fragment() {
+            return Ok(());
+        }
+        let Ok(found) = Tcp::find(payload, 0) else { return Ok(()) };
+        let Some(header) = payload.get(..found.len) else { return Ok(()) };
+        let header = Tcp::view(header, ());
+        if !header.syn() || header.rst() {
+            return Ok(());
+        }
+        let version = usize::from(matches!(ip, IpRef::V6(_)));
+        let stated = header.options().find_map(|option| match option {
+            Ok(TcpOption::MaximumSegmentSize(size)) => Some(size),
+            _ => None,
+        });
+        match stated {
+            Some(size) if size > sizes[version] => {
+                write!(why, "maximum segment size clamped from {size} to {}", sizes[version])
+            }
+            Some(size) => write!(why, "maximum segment size {size} fits"),
+            None if add => write!(why, "no maximum segment size stated: it is added"),
+            None => write!(why, "no maximum segment size stated"),
+        }
+    });
 }
 
 /// The change that a segment needs.

@@ -31,6 +31,10 @@ pub fn node(config: &TtlConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildE
 /// are not IP, and packets that never leave their link, pass unchanged. [`node`] reads `non_ip`; this function
 /// does not.
 pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
+    explain(worker, |frame, header| match header {
+        IpRef::V4(header) => !is_link_local_group(header.destination(), header.protocol()),
+        IpRef::V6(_) => !is_link_local(frame),
+    });
     let packets = input.parse::<Link>().or(Verdict::PASS).parse::<Ip>().or(Verdict::PASS);
     let forwarded = packets.filter(Verdict::PASS, |packet| match packet.header() {
         // One comparison for all unicast packets.
@@ -51,7 +55,19 @@ pub fn ttl(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
 /// This is Listing 1 of the NetBricks paper: packets that are not IP are dropped as `unmatched`. It does not
 /// look at addresses, so a row of fused functions costs less.
 pub fn ttl_of_all(input: Input, config: &TtlConfig, worker: &Worker) -> impl Function {
+    explain(worker, |_, _| true);
     decrement(input.parse::<Link>().parse::<Ip>(), config, worker)
+}
+
+/// Declares the sentence of a trace about packets without a hop left, and about those that keep their hops.
+fn explain(worker: &Worker, is_routed: impl Fn(&[u8], IpRef<'_>) -> bool + 'static) {
+    worker.explain(move |frame, why| match Ip::in_frame(frame) {
+        Some((header, _)) if !is_routed(frame, header) => {
+            write!(why, "it never leaves its link, so no hop is taken")
+        }
+        Some((header, _)) if header.ttl() <= 1 => write!(why, "its TTL is {}: no hop is left", header.ttl()),
+        _ => Ok(()),
+    });
 }
 
 /// Takes a hop off IP packets; drops and answers those that have none left.

@@ -76,7 +76,7 @@ impl std::fmt::Debug for Design {
     }
 }
 
-/// What goes on as it is when a graph takes over from another.
+/// The parts that go on as they are when a graph takes over from another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     /// Ports whose receive nodes go on.

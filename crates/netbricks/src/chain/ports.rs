@@ -209,6 +209,19 @@ impl OpenPorts {
         }
     }
 
+    /// The names of the ports, each at the number by which its packets name it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for OpenPort { number, port } in &self.ports {
+            let place = usize::from(*number);
+            if names.len() <= place {
+                names.resize(place + 1, String::new());
+            }
+            port.name().clone_into(&mut names[place]);
+        }
+        names
+    }
+
     /// The open ports.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Port> {
         self.ports.iter().map(|open| open.port.as_ref() as &dyn Port)

@@ -11,8 +11,8 @@ use netbricks_control::{Director, Events, Records, Tasks, Waiting};
 use netbricks_core::tables::stock;
 use netbricks_ports::{Link, Port};
 use netbricks_runtime::{
-    Event, EventSink, FinalReport, ReportRequests, Runtime, stop_on_signals, stop_or_reload_on_signals,
-    stopping_signals,
+    Event, EventSink, FinalReport, ReportRequests, Runtime, Stuck, stop_on_signals,
+    stop_or_reload_on_signals, stopping_signals,
 };
 use sd_notify::NotifyState;
 
@@ -27,6 +27,8 @@ use crate::report;
 
 /// How often a run updates the live line and looks for changed links and new warnings.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How often a run looks for workers that do not come back from a function.
+const WATCH: Duration = Duration::from_millis(50);
 /// Unread events beyond which new ones are lost.
 const EVENTS: usize = 256;
 
@@ -96,7 +98,7 @@ pub(super) struct Attending<'a> {
 
 /// Attends to a run until it ends; returns the events that it showed, for the final report.
 ///
-/// It does the tasks of the control API, updates the live line, looks for changed links and for events, stops
+/// It does the tasks of the control API, updates the live line, and looks for changed links and events. It stops
 /// the run on signals, and writes the reports that SIGUSR1 asks for.
 pub(super) fn attend(
     attending: &Attending<'_>,
@@ -142,7 +144,9 @@ pub(super) fn attend(
         let look_at = Instant::now() + INTERVAL;
         let mut ended = runtime.wait_timeout(Duration::ZERO);
         while !ended && Instant::now() < look_at {
-            let until = records.deadline().map_or(look_at, |deadline| deadline.min(look_at));
+            watched.look_for_stuck(session);
+            let until = (Instant::now() + WATCH).min(look_at);
+            let until = records.deadline().map_or(until, |deadline| deadline.min(until));
             let task = waiting.next(until);
             let was_task = task.is_some();
             let mut director = Director::new(session, records);
@@ -183,7 +187,7 @@ pub(super) fn attend(
     Ok((runtime.wait(), told_of))
 }
 
-/// What is looked at while a run goes on: events of workers, links, packets that are too big.
+/// The things to look at while a run goes on: events of workers, links, packets that are too big.
 struct Watched {
     links: BTreeMap<String, Link>,
     sizes: BTreeMap<String, Oversized>,
@@ -194,6 +198,28 @@ impl Watched {
     fn new(session: &Session<'_>) -> Self {
         let links = session.ports.iter().map(|port| (port.name().to_owned(), port.link())).collect();
         Self { links, sizes: BTreeMap::new(), heard: Vec::new() }
+    }
+
+    /// Records workers that do not come back from a function, and those that do again.
+    fn look_for_stuck(&mut self, session: &mut Session<'_>) {
+        for stuck in session.watchdog.look(Instant::now()) {
+            let event = match stuck {
+                Stuck::Began { worker, node, time } => {
+                    let place = node
+                        .map_or_else(|| "a command of the control side".into(), |node| format!("`{node}`"));
+                    let told =
+                        format!("worker {worker} has not come back from {place} for {} ms", time.as_millis());
+                    (EventLevel::Error, "stuck", worker, told)
+                }
+                Stuck::Ended { worker, time } => {
+                    let told = format!("worker {worker} goes on after {} ms", time.as_millis());
+                    (EventLevel::Warning, "goes-on", worker, told)
+                }
+            };
+            let (level, kind, worker, told) = event;
+            session.events.tell(level, kind, worker.to_string(), told.clone());
+            self.heard.push(Event::Warning(told));
+        }
     }
 
     /// Whether workers have told something since.

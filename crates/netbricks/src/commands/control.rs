@@ -44,7 +44,7 @@ fn open(directory: &Path) -> Result<Store, Failure> {
 }
 
 impl ControlSide {
-    /// What the command line and the file say; a store that is open already is used.
+    /// Combines the command line and the file; a store that is open already is used.
     pub(super) fn new(
         settings: &ControlSettings,
         arguments: &ControlArguments,
@@ -82,7 +82,7 @@ impl ControlSide {
         Ok(Self { store, socket, wanted, tcp })
     }
 
-    /// Begins to listen. A socket that nobody asked for is left out where it cannot be opened.
+    /// Begins to listen. A default socket is left out where it cannot be opened.
     pub(super) fn listen(
         &self,
         console: Console,

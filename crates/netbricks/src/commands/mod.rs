@@ -3,6 +3,7 @@
 mod arguments;
 mod attend;
 mod bench;
+mod bench_control;
 mod check;
 #[cfg(test)]
 mod containment_tests;

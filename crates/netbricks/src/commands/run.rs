@@ -13,7 +13,7 @@ use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Port};
 use netbricks_runtime::{
-    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot,
+    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot, Watchdog,
     allowed_cores,
 };
 
@@ -254,6 +254,7 @@ pub(super) fn execute<'t>(
         seed,
         places,
         begun,
+        watchdog: Watchdog::new(runtime.control(), Instant::now()),
         tasks,
         events: records.events().clone(),
         state: RunState::Running,

@@ -12,6 +12,7 @@
 
 mod flush;
 mod link;
+mod packets;
 mod read;
 mod receive;
 mod write;
@@ -28,6 +29,7 @@ use netbricks_core::{Context, DropReason, InvalidSetting, Settings};
 
 pub(crate) use flush::SharedWriter;
 pub use link::LinkType;
+pub use packets::{CapturedPacket, Packets};
 pub use read::{ReadError, Reader, Record, Step};
 pub use write::{Direction, Format, Precision, Target, Writer, target};
 

@@ -87,7 +87,7 @@ pub enum Direction {
 
 impl Direction {
     /// The value in the lowest two bits of epb_flags.
-    fn flags(self) -> u32 {
+    pub(super) fn flags(self) -> u32 {
         match self {
             Self::Inbound => 1,
             Self::Outbound => 2,
@@ -452,7 +452,7 @@ impl Partial {
 }
 
 /// The file system's error, without the crate's wrapper.
-fn io_error(error: PcapError) -> io::Error {
+pub(super) fn io_error(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,
         other => io::Error::other(other),

@@ -282,7 +282,7 @@ pub struct HeldRead<T: Changing> {
 enum Keeper<T: Changing> {
     /// The reader keeps the sides alive, and its epoch odd.
     Reader(Rc<Reader<T>>),
-    /// Nobody can change it.
+    /// No writer can change it.
     Own { _state: Rc<T> },
 }
 

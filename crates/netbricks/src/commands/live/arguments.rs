@@ -60,6 +60,17 @@ pub(crate) enum LiveCommand {
                             netbricks events --follow --json | jq -r .message\n\n\
                             With --json each event is one line.")]
     Events(EventsArguments),
+    /// Follow the next packets that match from node to node, with each change and the reason of their end
+    #[command(after_help = "Examples:\n  netbricks trace 'host 10.1.2.3 and tcp port 443' --count 1\n  \
+                            netbricks trace icmp --at ttl\n  netbricks trace 'vlan 7 and udp' --json\n\n\
+                            Filters are tcpdump's (man pcap-filter). Packets that come too fast are not traced, and never lost.")]
+    Trace(TraceArguments),
+    /// Copy the next packets that match into a pcapng file or a pipe, with their node and drop reason
+    #[command(after_help = "Examples:\n  netbricks capture tcp port 443 -w https.pcapng --count 100\n  \
+                            netbricks capture --at ttl-expired -w expired.pcapng\n  \
+                            netbricks capture --at lan icmp -w - | tshark -r -\n\n\
+                            Filters are tcpdump's (man pcap-filter). Packets that come too fast are left out, and never lost.")]
+    Capture(CaptureArguments),
     /// Show what a file would change, and change nothing
     #[command(
         after_help = "Examples:\n  netbricks plan edge.toml\n  netbricks plan edge.toml --json | jq '.changes[].name'\n\n\
@@ -211,6 +222,42 @@ pub(crate) struct EventsArguments {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct TraceArguments {
+    /// The packets to follow, else all
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Vec<String>,
+    /// End after this many packets
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Begin at this node, function or port, else where packets arrive
+    #[arg(long, value_name = "NODE|PORT")]
+    pub(crate) at: Option<String>,
+    #[command(flatten)]
+    pub(crate) plain: Plain,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CaptureArguments {
+    /// The packets to copy, else all
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Vec<String>,
+    /// The file; - is the standard output
+    #[arg(long, short, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) write: PathBuf,
+    /// End after this many packets
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Look at this node, function or port, or at drops for this reason, else at all ports
+    #[arg(long, value_name = "NODE|PORT|REASON")]
+    pub(crate) at: Option<String>,
+    /// Copy at most so many bytes of a packet
+    #[arg(long, short, value_name = "BYTES")]
+    pub(crate) snaplen: Option<usize>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct PlanArguments {
     /// The file; - is the standard input
     #[arg(value_name = "FILE.toml", value_hint = clap::ValueHint::FilePath)]
@@ -273,6 +320,7 @@ impl LiveCommand {
         match self {
             Self::Top(arguments) => &arguments.connection,
             Self::Shell(arguments) => &arguments.connection,
+            Self::Capture(arguments) => &arguments.connection,
             other => other.plain().map_or(&NOWHERE, |plain| &plain.connection),
         }
     }
@@ -295,11 +343,12 @@ impl LiveCommand {
             Self::Set(arguments) => Some(&arguments.plain),
             Self::Stats(arguments) => Some(&arguments.plain),
             Self::Events(arguments) => Some(&arguments.plain),
+            Self::Trace(arguments) => Some(&arguments.plain),
             Self::Plan(arguments) => Some(&arguments.plain),
             Self::Apply(arguments) => Some(&arguments.plain),
             Self::Rollback(arguments) => Some(&arguments.plain),
             Self::Config(arguments) => Some(&arguments.plain),
-            Self::Top(_) | Self::Shell(_) => None,
+            Self::Top(_) | Self::Shell(_) | Self::Capture(_) => None,
         }
     }
 }

@@ -6,11 +6,11 @@ use clap::{CommandFactory, FromArgMatches};
 use netbricks_control::api::{
     Answers, Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, Count, Edge, Event, EventLevel,
     Function, Graph, Handler, HandlerAnswer, HistoryEntry, Node, NodeStats, Plan, Port, PortStats, Problem,
-    RunState, Source, Stats, Status, Worker,
+    RunState, Source, Stats, Status, TraceRecord, Worker,
 };
 
 use super::super::arguments::{Command, CommandLine};
-use super::{Api, EventList, Failure, Output, execute, problem_text};
+use super::{Api, CaptureList, EventList, Failure, Output, TraceList, execute, problem_text};
 
 /// Fixed answers.
 pub(crate) struct Canned {
@@ -22,6 +22,8 @@ pub(crate) struct Canned {
     pub(crate) ports: Vec<Port>,
     pub(crate) functions: Vec<Function>,
     pub(crate) events: Vec<Event>,
+    pub(crate) traces: Vec<TraceRecord>,
+    pub(crate) capture: Vec<Vec<u8>>,
     pub(crate) plan: Plan,
     pub(crate) applied: Applied,
     pub(crate) history: Vec<HistoryEntry>,
@@ -227,6 +229,8 @@ impl Default for Canned {
                 },
             ],
             functions: functions(),
+            traces: Vec::new(),
+            capture: Vec::new(),
             events: vec![
                 event(7, EventLevel::Info, "applied", "", "configuration 3 runs: `edge.toml`"),
                 event(8, EventLevel::Warning, "port-down", "lan", "the link is down"),
@@ -367,6 +371,20 @@ impl Api for Canned {
     }
     fn events(&self, from: u64) -> Result<EventList, Problem> {
         Ok(Box::new(self.events_so_far(from)?.into_iter().map(Ok)))
+    }
+    fn trace(&self, filter: &str, at: Option<&str>, count: Option<u64>) -> Result<TraceList, Problem> {
+        self.note(format!("trace {filter:?} {at:?} {count:?}"), ())?;
+        Ok(Box::new(self.traces.clone().into_iter().map(Ok)))
+    }
+    fn capture(
+        &self,
+        filter: &str,
+        at: Option<&str>,
+        count: Option<u64>,
+        snaplen: Option<usize>,
+    ) -> Result<CaptureList, Problem> {
+        self.note(format!("capture {filter:?} {at:?} {count:?} {snaplen:?}"), ())?;
+        Ok(Box::new(self.capture.clone().into_iter().map(Ok)))
     }
 }
 

@@ -223,6 +223,7 @@ fn live(command: &str, argument: &str, placed: &[&str]) -> Option<Live> {
         ("get", "handler") => Live::ReadHandlers,
         ("set", "handler") => Live::WriteHandlers,
         ("get" | "set", "worker") => Live::Workers,
+        ("trace" | "capture", "at") => Live::Nodes,
         ("rollback", "to") | ("config", "history") => Live::Configurations,
         ("show", "name") => match *placed.first()? {
             "ports" => Live::Ports,

@@ -6,7 +6,7 @@ use netbricks_control::api::{
 };
 use netbricks_control::client::{Address, Client, read_token};
 
-use super::{Api, Connection, EventList, Failure};
+use super::{Api, CaptureList, Connection, EventList, Failure, TraceList};
 
 /// The environment variable with the address.
 const SOCKET: &str = "NETBRICKS_SOCKET";
@@ -104,5 +104,18 @@ impl Api for Client {
     }
     fn events(&self, from: u64) -> Result<EventList, Problem> {
         Ok(Box::new(self.events(Some(from))?))
+    }
+    fn trace(&self, filter: &str, at: Option<&str>, count: Option<u64>) -> Result<TraceList, Problem> {
+        Ok(Box::new(self.trace(filter, at, count)?))
+    }
+    fn capture(
+        &self,
+        filter: &str,
+        at: Option<&str>,
+        count: Option<u64>,
+        snaplen: Option<usize>,
+    ) -> Result<CaptureList, Problem> {
+        let pieces = self.capture(filter, at, count, snaplen)?;
+        Ok(Box::new(pieces.map(|piece| piece.map(|piece| piece.to_vec()))))
     }
 }

@@ -5,6 +5,7 @@
 mod arguments;
 #[cfg(test)]
 pub(super) mod canned;
+mod capture;
 mod changes;
 mod completion;
 mod connect;
@@ -14,11 +15,13 @@ mod output;
 pub(super) mod show;
 pub(super) mod stats;
 pub(super) mod status;
+mod trace;
 pub(super) mod units;
+mod waiting;
 
 use netbricks_control::api::{
     Answers, Applied, ApplyOptions, Code, Event, Function, Graph, HistoryEntry, Plan, Port, Problem, Source,
-    Stats, Status,
+    Stats, Status, TraceRecord,
 };
 
 pub(crate) use arguments::{Connection, LiveCommand, ShellArguments, TopArguments};
@@ -87,7 +90,22 @@ pub(crate) trait Api: Sync {
     fn events_so_far(&self, from: u64) -> Result<Vec<Event>, Problem>;
     /// The kept events from this number on, and then each one as it comes.
     fn events(&self, from: u64) -> Result<EventList, Problem>;
+    /// The next packets that match, from node to node.
+    fn trace(&self, filter: &str, at: Option<&str>, count: Option<u64>) -> Result<TraceList, Problem>;
+    /// The next packets that match, as pieces of a capture.
+    fn capture(
+        &self,
+        filter: &str,
+        at: Option<&str>,
+        count: Option<u64>,
+        snaplen: Option<usize>,
+    ) -> Result<CaptureList, Problem>;
 }
+
+/// Packets as they are traced.
+pub(crate) type TraceList = Box<dyn Iterator<Item = Result<TraceRecord, Problem>> + Send>;
+/// Pieces of a capture as they arrive.
+pub(crate) type CaptureList = Box<dyn Iterator<Item = Result<Vec<u8>, Problem>> + Send>;
 
 /// Events as they arrive.
 pub(crate) type EventList = Box<dyn Iterator<Item = Result<Event, Problem>> + Send>;
@@ -131,6 +149,8 @@ pub(super) fn execute(api: &dyn Api, output: &mut Output<'_>, command: &LiveComm
         LiveCommand::Stats(arguments) => stats::stats(api, output, arguments),
         LiveCommand::Top(arguments) => top::top(api, arguments).map_err(Trouble::from),
         LiveCommand::Events(arguments) => events::events(api, output, arguments),
+        LiveCommand::Trace(arguments) => trace::trace(api, output, arguments),
+        LiveCommand::Capture(arguments) => capture::capture(api, output, arguments),
         LiveCommand::Plan(arguments) => changes::plan(api, output, arguments),
         LiveCommand::Apply(arguments) => changes::apply(api, output, arguments),
         LiveCommand::Confirm(_) => changes::confirm(api, output, json),

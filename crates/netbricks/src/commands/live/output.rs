@@ -52,6 +52,12 @@ impl<'o> Output<'o> {
         Ok(self.out.flush()?)
     }
 
+    /// Writes bytes to standard output.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes)?;
+        Ok(self.out.flush()?)
+    }
+
     /// Writes a value to standard output as JSON, in one line.
     pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {

@@ -104,7 +104,7 @@ impl Session<'_> {
         })
     }
 
-    /// What the file changes, with the shuffles that its state needs.
+    /// Finds out what the file changes, with the shuffles that its state needs.
     fn candidate(
         &self,
         checked: Checked<'_>,

@@ -40,7 +40,7 @@ impl Session<'_> {
         }
     }
 
-    /// What a call is for, if there is such a handler.
+    /// The target of a call, if there is such a handler.
     fn called(&self, call: &Call) -> Result<Called, Problem> {
         let functions = &self.installed.functions;
         let Some(function) = functions.iter().find(|function| function.name == call.function) else {
@@ -206,6 +206,7 @@ pub(super) fn problem_of(error: &CommandError) -> Problem {
         }
         CommandError::Ended { .. } => Code::Ending,
         CommandError::NoAnswer { .. } | CommandError::TooLate { .. } => Code::Timeout,
+        CommandError::TooManyWatches { .. } => Code::Busy,
         CommandError::Build { .. } | CommandError::Shuffles(_) => Code::Machine,
         _ => Code::Internal,
     };

@@ -115,7 +115,7 @@ impl Installed {
         }
     }
 
-    /// What changes where `after` takes over from this.
+    /// The changes where `after` takes over from this.
     pub(crate) fn changes_to(&self, after: &Self) -> Difference {
         let mut difference = Difference::default();
         self.ports_to(after, &mut difference);
@@ -254,7 +254,7 @@ impl Installed {
     }
 }
 
-/// What changes between two configurations.
+/// The changes between two configurations.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
     pub(crate) changes: Vec<api::Change>,

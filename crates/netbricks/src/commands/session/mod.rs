@@ -3,6 +3,7 @@
 mod apply;
 mod calls;
 mod installed;
+mod observe;
 #[cfg(test)]
 mod tests;
 
@@ -12,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Tasks, api};
+use netbricks_control::{Answer, Call, Dataplane, Events, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
-use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
+use netbricks_runtime::{Control, Progress, Snapshot, Watchdog, WorkerReport, by_reason};
 
 pub(crate) use apply::functions_of;
 pub(crate) use installed::{Installed, InstalledFunction};
@@ -74,6 +75,7 @@ pub(crate) struct Session<'a> {
     pub(crate) seed: u64,
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
+    pub(crate) watchdog: Watchdog,
     pub(crate) tasks: Tasks,
     pub(crate) events: Events,
     pub(crate) state: api::RunState,
@@ -133,6 +135,11 @@ impl Dataplane for Session<'_> {
         let gathered =
             Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
         for worker in 0..workers {
+            if self.watchdog.is_stuck(worker) {
+                // The others' counters are worth more than an answer that does not come.
+                Gathered::add(&gathered, None, &part, &self.tasks);
+                continue;
+            }
             let (gather, of, tasks) = (gathered.clone(), part.clone(), self.tasks.clone());
             let posted = self
                 .control
@@ -201,6 +208,10 @@ impl Dataplane for Session<'_> {
             self.state = api::RunState::Running;
         }
         Ok(())
+    }
+
+    fn observe(&mut self, request: &api::ObserveRequest) -> Result<Observing, api::Problem> {
+        self.observed(request)
     }
 }
 

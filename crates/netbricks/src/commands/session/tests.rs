@@ -25,7 +25,7 @@ fn source(text: &str) -> Source {
     Source { text: text.into(), name: "edge.toml".into(), directory: "/nowhere".into() }
 }
 
-/// What a test asks the director, and waits for.
+/// A test's way to the director: it asks, and waits for the answer.
 struct Asking(Tasks);
 
 impl Asking {
@@ -195,7 +195,10 @@ fn a_faulty_file_changes_nothing_and_is_told_with_its_place() {
             "[port.nic]\ndriver = \"af_packet\"\ndevice = \"none0\"\n[[chain]]\nfrom = \"nic\"\nto = \"out\"";
         let problem = asking.apply(&chain("\"ttl\"", missing)).unwrap_err();
         assert_eq!(problem.code, Code::Machine, "{problem:?}");
-        assert_eq!(asking.ask(|director| (director.generation(), director.history().len())), (1, 1));
+        assert_eq!(asking.ask(|director| (director.generation(), director.history().len())), (1, 2));
+        // The file was right, and the machine was not.
+        let state = asking.ask(|director| director.history()[0].state);
+        assert_eq!(state, api::ConfigurationState::Failed);
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
@@ -322,7 +325,7 @@ fn two_hundred_changes_lose_no_packet_and_no_state() {
             0 => text("\"flows\", \"lb\"", 1, 10, 1),
             1 => text("\"ttl\", \"flows\", \"lb\"", 1, 10, 1),
             2 => text("\"ttl\", \"flows\", \"lb\"", 2, 10, 1),
-            3 => text("\"flows\", \"lb\", \"mss\"", 2, 5, 1),
+            3 => text("\"flows\", \"lb\", \"macswap\"", 2, 5, 1),
             // The tables are large: not in every round.
             4 | 5 if round < 24 => text("\"flows\", \"fib\", \"lb\"", 1, 10, round % 2 + 1),
             4 | 5 => text("\"macswap\", \"flows\", \"lb\"", 3, 10, 1),
@@ -387,4 +390,32 @@ fn a_function_that_panics_follows_its_policy_until_it_is_applied_again() {
     });
     assert!(summary.conserved, "{:?}", summary.unbalanced);
     assert!(summary.dropped["quarantined"] > 10_000);
+}
+
+#[test]
+fn a_worker_that_does_not_come_back_is_named_with_its_function() {
+    fn slow(input: Input, worker: &Worker) -> impl Function + use<> {
+        let seen = worker.counter("seen");
+        let sleep = move || {
+            seen.add(1);
+            if seen.get() == 10_000 {
+                std::thread::sleep(Duration::from_millis(700));
+            }
+        };
+        input.parse::<Link>().transform(move |_| sleep()).done()
+    }
+    let mut registry = crate::standard();
+    registry
+        .add::<NoSettings>("slow", "Sleeps once.", |_, worker| compose(worker, |input| slow(input, worker)));
+    let summary = while_running_with(registry, &chain("\"ttl\", \"slow\"", ""), |asking| {
+        let events = asking.ask(|director| director.events());
+        let told = |kind: &str| events.since(0).into_iter().find(|event| event.kind == kind);
+        while told("goes-on").is_none() {
+            std::thread::yield_now();
+        }
+        let stuck = told("stuck").unwrap();
+        assert!(stuck.message.starts_with("worker 0 has not come back from `slow` for "), "{stuck:?}");
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
 }
