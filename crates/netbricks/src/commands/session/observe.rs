@@ -185,3 +185,7 @@ impl Encode for CaptureBlocks {
         self.statistics()
     }
 }
+
+#[cfg(test)]
+#[path = "observe_tests.rs"]
+mod tests;
