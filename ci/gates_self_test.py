@@ -30,6 +30,32 @@ CRATE, PORTS = '[package]\nname = "netbricks-core"\n', '[package]\nname = "netbr
 HERE = "/wor" + "k/main"
 PRIVATE = "https://user:secret" + "@example.com/x"
 
+METRICS_RS = 'one("buffers", "Packet buffers.", 1);\nself.family(Kind::Counter, "node_panics", "Panics.", |s| s);\n'
+ALERT = """groups:
+  - name: a
+    rules:
+      # A comment.
+      - alert: A
+        expr: |
+          netbricks_buffers
+            < 1
+        labels:
+          severity: warning
+        annotations:
+          summary: "{{ $value }}: a"
+          description: "b"
+"""
+BOARD = '{"uid": "a", "schemaVersion": 39, "templating": {"list": [{"type": "datasource"}]},\n "panels": [%s]}'
+PANEL = '{"id": 1, "type": "stat", "title": "a", "targets": [{"expr": "netbricks_node_panics_total"}]}'
+
+
+def operations(alerts=ALERT, panels=PANEL, board=BOARD):
+    return {
+        "crates/control/src/metrics.rs": METRICS_RS, "contrib/prometheus/alerts.yml": alerts,
+        "contrib/grafana/netbricks.json": board.replace("%s", panels),
+    }
+
+
 # Gate, files, packages, and where findings must be: nothing for what is good.
 CASES = [
     ("dependencies", {}, metadata(package("netbricks-core"), package("netbricks-functions", ["netbricks-core"])), []),
@@ -185,6 +211,19 @@ CASES = [
     ("links", {"a.md": "```\n[x](gone.rs)\n```\n`[x](gone.rs)`\n"}, None, []),
     ("links", {"doc/a.md": "\n[x](b.rs)\n", "b.rs": ""}, None, ["doc/a.md:2"]),
     ("links", {"a.md": "[x](b.md#two)\n", "b.md": "# One\n"}, None, ["a.md:1"]),
+    ("contrib", operations(), None, []),
+    ("contrib", operations(alerts=ALERT.replace("_buffers", "_bufers")), None, ["contrib/prometheus/alerts.yml:7"]),
+    ("contrib", operations(alerts=ALERT.replace("      - alert", "     - alert")), None, ["contrib/prometheus/alerts.yml:6"]),
+    ("contrib", operations(alerts=ALERT.replace('"b"', '"b')), None, ["contrib/prometheus/alerts.yml:13"]),
+    ("contrib", operations(alerts=ALERT.replace("severity: warning", "other: a")), None, ["contrib/prometheus/alerts.yml:5"]),
+    ("contrib", operations(alerts=ALERT.replace("expr:", "exp:")), None, ["contrib/prometheus/alerts.yml:5"] * 2),
+    ("contrib", operations(panels=PANEL.replace("panics_total", "panics")), None, ["contrib/grafana/netbricks.json:2"]),
+    ("contrib", operations(panels=PANEL + ","), None, ["contrib/grafana/netbricks.json:2"]),
+    ("contrib", operations(panels=f"{PANEL}, {PANEL}"), None, ["contrib/grafana/netbricks.json:1"]),
+    ("contrib", operations(panels=PANEL.replace("expr", "text")), None, ["contrib/grafana/netbricks.json:1"]),
+    ("contrib", operations(board=BOARD.replace("39", "16")), None, ["contrib/grafana/netbricks.json:1"]),
+    ("contrib", operations(board=BOARD.replace("datasource", "query")), None, ["contrib/grafana/netbricks.json:1"]),
+    ("contrib", {"contrib/container/README.md": "`netbricks_buffers`\n"}, None, ["contrib/container/README.md:1"]),
 ]
 
 

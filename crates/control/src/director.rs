@@ -17,6 +17,8 @@ use crate::store::StoreError;
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 256;
+/// The time after which a rollback is tried again that failed.
+const AGAIN: Duration = Duration::from_secs(60);
 /// The time that a write of a handler has when the journal is replayed.
 const REPLAY: Duration = Duration::from_secs(10);
 
@@ -108,7 +110,7 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
-    /// What a file would change. Nothing changes.
+    /// Plans what a file would change. Nothing changes.
     ///
     /// # Errors
     /// The faults of the file.
@@ -161,8 +163,10 @@ impl<'d> Director<'d> {
                 format!("configuration {number} was not confirmed in time"),
             );
             if let Err(problem) = self.rollback(None) {
-                // Nothing is left to go back to; the running configuration stays.
-                self.records.unconfirmed = None;
+                // It runs on, and a restart goes back. Another try comes a minute later.
+                if let Some(unconfirmed) = &mut self.records.unconfirmed {
+                    unconfirmed.until = now + AGAIN;
+                }
                 self.tell(EventLevel::Error, "rollback-failed", problem.detail);
             }
         }
@@ -218,6 +222,30 @@ impl<'d> Director<'d> {
     pub fn source(&self) -> Source {
         self.plane.source()
     }
+    /// The file that runs, followed by comments that say what handlers changed since.
+    pub fn running_source(&self) -> Source {
+        let mut source = self.plane.source();
+        if self.records.written().is_empty() {
+            return source;
+        }
+        if !source.text.ends_with('\n') {
+            source.text.push('\n');
+        }
+        source
+            .text
+            .push_str("\n# Changed live since this file was applied, and done again at the next start:\n");
+        for Written { function, handler, argument, worker } in self.records.written() {
+            let worker = worker.map(|worker| format!(" --worker {worker}")).unwrap_or_default();
+            let lines: Vec<&str> = argument.lines().collect();
+            let argument = match lines.as_slice() {
+                [] => String::new(),
+                [one] => format!(" {one}"),
+                [first, rest @ ..] => format!(" {first} (and {} more lines)", rest.len()),
+            };
+            source.text.push_str(&format!("#   netbricks set {function}.{handler}{argument}{worker}\n"));
+        }
+        source
+    }
     /// The writes of handlers since it was applied, oldest first.
     pub fn written(&self) -> &[Written] {
         &self.records.written
@@ -271,7 +299,7 @@ impl<'d> Director<'d> {
         }
     }
 
-    /// What a file would change.
+    /// Plans what a file would change.
     ///
     /// # Errors
     /// The faults of the file.
@@ -323,7 +351,7 @@ impl<'d> Director<'d> {
 
     /// Makes a file run as a new configuration.
     ///
-    /// `again` has what handlers changed of it before, for functions that are made anew.
+    /// `again` has what handlers changed of it before, for functions that are replaced.
     fn install(
         &mut self,
         source: Source,
@@ -332,6 +360,12 @@ impl<'d> Director<'d> {
         again: Vec<Written>,
         time_ns: u64,
     ) -> Result<Applied, Problem> {
+        // A file with faults takes no number.
+        let plan = self.plan(&source)?;
+        if plan.unchanged && source == self.plane.source() && again.is_empty() && unconfirmed.is_none() {
+            let configuration = self.records.running;
+            return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
+        }
         let kept = |error: StoreError| unkept(&error);
         let state = ConfigurationState::Applied;
         let number = self.records.remember(source.clone(), time_ns, note, state).map_err(kept)?;
@@ -361,6 +395,7 @@ impl<'d> Director<'d> {
         }
         applied.configuration = number;
         applied.generation = self.records.generation;
+        applied.plan.generation = self.records.generation;
         Ok(applied)
     }
 
@@ -386,7 +421,7 @@ impl<'d> Director<'d> {
         to.or_else(|| self.records.earlier()).ok_or_else(none)
     }
 
-    /// What [`rollback`](Self::rollback) would change.
+    /// Plans what [`rollback`](Self::rollback) would change.
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).

@@ -152,12 +152,14 @@ impl Page {
 
     fn nodes(&mut self, nodes: &[NodeStats]) {
         type Of = fn(&NodeStats) -> Count;
-        let counts: [(&str, &str, Of); 5] = [
+        let counts: [(&str, &str, Of); 7] = [
             ("node_arrived", "that arrived from other nodes", |node| node.arrived),
             ("node_left", "that left to other nodes", |node| node.left),
             ("node_received", "brought in from outside", |node| node.received),
             ("node_sent", "given to the outside", |node| node.sent),
             ("node_created", "made by the node", |node| node.created),
+            ("node_handoff_out", "given to other workers", |node| node.handoff_out),
+            ("node_handoff_in", "taken over from other workers", |node| node.handoff_in),
         ];
         for (name, what, count) in counts {
             self.counts(name, what, nodes, |node| [("node", &*node.node)], count);

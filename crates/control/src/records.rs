@@ -1,4 +1,4 @@
-//! What the director remembers: the configurations that ran, and what handlers changed since.
+//! The director's records: the configurations that ran, and what handlers changed since.
 //!
 //! With a state directory it outlives the process. Without one it is in memory.
 
@@ -13,7 +13,7 @@ const KEPT: usize = 50;
 /// Writes of handlers that the journal keeps for one configuration.
 const JOURNAL: usize = 100_000;
 
-/// What the director remembers between two tasks.
+/// The director's records between two tasks.
 #[derive(Debug)]
 pub struct Records {
     /// Grows with every change.

@@ -79,6 +79,7 @@ reasons! {
     Unconnected, "unconnected", Policy, "It left on an edge to which nothing is connected.";
     LoopLimit, "loop-limit", Lost, "It went round a cycle of the graph too often.";
     Panicked, "panicked", Lost, "A function panicked while the packet's batch was in its hands.";
+    Quarantined, "quarantined", Lost, "A function that panicked gets no packets until it is made again.";
     Drained, "drained", Lost, "It was still held when the graph was taken down.";
     Answered, "answered", Consumed, "It was answered: an ARP request, an echo request, a neighbour solicitation.";
     Discarded, "discarded", Consumed, "It reached a port or a node whose purpose is to discard.";

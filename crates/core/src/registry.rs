@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 use crate::consistency::Shares;
 use crate::control_copy::ControlCopy;
-use crate::graph::contain;
+use crate::graph::{RestartPolicy, contain};
 use crate::node::Node;
 use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
 use crate::worker::{BuildError, Worker};
@@ -26,12 +26,27 @@ pub struct Blueprint {
     make: Arc<Make>,
     shares: Shares,
     warnings: Arc<[ConfigWarning]>,
+    restart: RestartPolicy,
 }
 
 impl Blueprint {
     /// A blueprint of this closure.
     pub fn new(make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), shares: Shares::default(), warnings: Arc::default() }
+        Self {
+            make: Arc::new(make),
+            shares: Shares::default(),
+            warnings: Arc::default(),
+            restart: RestartPolicy::default(),
+        }
+    }
+    /// The same blueprint, whose nodes follow this policy after a panic.
+    #[must_use]
+    pub fn restarting(self, restart: RestartPolicy) -> Self {
+        Self { restart, ..self }
+    }
+    /// The policy after a panic.
+    pub fn restart(&self) -> RestartPolicy {
+        self.restart
     }
     /// The [warnings](Settings::warnings) about its settings.
     pub fn warnings(&self) -> &[ConfigWarning] {

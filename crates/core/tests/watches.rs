@@ -20,7 +20,13 @@ use netbricks_testkit::build::ethernet;
 
 /// A packet whose destination port is its number.
 fn frame(number: u16) -> Vec<u8> {
-    ethernet().ipv4("10.0.0.1", "10.0.0.2").ttl(9).udp(1_000 + number % 7, number).payload(b"hello").build().unwrap()
+    ethernet()
+        .ipv4("10.0.0.1", "10.0.0.2")
+        .ttl(9)
+        .udp(1_000 + number % 7, number)
+        .payload(b"hello")
+        .build()
+        .unwrap()
 }
 
 fn number(frame: &[u8]) -> u16 {
@@ -231,25 +237,26 @@ fn a_trace_shows_each_node_and_the_end() {
 #[test]
 fn every_verdict_is_seen() {
     let rig = || {
-        Rig::of((0..300).map(frame)).then(
-            "node",
-            act(|batch, cx| {
-                let packets: Vec<_> = batch.drain().collect();
-                for packet in packets {
-                    match number(packet.data()) {
-                        100 => cx.drop_packet(packet, DropReason::Denied),
-                        101 => cx.emit(Edge::REPLY, packet),
-                        102 => {
-                            let answer = cx.pool().packet(&frame(999)).unwrap();
-                            assert!(cx.create(Edge::OUT, answer).is_ok());
-                            cx.drop_packet(packet, DropReason::Answered);
+        Rig::of((0..300).map(frame))
+            .then(
+                "node",
+                act(|batch, cx| {
+                    let packets: Vec<_> = batch.drain().collect();
+                    for packet in packets {
+                        match number(packet.data()) {
+                            100 => cx.drop_packet(packet, DropReason::Denied),
+                            101 => cx.emit(Edge::REPLY, packet),
+                            102 => {
+                                let answer = cx.pool().packet(&frame(999)).unwrap();
+                                assert!(cx.create(Edge::OUT, answer).is_ok());
+                                cx.drop_packet(packet, DropReason::Answered);
+                            }
+                            _ => cx.emit(Edge::OUT, packet),
                         }
-                        _ => cx.emit(Edge::OUT, packet),
                     }
-                }
-            }),
-        )
-        .replies_to("back", Box::new(Sink::default()))
+                }),
+            )
+            .replies_to("back", Box::new(Sink::default()))
     };
     let seen = |text: &str| watched(&trace(text), rig);
     assert_eq!(seen("port 100"), ["in Began", "node Dropped(Denied)"]);
@@ -349,7 +356,8 @@ fn captures_see_arrivals_departures_and_drops() {
     graph.watch(Watch { snap: 40, ..capture(node(), "port 10") });
     run_out(&mut graph);
     let seen = take(&mut graph);
-    let hops: Vec<_> = seen.iter().map(|sighting| (seen.frame(sighting)[22], seen.frame(sighting).len())).collect();
+    let hops: Vec<_> =
+        seen.iter().map(|sighting| (seen.frame(sighting)[22], seen.frame(sighting).len())).collect();
     assert_eq!(hops, [(9, 40), (8, 40)]);
     assert!(seen.iter().all(|sighting| sighting.wire_len == frame(10).len()));
 }
@@ -405,7 +413,9 @@ fn on_and_off_a_thousand_times_changes_no_packet_and_leaks_none() {
             let place = (switched % 8) as u8;
             let kind = |watch: Watch| Watch { id: 7, place, ..watch };
             graph.watch(match switched % 3 {
-                0 => kind(Watch::capture(At::Arrivals, filter(""), Allowance::default(), 64, numbers.clone())),
+                0 => {
+                    kind(Watch::capture(At::Arrivals, filter(""), Allowance::default(), 64, numbers.clone()))
+                }
                 1 => kind(Watch::trace(At::Arrivals, filter("udp"), Allowance::default(), numbers.clone())),
                 _ => {
                     let at = At::Nodes(vec!["queue".into()]);
@@ -448,7 +458,8 @@ fn eight_watches_see_each_their_own() {
         assert_eq!(own.len(), 2);
         for packet in own {
             let of: Vec<_> = seen.iter().filter(|sighting| sighting.number == packet).collect();
-            let of: Vec<_> = of.iter().map(|sighting| format!("{} {:?}", sighting.node, sighting.sight)).collect();
+            let of: Vec<_> =
+                of.iter().map(|sighting| format!("{} {:?}", sighting.node, sighting.sight)).collect();
             assert_eq!(of, way);
         }
     }

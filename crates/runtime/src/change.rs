@@ -107,6 +107,7 @@ impl Worker {
         let name = graph.name().to_owned();
         self.watches.iter().for_each(|watch| graph.watch(watch.clone()));
         self.graphs.push(Hosted::new(graph, clock, self.shared.config.burst));
+        self.tell_graphs();
         self.idler.busy();
         name
     }
@@ -266,6 +267,7 @@ impl Worker {
         let moved = moved.into_iter().map(|(node, state)| format!("{node}: {state}")).collect();
         let name = new.graph.name().to_owned();
         std::mem::swap(&mut self.graphs[place], &mut new);
+        self.tell_graphs();
         let old = GraphReport::of(&new.graph);
         tell_panics(&mut new, &mut self.panics, &self.shared, index, self.now);
         self.let_go(new.graph);
@@ -288,6 +290,7 @@ impl Worker {
     pub(crate) fn remove(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
         let place = self.position(graph)?;
         let mut hosted = self.graphs.remove(place);
+        self.tell_graphs();
         let report = self.wind_up(&mut hosted).checked();
         self.let_go(hosted.graph);
         self.retire(&report);

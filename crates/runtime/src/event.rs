@@ -57,7 +57,15 @@ impl fmt::Display for Event {
                     "`{}` of `{graph}` panicked on worker {worker} at {place}: {message}; {} packets lost, ",
                     panic.node, panic.packets
                 )?;
-                f.write_str(if panic.rebuilt { "state rebuilt" } else { "the node goes on as it is" })?;
+                match panic.quarantine {
+                    None if panic.rebuilt => f.write_str("state rebuilt")?,
+                    None => f.write_str("the node goes on as it is")?,
+                    Some(u64::MAX) => f.write_str("in quarantine until it is applied again")?,
+                    Some(until) => {
+                        let left = until.saturating_sub(panic.time) as f64 / 1e9;
+                        write!(f, "in quarantine for {left} s")?;
+                    }
+                }
                 if *untold > 0 {
                     write!(f, " ({untold} more since the last report)")?;
                 }
@@ -200,6 +208,7 @@ mod tests {
 
     fn panic(node: &str, place: u32) -> Panic {
         Panic {
+            quarantine: None,
             node: node.into(),
             message: format!("at {place}\nsecond line"),
             place: Some(format!("nf.rs:{place}:1")),

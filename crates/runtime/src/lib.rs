@@ -68,6 +68,7 @@ mod report;
 mod runtime;
 mod shuffles;
 mod signals;
+mod watchdog;
 mod worker;
 
 pub use clock::{Clock, Epoch};
@@ -84,4 +85,8 @@ pub use report::{
 };
 pub use runtime::{Runtime, StartError};
 pub use shuffles::{ShuffleMismatch, ShuffleWay};
-pub use signals::{ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stopping_signals};
+pub use signals::{
+    ReportRequests, RunSignals, SAME_SIGNAL, SignalGuard, stop_on_signals, stop_or_reload_on_signals,
+    stopping_signals,
+};
+pub use watchdog::{STUCK, Stuck, Watchdog};

@@ -2,9 +2,11 @@
 //!
 //! This module also has the limit on received packets, which workers share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use netbricks_core::graph::Whereabouts;
 use netbricks_core::{Count, Totals};
 
 /// The totals that a worker published last.
@@ -27,6 +29,19 @@ pub(crate) struct Published {
     sleeps: AtomicU64,
     ended: AtomicU64,
     longest_pause: AtomicU64,
+    /// As `longest_pause`, since it was taken last.
+    recent_pause: AtomicU64,
+    /// A number that changes whenever the worker comes back to its loop.
+    pub(crate) beat: AtomicU64,
+    /// Whether it rests, because there is no work.
+    pub(crate) resting: AtomicBool,
+    /// Whether it does a command of the control side.
+    commanded: AtomicBool,
+    /// Its thread's number.
+    pub(crate) thread: AtomicU32,
+    /// The graph whose turn it is, and where each graph is.
+    pub(crate) graph: AtomicUsize,
+    places: Mutex<Vec<Whereabouts>>,
 }
 
 /// The workers' totals so far, as published at most some milliseconds ago.
@@ -96,6 +111,25 @@ impl Published {
         put(&self.turns, turns);
         put(&self.sleeps, sleeps);
     }
+    /// Takes note of the graphs that the worker has, in their order.
+    pub(crate) fn hosts(&self, places: Vec<Whereabouts>) {
+        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
+    }
+    /// Says whether the worker does a command.
+    pub(crate) fn commanded(&self, commanded: bool) {
+        self.commanded.store(commanded, Ordering::Relaxed);
+    }
+    /// The node that the worker is in; `None` in a command.
+    pub(crate) fn node(&self) -> Option<String> {
+        if self.commanded.load(Ordering::Relaxed) {
+            return None;
+        }
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.get(self.graph.load(Ordering::Relaxed))?.node()
+    }
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) > 0
+    }
     pub(crate) fn end(&self) {
         self.ended.store(1, Ordering::Relaxed);
     }
@@ -103,10 +137,11 @@ impl Published {
     pub(crate) fn paused(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_pause.fetch_max(took, Ordering::Relaxed);
+        self.recent_pause.fetch_max(took, Ordering::Relaxed);
     }
     /// The longest pause since this was called last (ns).
     pub(crate) fn take_longest_pause(&self) -> u64 {
-        self.longest_pause.swap(0, Ordering::Relaxed)
+        self.recent_pause.swap(0, Ordering::Relaxed)
     }
     pub(crate) fn read(&self) -> Progress {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //!
 //! A later SIGINT or SIGTERM exits at once.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -60,12 +60,39 @@ pub fn stop_on_signals(
     stop: StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
 ) -> io::Result<SignalGuard> {
+    listen_to(stop, first, |_| false)
+}
+
+/// As [`stop_on_signals`], but a SIGHUP calls `reload` instead, unless the terminal has hung up.
+///
+/// # Errors
+/// As [`stop_on_signals`].
+pub fn stop_or_reload_on_signals(
+    stop: StopHandle,
+    first: impl FnOnce(&str) + Send + 'static,
+    reload: impl Fn() + Send + 'static,
+) -> io::Result<SignalGuard> {
+    let on_terminal = io::stderr().is_terminal();
+    listen_to(stop, first, move |signal| {
+        let reloads = signal == SIGHUP && !(on_terminal && !io::stderr().is_terminal());
+        if reloads {
+            reload();
+        }
+        reloads
+    })
+}
+
+fn listen_to(
+    stop: StopHandle,
+    first: impl FnOnce(&str) + Send + 'static,
+    reloads: impl Fn(i32) -> bool + Send + 'static,
+) -> io::Result<SignalGuard> {
     let mut signals = Signals::new(stopping_signals())?;
     let handle = signals.handle();
     let (running, ended) = channel();
     let thread = std::thread::Builder::new()
         .name("netbricks-signals".into())
-        .spawn(move || listen(&mut signals, &ended, &stop, first))?;
+        .spawn(move || listen(&mut signals, &ended, &stop, first, reloads))?;
     Ok(SignalGuard { handle, running: Some(running), thread: Some(thread) })
 }
 
@@ -74,8 +101,9 @@ fn listen(
     ended: &Receiver<()>,
     stop: &StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
+    reloads: impl Fn(i32) -> bool,
 ) {
-    let Some(signal) = signals.forever().next() else { return };
+    let Some(signal) = signals.forever().find(|signal| !reloads(*signal)) else { return };
     let name = name(signal);
     stop.stop();
     let again = if signal == SIGHUP { "SIGTERM" } else { "once more" };

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use netbricks_core::graph::contain;
@@ -198,7 +199,16 @@ impl Worker {
     pub(crate) fn run(&mut self) {
         self.now = Instant::now();
         let mut publish_at = self.now;
+        let shared = self.shared.clone();
+        let published = &shared.published[self.context.index()];
+        published
+            .thread
+            .store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Relaxed);
+        self.tell_graphs();
+        let mut beat = 0;
         loop {
+            beat += 1;
+            published.beat.store(beat, Ordering::Relaxed);
             if self.mailbox.bell.rang() {
                 self.read_mail();
                 self.now = Instant::now();
@@ -222,7 +232,9 @@ impl Worker {
             } else if !round.alive && !self.shared.config.linger {
                 return;
             } else if !round.unsettled {
+                published.resting.store(true, Ordering::Relaxed);
                 self.rest(round.starved);
+                published.resting.store(false, Ordering::Relaxed);
                 self.now = Instant::now();
             }
         }
@@ -232,10 +244,12 @@ impl Worker {
     #[inline(always)]
     fn round(&mut self) -> Round {
         let mut round = Round::default();
-        for hosted in &mut self.graphs {
+        let current = &self.shared.published[self.context.index()].graph;
+        for (place, hosted) in self.graphs.iter_mut().enumerate() {
             if hosted.done {
                 continue;
             }
+            current.store(place, Ordering::Relaxed);
             (hosted.timer, hosted.stepped) = (None, false);
             let mut rested = false;
             let mut now = hosted.time(self.now);
@@ -339,10 +353,20 @@ impl Worker {
     fn read_mail(&mut self) {
         let commands: Vec<_> = self.mailbox.take().collect();
         let before = Instant::now();
+        let shared = self.shared.clone();
+        let published = &shared.published[self.context.index()];
+        published.commanded(true);
         for command in commands {
             command(self);
         }
-        self.shared.published[self.context.index()].paused(before.elapsed());
+        published.commanded(false);
+        published.paused(before.elapsed());
+    }
+
+    /// Tells the control side which graphs it has, so that a watchdog can name a node.
+    pub(crate) fn tell_graphs(&self) {
+        let places = self.graphs.iter().map(|hosted| hosted.graph.whereabouts()).collect();
+        self.shared.published[self.context.index()].hosts(places);
     }
 
     pub(crate) fn publish(&self) {

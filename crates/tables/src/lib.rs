@@ -24,6 +24,7 @@ mod parts;
 mod prefetch;
 mod ring_log;
 mod shared;
+pub mod stock;
 mod table;
 mod wheel;
 

@@ -6,6 +6,8 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use crate::stock;
+
 /// Why memory for a table could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
@@ -94,10 +96,11 @@ impl<T: Zeroable> HugeArray<T> {
         let bytes = bytes_of::<T>(len)?;
         let huge = bytes >= WORTH_A_HUGE_PAGE;
         let mapped = bytes.max(1).next_multiple_of(if huge { HUGE_PAGE } else { SMALL_PAGE });
-        let start = map(mapped, huge)?;
-        let array = Self { start: start.cast(), len, mapped };
-        array.populate()?;
-        Ok(array)
+        let region = match stock::take(mapped) {
+            Some(region) => region,
+            None => Region::zeroed(mapped)?,
+        };
+        Ok(Self { start: region.into_start().cast(), len, mapped })
     }
 
     /// The first element's address, with leave to write all of them as far as the borrow of `self` allows.
@@ -105,25 +108,66 @@ impl<T: Zeroable> HugeArray<T> {
     pub(crate) fn start(&self) -> NonNull<T> {
         self.start
     }
+}
+
+/// A mapping of zeroed, already touched memory that nothing uses yet, or no more.
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the region owns its memory, and nothing else refers to it.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Maps so many bytes: whole pages, and whole huge pages where one is worth it.
+    pub(crate) fn zeroed(bytes: usize) -> Result<Self, MemoryError> {
+        let start = map(bytes, bytes >= WORTH_A_HUGE_PAGE)?;
+        let region = Self { start, bytes };
+        region.populate()?;
+        Ok(region)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first byte, for the array that owns the memory from now on.
+    fn into_start(self) -> NonNull<u8> {
+        let start = self.start;
+        std::mem::forget(self);
+        start
+    }
+
+    /// Gives the memory back. Answers how many bytes it has.
+    pub(crate) fn unmap(self) -> usize {
+        self.bytes
+    }
 
     /// Touches every page, so that none faults later; out of memory is an error here rather than a signal there.
     fn populate(&self) -> Result<(), MemoryError> {
-        let start = self.start.as_ptr().cast::<u8>();
-        // SAFETY: the range is the whole of a mapping that this array owns.
-        let failed = unsafe { libc::madvise(start.cast(), self.mapped, libc::MADV_POPULATE_WRITE) } != 0;
+        let start = self.start.as_ptr();
+        // SAFETY: the range is the whole of a mapping that this region owns.
+        let failed = unsafe { libc::madvise(start.cast(), self.bytes, libc::MADV_POPULATE_WRITE) } != 0;
         if !failed {
             return Ok(());
         }
         let source = io::Error::last_os_error();
         if source.raw_os_error() != Some(libc::EINVAL) {
-            return Err(MemoryError::Refused { bytes: self.mapped, source });
+            return Err(MemoryError::Refused { bytes: self.bytes, source });
         }
         // Kernels before 5.14 don't know the request: touch by hand.
-        for page in (0..self.mapped).step_by(SMALL_PAGE) {
+        for page in (0..self.bytes).step_by(SMALL_PAGE) {
             // SAFETY: `page` lies inside the mapping, which is writable, zeroed and not yet lent to anybody.
             unsafe { start.wrapping_add(page).write_volatile(0) };
         }
         Ok(())
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        unmap(self.start.as_ptr(), self.bytes);
     }
 }
 
@@ -204,7 +248,10 @@ impl<T> DerefMut for HugeArray<T> {
 
 impl<T> Drop for HugeArray<T> {
     fn drop(&mut self) {
-        unmap(self.start.as_ptr().cast(), self.mapped);
+        // An empty one has no mapping.
+        if self.mapped > 0 {
+            stock::drop_region(Region { start: self.start.cast(), bytes: self.mapped });
+        }
     }
 }
 

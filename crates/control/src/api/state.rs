@@ -100,7 +100,7 @@ pub struct NodeStats {
     pub node: String,
     /// The function or port that it belongs to.
     pub of: String,
-    /// `receive`, `function` or `transmit`.
+    /// `receive`, `function` or `transmit`; `gone` for the sum of all nodes that changes took out.
     pub role: String,
     /// Packets that arrived from other nodes.
     pub arrived: Count,
@@ -112,6 +112,10 @@ pub struct NodeStats {
     pub sent: Count,
     /// Packets made here.
     pub created: Count,
+    /// Packets given to other workers.
+    pub handoff_out: Count,
+    /// Packets taken over from other workers.
+    pub handoff_in: Count,
     /// Packets that it holds.
     pub held: u64,
     /// Packets dropped, by reason.

@@ -200,7 +200,7 @@ fn check(director: &Director<'_>, call: &Call) -> Result<(), Problem> {
     let function = function(director.functions(), &call.function)?;
     let known = |handler: &&Handler| handler.name == call.handler;
     let Some(handler) = function.handlers.iter().find(known) else {
-        let kind = format!("handler of `{}`", function.name);
+        let kind = format!("handler of `{}` named", function.name);
         return Err(Problem::unknown(
             &kind,
             &call.handler,
@@ -208,9 +208,9 @@ fn check(director: &Director<'_>, call: &Call) -> Result<(), Problem> {
         ));
     };
     if handler.writes != call.write {
-        let (is, with) = if handler.writes { ("written", "PUT") } else { ("read", "GET") };
+        let (is, with) = if handler.writes { ("written", "`set` (PUT)") } else { ("read", "`get` (GET)") };
         let detail = format!("the handler `{}` of `{}` is {is}", handler.name, function.name);
-        return Err(Problem::new(Code::WrongKind, detail).help(format!("it is called with {with}")));
+        return Err(Problem::new(Code::WrongKind, detail).help(format!("it is called by {with}")));
     }
     let workers = director.status().workers;
     match call.worker {

@@ -180,7 +180,7 @@ pub(super) async fn handlers(
     responses((status = 200, content((Source = "application/json"), (String = "application/toml"))), Failure),
 )]
 pub(super) async fn config(State(app): State<App>, headers: HeaderMap) -> Result<Response, Failure> {
-    let known = app.ask(|director| Ok(director.source())).await?;
+    let known = app.ask(|director| Ok(director.running_source())).await?;
     Ok(file(&app, known, &headers)?)
 }
 

@@ -146,7 +146,7 @@ struct Limits {
     journal: usize,
 }
 
-const LIMITS: Limits = Limits { kept: 50, text: 16 << 20, records: 100_000, journal: 64 << 20 };
+const LIMITS: Limits = Limits { kept: 50, text: 64 << 20, records: 100_000, journal: 64 << 20 };
 
 /// All that is known of a configuration without its text.
 #[derive(Clone, Debug)]

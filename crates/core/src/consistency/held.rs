@@ -42,31 +42,39 @@ pub(super) fn is_held() -> bool {
     HELD.get() > 0
 }
 
-/// A read that goes on for its batch.
-struct Held<T: RoutesState>(HeldRead<T>);
-
-impl<T: RoutesState> Held<T> {
-    #[inline(always)]
-    fn of(state: &Bounded<T>) -> Self {
-        HELD.set(HELD.get() + 1);
-        Self(state.hold())
-    }
-}
-
-impl<T: RoutesState> Drop for Held<T> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
-    }
-}
-
 /// Routes that all workers share, for the lookups of one of them.
 ///
 /// [`Bounded::held`] makes them.
 pub struct HeldRoutes<T: RoutesState> {
     state: Bounded<T>,
-    /// The read of the batch in progress.
-    held: Option<Held<T>>,
+    /// The read of the batch in progress; between batches a read of empty routes.
+    read: HeldRead<T>,
+    /// The read of empty routes, during a batch.
+    idle: Option<HeldRead<T>>,
+}
+
+impl<T: RoutesState> HeldRoutes<T> {
+    #[inline(always)]
+    fn open(&mut self) {
+        // The read of the batch before has ended, unless its end could not be told.
+        self.close();
+        self.idle = Some(std::mem::replace(&mut self.read, self.state.hold()));
+        HELD.set(HELD.get() + 1);
+    }
+
+    #[inline(always)]
+    fn close(&mut self) {
+        if let Some(idle) = self.idle.take() {
+            HELD.set(HELD.get() - 1);
+            self.read = idle;
+        }
+    }
+}
+
+impl<T: RoutesState> Drop for HeldRoutes<T> {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 /// Ends the read when the batch has ended.
@@ -77,7 +85,7 @@ impl<T: RoutesState> Settle for Release<T> {
     #[inline]
     fn settle(&self) {
         if let Some(mut routes) = self.0.try_borrow_mut() {
-            routes.held = None;
+            routes.close();
         }
     }
 }
@@ -116,7 +124,8 @@ impl<T: RoutesState> Bounded<T> {
     /// ```
     pub fn held(&self, worker: &Worker) -> State<HeldRoutes<T>> {
         self.writes_apart();
-        let routes = State::of(HeldRoutes { state: self.clone(), held: None });
+        let read = HeldRead::own(Rc::new(T::least()));
+        let routes = State::of(HeldRoutes { state: self.clone(), read, idle: None });
         worker.declarations.borrow_mut().settles(Rc::new(Release(routes.clone())));
         routes
     }
@@ -124,8 +133,8 @@ impl<T: RoutesState> Bounded<T> {
 
 impl<T: RoutesState> HeldRoutes<T> {
     #[inline(always)]
-    fn routes(&self) -> Option<&Routes<T::Value>> {
-        self.held.as_ref().map(|Held(state)| state.routes())
+    fn routes(&self) -> &Routes<T::Value> {
+        self.read.routes()
     }
 }
 
@@ -133,9 +142,7 @@ impl<T: RoutesState> HeldRoutes<T> {
 impl<T: RoutesState> Expiring for HeldRoutes<T> {
     #[inline(always)]
     fn expire(&mut self, _: u64, _: usize) {
-        // The read of the batch before has ended, unless its end could not be told.
-        self.held = None;
-        self.held = Some(Held::of(&self.state));
+        self.open();
     }
 }
 
@@ -156,10 +163,7 @@ impl<T: RoutesState> Table for HeldRoutes<T> {
     }
     #[inline(always)]
     fn hasher(&self) -> RoutesAnnouncer {
-        match self.routes() {
-            Some(routes) => routes.hasher(),
-            None => Routes::<T::Value>::none().hasher(),
-        }
+        self.routes().hasher()
     }
     #[inline(always)]
     fn hash(hasher: &RoutesAnnouncer, address: &IpAddr) -> Self::Ticket {
@@ -173,23 +177,20 @@ impl<T: RoutesState> Table for HeldRoutes<T> {
         keys: impl Iterator<Item = (impl Asked<IpAddr>, &'k mut Self::Ticket)>,
         missed: &mut Missed,
     ) {
-        missed.clear();
-        if let Some(routes) = self.routes() {
-            routes.prefetch_all(keys, missed);
-        }
+        self.routes().prefetch_all(keys, missed);
     }
     #[inline(always)]
     fn tell(&mut self, _: u64) {}
     #[inline(always)]
     fn resolve(&mut self, address: IpAddr, ticket: Self::Ticket) -> Option<&T::Value> {
-        self.routes()?.known(address, ticket)
+        self.routes().known(address, ticket)
     }
     #[inline(always)]
     fn resolve_here(&mut self, address: Ipv4Addr, _: Self::Ticket) -> Option<Option<&T::Value>> {
-        self.routes()?.known_here(address)
+        self.routes().known_here(address)
     }
     #[inline(always)]
     fn resolve_there(&mut self, address: &IpAddr, ticket: Self::Ticket) -> Option<Option<&T::Value>> {
-        self.routes()?.known_there(address, ticket)
+        self.routes().known_there(address, ticket)
     }
 }

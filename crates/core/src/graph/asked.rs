@@ -59,7 +59,15 @@ pub(super) fn note(
     Caught { message, place }: Caught,
 ) {
     unanswered.set(unanswered.get() + 1);
-    panics.push(Panic { node: name.to_owned(), message, place, packets: 0, time, rebuilt: false });
+    panics.push(Panic {
+        node: name.to_owned(),
+        message,
+        place,
+        packets: 0,
+        time,
+        rebuilt: false,
+        quarantine: None,
+    });
 }
 
 impl Slot {
@@ -173,7 +181,15 @@ impl Graph {
         for mut slot in std::mem::take(&mut self.slots) {
             if let Err(Caught { message, place }) = slot.end() {
                 let node = slot.name.clone();
-                panics.push(Panic { node, message, place, packets: 0, time, rebuilt: false });
+                panics.push(Panic {
+                    node,
+                    message,
+                    place,
+                    packets: 0,
+                    time,
+                    rebuilt: false,
+                    quarantine: None,
+                });
             }
         }
         panics

@@ -20,6 +20,8 @@ pub struct Panic {
     pub time: u64,
     /// Whether the node was rebuilt.
     pub rebuilt: bool,
+    /// The end of its quarantine (ns, the graph's clock), where it went there; [`u64::MAX`] where it stays.
+    pub quarantine: Option<u64>,
 }
 
 /// A call of the graph into an author's code.

@@ -12,6 +12,7 @@ mod export;
 mod handoff;
 mod moves;
 mod observed;
+mod quarantine;
 mod queues;
 mod run;
 mod shuffles;
@@ -22,12 +23,15 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netbricks_buffer::{Batch, Pool};
 
 pub use build::{GraphBuilder, GraphError, NodeId};
 pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
+pub use quarantine::RestartPolicy;
 pub use shuffles::ShuffleEnd;
 pub use takeover::TakenOver;
 
@@ -80,6 +84,9 @@ struct Slot {
     strikes: u8,
     /// The node panicked too often, and gets no more turns.
     stopped: bool,
+    /// Its panics, and whether it is in quarantine for them.
+    panicked: quarantine::Panicked,
+    quarantined: bool,
     /// The node brings packets in, from outside or from other workers.
     source: bool,
     /// For a source: it has ended.
@@ -134,6 +141,8 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
+            panicked: quarantine::Panicked::default(),
+            quarantined: false,
             source: false,
             ended: false,
             handoff: 0,
@@ -219,6 +228,20 @@ struct Running {
     entered_bytes: u64,
     held: u64,
     polled: bool,
+}
+
+/// Shows another thread which node of a graph was called last.
+#[derive(Clone, Debug)]
+pub struct Whereabouts {
+    called: Arc<AtomicUsize>,
+    names: Vec<String>,
+}
+
+impl Whereabouts {
+    /// The node's name.
+    pub fn node(&self) -> Option<String> {
+        self.names.get(self.called.load(Ordering::Relaxed)).cloned()
+    }
 }
 
 /// The result of a turn.
@@ -310,6 +333,8 @@ pub struct Graph {
     in_place: bool,
     /// The node that had the last turn.
     polled: usize,
+    /// The node that was called last, for other threads.
+    called: Arc<AtomicUsize>,
     idle: VecDeque<usize>,
     sleeping: BinaryHeap<Reverse<(u64, usize)>>,
     /// As `sleeping`, for nodes that wait for their events; these come first when they are due.
@@ -330,6 +355,8 @@ pub struct Graph {
     /// Receiving nodes that have not ended, and whether there ever were any.
     sources: usize,
     has_sources: bool,
+    /// Functions in quarantine, each with the time at which it is made again (ns).
+    quarantined: Vec<(usize, u64)>,
     /// Receiving nodes that get no turns, while the graph is suspended.
     parked: Vec<usize>,
     suspended: bool,
@@ -370,6 +397,7 @@ impl Graph {
             ready,
             in_place: false,
             polled: 0,
+            called: Arc::default(),
             idle: VecDeque::with_capacity(schedulable),
             sleeping: BinaryHeap::with_capacity(schedulable),
             timers,
@@ -382,6 +410,7 @@ impl Graph {
             idle_turns: 0,
             sources,
             has_sources,
+            quarantined: Vec::new(),
             parked: Vec::new(),
             suspended: false,
             moves: Moves::default(),
@@ -398,6 +427,11 @@ impl Graph {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+    /// A way to see from another thread which node the graph has called last.
+    pub fn whereabouts(&self) -> Whereabouts {
+        let names = self.slots.iter().map(|slot| slot.name.clone()).collect();
+        Whereabouts { called: self.called.clone(), names }
     }
     /// The time that its nodes see (ns).
     pub fn now(&self) -> u64 {

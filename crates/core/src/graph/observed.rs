@@ -5,6 +5,7 @@ use super::run::{ROUNDS, ask_before};
 use super::{Graph, Running, Target, Waiting};
 use crate::node::Role;
 use crate::observer::{Leave, Observer, Sightings, Watch};
+use std::sync::atomic::Ordering;
 
 /// In [`Waiting::hops`]: the packets were looked at as they came to the node.
 const LOOKED_AT: u32 = 1 << 31;
@@ -78,6 +79,7 @@ impl Graph {
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
             self.running = Running { hops, entered: packets, entered_bytes: bytes, held: 0, polled: false };
             self.cx.node = node;
+            self.called.store(node, Ordering::Relaxed);
             let slot = &mut self.slots[node];
             if slot.keeps {
                 ask_before(slot, &mut self.running);

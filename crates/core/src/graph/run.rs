@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use netbricks_buffer::Packet;
 use netbricks_tables::cycles;
@@ -41,6 +42,9 @@ impl Graph {
     /// and their number.
     pub fn turns(&mut self, now: u64, most: u32) -> (Turn, u32) {
         self.cx.advance(now);
+        if !self.quarantined.is_empty() {
+            self.release_quarantined();
+        }
         if !self.waiting.is_empty() {
             // A panic ended the turn before: batches that waited go on first.
             return (Turn::Moved(self.contained(None, 1)), 1);
@@ -168,6 +172,7 @@ impl Graph {
         let slot = &mut self.slots[node];
         self.running = Running { hops: 0, entered: 0, entered_bytes: 0, held: 0, polled: true };
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(slot.most);
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
@@ -258,6 +263,7 @@ impl Graph {
             let (packets, bytes) = (self.hand.len() as u64, self.hand.bytes());
             self.running = Running { hops, entered: packets, entered_bytes: bytes, held: 0, polled: false };
             self.cx.node = node;
+            self.called.store(node, Ordering::Relaxed);
             if slot.keeps {
                 ask_before(slot, &mut self.running);
             }
@@ -387,6 +393,7 @@ impl Graph {
     #[cold]
     pub(super) fn went_round(&mut self, node: usize) {
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.slots[node].counters.arrived.add(self.hand.len() as u64, self.hand.bytes());
         self.cx.drop_batch(&mut self.hand, DropReason::LoopLimit);
         self.settle(node);
@@ -428,7 +435,8 @@ impl Graph {
         }
         entered += self.cx.handoff_in;
         let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handoff_out;
-        let (rebuilt, more) = rebuild(slot);
+        let until = slot.quarantine(self.cx.now());
+        let (rebuilt, more) = if until.is_some() { (true, Vec::new()) } else { rebuild(slot) };
         slot.uncertain &= !rebuilt;
         let answer = if slot.uncertain { None } else { ask_held(slot) };
         let keeps_now = answer.unwrap_or(if rebuilt { 0 } else { held });
@@ -457,8 +465,16 @@ impl Graph {
         }
         let slot = &mut self.slots[node];
         slot.counters.panics += 1;
-        let panic =
-            Panic { node: slot.name.clone(), message, place, packets: lost, time: self.cx.now(), rebuilt };
+        let panic = Panic {
+            node: slot.name.clone(),
+            message,
+            place,
+            packets: lost,
+            time: self.cx.now(),
+            rebuilt,
+            quarantine: until,
+        };
+        self.quarantined.extend(until.map(|until| (node, until)));
         self.settle(node);
         self.panics.push(panic);
         for caught in more {
@@ -476,6 +492,7 @@ impl Graph {
         }
         self.running = Running { held: self.held(node), ..Running::default() };
         self.cx.node = node;
+        self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(self.slots[node].most);
         let result = catch_unwind(AssertUnwindSafe(|| {
             let slot = &mut self.slots[node];
@@ -572,7 +589,7 @@ fn survivors(node: &mut dyn Node) -> Option<&mut dyn Any> {
 }
 
 /// Builds another node for a slot; `None` where its blueprint fails or panics.
-fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
+pub(super) fn make(slot: &Slot, schedule: Option<&Schedule>) -> Option<Box<dyn Node>> {
     let (blueprint, worker) = slot.origin.as_ref()?;
     let mut node = contain(|| blueprint.build(worker).ok()).ok().flatten()?;
     // Contained separately: a node that panicked here and again in its drop would end the process.

@@ -1,4 +1,4 @@
-//! A graph takes over from the one that runs: nodes that stay go on as they are, with all that they hold.
+//! A graph takes over from the running one: nodes that stay go on with all that they hold.
 //!
 //! The new graph is made while the old one runs. In the place of each node that stays it has an empty place.
 //! Between two batches the nodes move from one graph to the other, with their counters, packets and state. The
@@ -17,7 +17,9 @@ use crate::node::Node;
 /// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
 const ROUNDS: usize = 1 << 10;
 
-/// Stands in the place of a node of another graph: in the new graph before it takes over, in the old one after.
+/// Stands in the place of a node that is in the other of two graphs.
+///
+/// The new graph has it before it takes over, and the old graph after.
 struct Elsewhere;
 
 impl Node for Elsewhere {

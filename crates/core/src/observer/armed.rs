@@ -341,22 +341,15 @@ impl Observer {
     }
 
     /// Adds a sighting to all watches that follow the packet, with the function's sentence if it is about this.
-    fn tell(
-        &mut self,
-        node: usize,
-        now: u64,
-        number: u32,
-        sight: Sight,
-        seen: Seen<'_>,
-        explained: bool,
-    ) {
+    fn tell(&mut self, node: usize, now: u64, number: u32, sight: Sight, seen: Seen<'_>, explained: bool) {
         let Self { armed, nodes, sentence, .. } = self;
         let Some(node) = nodes.get(node) else { return };
         let why = if explained { sentence.as_str() } else { "" };
         let wanted = watches_of(number);
         for armed in armed.iter_mut() {
             if armed.watch.kind == WatchKind::Trace && armed.watch.bit() & wanted != 0 {
-                let place = Place { number: serial(number), time: now, node: &node.name, sight: sight.clone() };
+                let place =
+                    Place { number: serial(number), time: now, node: &node.name, sight: sight.clone() };
                 armed.seen.add(place, seen, armed.watch.snap, why);
             }
         }

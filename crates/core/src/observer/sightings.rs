@@ -67,11 +67,7 @@ pub struct Sightings {
 impl Sightings {
     /// An empty set with the memory that a watch may take on one worker.
     pub fn new(watch: &Watch) -> Self {
-        Self {
-            records: Vec::with_capacity(watch.sightings),
-            bytes: Vec::with_capacity(watch.bytes),
-            lost: 0,
-        }
+        Self { records: Vec::with_capacity(watch.sightings), bytes: Vec::with_capacity(watch.bytes), lost: 0 }
     }
 
     /// The sightings, oldest first.

@@ -60,6 +60,12 @@ macro_rules! sorters_state {
                 None => Err($crate::node::ImportError::Unknown { name: name.into() }),
             }
         }
+        fn declarations(&mut self) -> Option<&mut $crate::state::Declarations> {
+            self.sorter.declarations_mut()
+        }
+        fn take_over(&mut self, old: &mut dyn $crate::node::NodeState) -> Vec<String> {
+            self.sorter.declarations_mut().map_or_else(Vec::new, |declared| declared.take_over(old))
+        }
         fn shared_state(&self) -> Vec<(String, $crate::consistency::SharedStateRef)> {
             self.sorter.declared(|declared| declared.shared_state())
         }

@@ -145,7 +145,7 @@ fn a_batch_sees_one_table_while_it_changes() {
     }
 }
 
-/// A batch that holds a read may wait for strict state, so that nothing in strict state waits for the batch.
+/// A batch that holds a read may wait for strict state, so nothing in strict state waits for it.
 #[test]
 fn changes_that_might_wait_for_the_batch_are_refused() {
     fn fused(input: Input, worker: &Worker) -> impl Function + use<> {

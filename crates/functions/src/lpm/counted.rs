@@ -1,6 +1,6 @@
 //! Routes whose packets are counted by next hop.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -29,37 +29,10 @@ impl NextHop for Hop {
     }
 }
 
-/// The counts of a worker's packets by the place of their next hop.
-struct Counts {
-    all: Rc<[Cell<u64>]>,
-    /// The same counts, for the report.
-    shown: Rc<RefCell<Rc<[Cell<u64>]>>>,
-}
-
-impl Counts {
-    fn new(places: usize) -> Self {
-        let all: Rc<[Cell<u64>]> = (0..places).map(|_| Cell::new(0)).collect();
-        Self { shown: Rc::new(RefCell::new(all.clone())), all }
-    }
-
-    #[inline(always)]
-    fn count(&mut self, place: u32) {
-        match self.all.get(place as usize) {
-            Some(packets) => packets.set(packets.get() + 1),
-            None => self.count_new(place as usize),
-        }
-    }
-
-    /// Counts the first packet of a next hop that came after these counts were made.
-    #[cold]
-    #[inline(never)]
-    fn count_new(&mut self, place: usize) {
-        let more = (self.all.len()..(place + 1).next_power_of_two()).map(|_| Cell::new(0));
-        self.all = self.all.iter().cloned().chain(more).collect();
-        self.all[place].set(1);
-        *self.shown.borrow_mut() = self.all.clone();
-    }
-}
+/// Next hops that may come after the function was built, and have counts of their own.
+///
+/// Those after them have one count together.
+pub(super) const MORE: usize = 4_096;
 
 /// As [`lpm`](super::lpm), with a report of the packets of each next hop.
 ///
@@ -67,14 +40,17 @@ impl Counts {
 pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function + use<> {
     let next_hop = worker.annotation::<u32>(&config.annotation);
     let table = super::declare::<Hop>(config, worker);
-    let mut counts = Counts::new(table.read(|table| table.places().count()));
+    let places = table.read(|table| table.places().count()) + MORE;
+    let packets: Rc<[Cell<u64>]> = (0..places).map(|_| Cell::new(0)).collect();
+    let others: Rc<Cell<u64>> = Rc::default();
     let none = Count::new("no-route", worker);
-    let (shown, unrouted, named) = (counts.shown.clone(), none.clone(), table.clone());
+    let (counted, late, unrouted, named) = (packets.clone(), others.clone(), none.clone(), table.clone());
     worker.report(move || {
-        let packets = shown.borrow().clone();
-        let count = |(number, place): (u32, usize)| Some((number, packets.get(place)?.get()));
-        let hops: Vec<_> = named.read(|table| table.places().filter_map(count).collect());
-        super::section(hops.into_iter().filter(|(_, packets)| *packets > 0), unrouted.here())
+        let of = |(number, place): (u32, usize)| Some((number.to_string(), counted.get(place)?.get()));
+        let hops: Vec<_> = named.read(|table| table.places().filter_map(of).collect());
+        let others = ("other next hops".to_owned(), late.get());
+        let rows = hops.into_iter().chain([others]).filter(|(_, packets)| *packets > 0);
+        super::section(rows, unrouted.here())
     });
     let table = table.held(worker);
     input
@@ -87,7 +63,8 @@ pub fn lpm_counted(input: Input, config: &LpmSettings, worker: &Worker) -> impl 
             |packet| packet.header().destination(),
             move |packet, found| match found {
                 Some(Hop { number, place }) => {
-                    counts.count(*place);
+                    let packets = packets.get(*place as usize).unwrap_or(&others);
+                    packets.set(packets.get() + 1);
                     packet.annotate(next_hop, *number);
                 }
                 None => {

@@ -174,6 +174,15 @@ fn packets_of_a_new_next_hop_are_counted() {
     hops(&mut workers[1], &["10.0.7.3", "192.0.2.1"]);
     assert_eq!(rows(&mut workers[0]), ["7 2", "9 2", "258 1", "no route 0"]);
     assert_eq!(rows(&mut workers[1]), ["7 1", "no route 1"]);
+    // Of very many, the last ones have one count together.
+    let most = super::counted::MORE as u32;
+    let very_many: Vec<String> = (1_000..1_000 + most)
+        .map(|hop| format!("172.{}.{}.0/24 {hop}", 16 + (hop >> 8), hop & 255))
+        .collect();
+    control.call("add", &very_many.join("\n")).unwrap();
+    let last = 1_000 + most - 1;
+    hops(&mut workers[1], &["172.20.0.1", &format!("172.{}.{}.1", 16 + (last >> 8), last & 255)]);
+    assert_eq!(rows(&mut workers[1]), ["7 1", "1024 1", "other next hops 1", "no route 1"]);
     // A withdrawn next hop keeps its count.
     control.call("withdraw", "10.0.9.0/24").unwrap();
     assert_eq!(rows(&mut workers[0])[1], "9 2");

@@ -67,8 +67,8 @@ pub fn lpm(input: Input, config: &LpmSettings, worker: &Worker) -> impl Function
 }
 
 /// Packets by next hop, and those without a route.
-fn section(hops: impl IntoIterator<Item = (u32, u64)>, none: u64) -> Section {
-    let hops = hops.into_iter().map(|(number, packets)| vec![number.to_string(), packets.to_string()]);
+fn section(hops: impl IntoIterator<Item = (String, u64)>, none: u64) -> Section {
+    let hops = hops.into_iter().map(|(name, packets)| vec![name, packets.to_string()]);
     Section {
         title: "next hops".into(),
         columns: ["next hop", "packets"].map(Into::into).into(),

@@ -150,7 +150,7 @@ pub(super) fn prefixes(text: &str) -> Result<Lines<(IpAddr, u8)>, Lines<RouteErr
     items(text, one, |prefix| *prefix)
 }
 
-/// What `read` makes of each line that has more than a comment; no prefix may come twice.
+/// Reads each line that has more than a comment by `read`; no prefix may come twice.
 fn items<T>(
     text: &str,
     read: impl Fn(&str) -> Result<T, RouteError>,

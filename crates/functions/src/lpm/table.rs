@@ -157,7 +157,7 @@ impl<V: NextHop> RouteTable<V> {
         self.routes.iter().map(|(prefix, len, value)| Route { prefix, len, next_hop: value.number() })
     }
 
-    /// A change to a table with room for these edits too. It may take long, and disturbs nobody.
+    /// A change to a table with room for these edits too. It may take long, and disturbs no worker.
     ///
     /// # Errors
     /// When there is no memory for it.

@@ -11,9 +11,9 @@ mod live;
 mod lookup;
 mod seats;
 mod tally;
-mod why;
 #[cfg(test)]
 mod tests;
+mod why;
 
 pub use backend::{Backend, BackendError};
 pub use config::MaglevConfig;

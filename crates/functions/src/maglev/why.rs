@@ -29,7 +29,8 @@ pub(super) fn declare(
         let known = connections.with(|table| table.get(&flow).copied());
         backends.read(|backends| {
             let backends = backends.snapshot();
-            let live = |chosen: u64| backends.all().find(|(number, known)| known.remembered(*number) == chosen);
+            let live =
+                |chosen: u64| backends.all().find(|(number, known)| known.remembered(*number) == chosen);
             if let Some((_, known)) = known.and_then(live) {
                 return write!(why, "known connection, backend {}", known.backend.name);
             }

@@ -8,9 +8,9 @@ mod tests;
 
 pub use config::MssConfig;
 
+use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::TcpRef;
 use netbricks_core::packet::tcp_options::{LONGEST, clamp_maximum_segment_size};
-use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::{Ip, IpRef, Link, Tcp, TcpOption, protocol};
 use netbricks_core::{Enclosing, Function, Input, Metadata, Operator, Verdict, Worker};
 

@@ -62,7 +62,9 @@ pub fn ttl_of_all(input: Input, config: &TtlConfig, worker: &Worker) -> impl Fun
 /// Declares the sentence of a trace about packets without a hop left, and about those that keep their hops.
 fn explain(worker: &Worker, is_routed: impl Fn(&[u8], IpRef<'_>) -> bool + 'static) {
     worker.explain(move |frame, why| match Ip::in_frame(frame) {
-        Some((header, _)) if !is_routed(frame, header) => write!(why, "it never leaves its link, so no hop is taken"),
+        Some((header, _)) if !is_routed(frame, header) => {
+            write!(why, "it never leaves its link, so no hop is taken")
+        }
         Some((header, _)) if header.ttl() <= 1 => write!(why, "its TTL is {}: no hop is left", header.ttl()),
         _ => Ok(()),
     });

@@ -113,6 +113,9 @@ struct Reservation {
     text: &'static str,
 }
 
+/// The benchmark of the control API, which runs a whole dataplane.
+pub(crate) const CONTROL: &str = "control";
+
 /// Packets in a burst, as in the C yardstick.
 const BURST: usize = 32;
 /// Buffers in circulation, as in the C yardstick.
@@ -195,11 +198,19 @@ fn listed(scenarios: &[Scenario]) -> Vec<Listed<'_>> {
         .iter()
         .map(|scenario| Listed { name: &scenario.name, summary: &scenario.summary })
         .chain(cores)
+        .chain([Listed {
+            name: CONTROL,
+            summary: "Round trips of handlers under load, and changes of the file",
+        }])
         .collect()
 }
 
 fn known_names(scenarios: &[Scenario]) -> impl Iterator<Item = &str> {
-    scenarios.iter().map(|scenario| scenario.name.as_str()).chain(Cores::ALL.iter().map(|cores| cores.name))
+    scenarios
+        .iter()
+        .map(|scenario| scenario.name.as_str())
+        .chain(Cores::ALL.iter().map(|cores| cores.name))
+        .chain([CONTROL])
 }
 
 /// The cores to measure on: the wanted core, or else the last allowed one, followed by the other allowed

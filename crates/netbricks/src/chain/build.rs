@@ -76,7 +76,7 @@ impl std::fmt::Debug for Design {
     }
 }
 
-/// What goes on as it is when a graph takes over from another.
+/// The parts that go on as they are when a graph takes over from another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     /// Ports whose receive nodes go on.
@@ -226,7 +226,7 @@ impl Design {
             if !reached(Place::Use(number)) {
                 continue;
             }
-            let id = if kept.nodes.contains(name) && running.has(name) {
+            let id = if kept.nodes.contains(name) && running.has(name) && !running.is_quarantined(name) {
                 graph.keep(name, running)?
             } else {
                 let id = self.add_use(&mut graph, number, &mut shared, worker)?;

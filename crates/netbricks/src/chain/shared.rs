@@ -26,6 +26,7 @@ impl Shared {
         // A blueprint may cross threads, but this one never does: the graph that keeps it belongs to its
         // worker.
         let held = SendWrapper::new((self.0.clone(), Cell::new(false)));
+        let restart = function.restart();
         Blueprint::new(move |worker| {
             let (inner, built) = &*held;
             if built.replace(true) || inner.borrow().is_none() {
@@ -47,6 +48,7 @@ impl Shared {
             }
             Ok(Box::new(Door(inner.clone())))
         })
+        .restarting(restart)
     }
 }
 

@@ -30,7 +30,16 @@ pub(crate) struct BenchArguments {
 }
 
 pub(super) fn bench(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
-    crate::bench::command(console, arguments)
+    let (control, graphs): (Vec<String>, Vec<String>) =
+        arguments.names.iter().cloned().partition(|name| name == crate::bench::CONTROL);
+    if arguments.list || !graphs.is_empty() {
+        crate::bench::command(console, &BenchArguments { names: graphs, ..arguments.clone() })?;
+    }
+    if control.is_empty() || arguments.list {
+        Ok(())
+    } else {
+        super::bench_control::bench_control(console, arguments)
+    }
 }
 
 impl From<BenchError> for Failure {

@@ -44,7 +44,7 @@ fn open(directory: &Path) -> Result<Store, Failure> {
 }
 
 impl ControlSide {
-    /// What the command line and the file say; a store that is open already is used.
+    /// Combines the command line and the file; a store that is open already is used.
     pub(super) fn new(
         settings: &ControlSettings,
         arguments: &ControlArguments,
@@ -54,11 +54,11 @@ impl ControlSide {
         live: bool,
     ) -> Result<Self, Failure> {
         let named = |path: &PathBuf| directory.join(path);
-        let wanted = settings.enabled == Some(true)
-            || settings.is_given() && settings.enabled.is_none()
-            || arguments.socket.is_some()
-            || arguments.state.is_some();
-        let enabled = settings.enabled.unwrap_or(wanted || live) && !arguments.no_control;
+        let by_file = settings.enabled.unwrap_or_else(|| settings.is_given());
+        // The command line stands before the file.
+        let wanted = arguments.socket.is_some() || by_file;
+        let by_default = live && settings.enabled.is_none();
+        let enabled = (wanted || by_default) && !arguments.no_control;
         let state = arguments.state.clone().or_else(|| settings.state.as_ref().map(named));
         let store = match (store, state) {
             (Some(store), _) => Some(store),
@@ -82,7 +82,7 @@ impl ControlSide {
         Ok(Self { store, socket, wanted, tcp })
     }
 
-    /// Begins to listen. A socket that nobody asked for is left out where it cannot be opened.
+    /// Begins to listen. A default socket is left out where it cannot be opened.
     pub(super) fn listen(
         &self,
         console: Console,

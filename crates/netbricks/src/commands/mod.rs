@@ -1,7 +1,9 @@
 //! The command line: its arguments, and the code that runs each command.
 
 mod arguments;
+mod attend;
 mod bench;
+mod bench_control;
 mod check;
 #[cfg(test)]
 mod containment_tests;

@@ -1,25 +1,26 @@
 //! `run`: runs a file's chains, from opening the ports to the last line of the report.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Pool, PoolError};
-use netbricks_control::api::{EventLevel, RunState};
+use netbricks_control::api::RunState;
 use netbricks_control::store::Store;
 use netbricks_control::{Director, Events, Listener, Records, Tasks, Waiting};
+use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
-use netbricks_ports::{Counters, Drivers, Link, Port};
+use netbricks_ports::{Counters, Drivers, Port};
 use netbricks_runtime::{
-    Clock, CommandError, Config, Event, EventSink, Factory, FinalReport, IdlePolicy, Placement,
-    ReportRequests, Runtime, Snapshot, allowed_cores, stop_on_signals, stopping_signals,
+    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot, Watchdog,
+    allowed_cores,
 };
 
 use super::arguments::ControlArguments;
+use super::attend::{Attending, attend, heard_events, interruptible, link_name, now_ns};
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
-use super::progress::LiveLine;
 use super::session::{Installed, Overrides, Session, functions_of};
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
@@ -29,14 +30,9 @@ use crate::config::{Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
-    self, NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary,
-    WorkerPlace, cores, counted, memory,
+    NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary, WorkerPlace,
+    cores, counted, memory,
 };
-
-/// How often a run updates the live line and looks for changed links and new warnings.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// Unread events beyond which new ones are lost.
-const EVENTS: usize = 256;
 
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
     let (file, store) = match &arguments.file {
@@ -46,8 +42,12 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
     let overrides = Overrides::of(arguments);
     let checked = file::check_with(app, &file, |runtime| overrides.adjust(runtime));
     let checked = checked.map_err(|faults| faults.told(console))?;
-    let how =
-        How { overrides, control: Some(&arguments.control), ..How::plain(&arguments.limits, arguments.json) };
+    let how = How {
+        overrides,
+        control: Some(&arguments.control),
+        file: arguments.file.as_deref(),
+        ..How::plain(&arguments.limits, arguments.json)
+    };
     let mut summary =
         execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
     if arguments.json {
@@ -100,6 +100,8 @@ pub(super) struct How<'a> {
     pub(super) overrides: Overrides,
     /// Where it can be asked and changed; nowhere where there is none.
     pub(super) control: Option<&'a ControlArguments>,
+    /// The path of the file, where it was not restored from the state directory.
+    pub(super) file: Option<&'a Path>,
     /// Called once the run has begun, with the way to its director.
     pub(super) begun: Option<&'a dyn Fn(&Tasks)>,
 }
@@ -107,7 +109,7 @@ pub(super) struct How<'a> {
 impl<'a> How<'a> {
     /// As the file says.
     pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
-        Self { limits, json, overrides: Overrides::default(), control: None, begun: None }
+        Self { limits, json, overrides: Overrides::default(), control: None, file: None, begun: None }
     }
 }
 
@@ -120,7 +122,7 @@ pub(super) fn execute<'t>(
     how: &How<'_>,
     store: Option<Store>,
 ) -> Result<Summary, Unrun<'t>> {
-    let How { limits, json, overrides, control, begun: on_begin } = *how;
+    let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
@@ -219,6 +221,7 @@ pub(super) fn execute<'t>(
     let copies = functions_of(&installed, |_| false, &pool, seed)
         .map_err(|problem| Failure::Failed(problem.detail))?;
     let runtime = start(config, shares, design)?;
+    let _memory = GivenBackLater::begin();
     let base =
         Summary { warnings: told, workers, placement: places.clone(), shuffles, seed, ..Summary::default() };
     let begun = Begun { layout: installed.layout.clone(), pool: &pool, base, closed: Vec::new() };
@@ -251,6 +254,7 @@ pub(super) fn execute<'t>(
         seed,
         places,
         begun,
+        watchdog: Watchdog::new(runtime.control(), Instant::now()),
         tasks,
         events: records.events().clone(),
         state: RunState::Running,
@@ -261,7 +265,8 @@ pub(super) fn execute<'t>(
     if !records.written().is_empty() {
         Director::new(&mut session, &mut records).replay();
     }
-    let attending = Attending { console, limits, json, interrupts: &interrupted, heard: &heard };
+    let reloads = listener.as_ref().and(how.file.map(Path::to_owned));
+    let attending = Attending { reloads, console, limits, json, interrupts: &interrupted, heard: &heard };
     let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
     drop(listener);
     let Session { mut begun, mut ports, .. } = session;
@@ -335,28 +340,6 @@ pub(crate) fn runtime_config(settings: &RuntimeSettings, seed: u64, pool: &Pool,
     config
 }
 
-/// The requests that signals have made so far.
-struct Interrupts {
-    stop: Arc<AtomicBool>,
-    report: ReportRequests,
-}
-
-/// Listens to the process's signals from now on.
-///
-/// Ctrl-C while ports are being opened leaves none of them half open: the run ends, in order, as soon as it
-/// has begun. SIGUSR1 no longer ends the process.
-fn interruptible() -> Result<Interrupts, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in stopping_signals() {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| deaf(&error))?;
-    }
-    Ok(Interrupts { stop, report: ReportRequests::listen().map_err(|error| deaf(&error))? })
-}
-
-fn deaf(error: &std::io::Error) -> Failure {
-    Failure::Failed(format!("signals cannot be listened to: {error}"))
-}
-
 /// A worker for each group of ports that must share one, and a core left for everything else.
 pub(super) fn automatic_workers(network: &Network, plan: &Plan<'_>) -> usize {
     let mut groups: Vec<usize> = (0..plan.ports.len())
@@ -404,238 +387,26 @@ fn opening(file: &File, plan: &Plan<'_>, placed: &[Option<usize>], pool: &Pool) 
     )
 }
 
+/// While it lives, memory that workers drop is given back by the director.
+struct GivenBackLater;
+
+impl GivenBackLater {
+    fn begin() -> Self {
+        stock::give_back_later(true);
+        Self
+    }
+}
+
+impl Drop for GivenBackLater {
+    fn drop(&mut self) {
+        stock::give_back_later(false);
+    }
+}
+
 /// The allowed cores on which no worker runs, where there are any.
 fn free_cores(allowed: &[usize], placed: &[Option<usize>]) -> Option<Vec<usize>> {
     let free: Vec<usize> = allowed.iter().copied().filter(|core| !placed.contains(&Some(*core))).collect();
     (!free.is_empty()).then_some(free)
-}
-
-/// The runtime's events, each of which also wakes the director.
-fn heard_events(tasks: &Tasks) -> (EventSink, mpsc::Receiver<Event>) {
-    let (sender, heard) = mpsc::sync_channel(EVENTS);
-    let tasks = tasks.clone();
-    let sink = EventSink::new(move |event| {
-        // Where too many are unread, new ones are lost.
-        let _lost = sender.try_send(event);
-        let _busy = tasks.post(|_| ());
-    });
-    (sink, heard)
-}
-
-/// Nanoseconds since 1970 (UTC).
-pub(super) fn now_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Where a run is shown, and what it hears of.
-struct Attending<'a> {
-    console: Console,
-    limits: &'a RunLimits,
-    json: bool,
-    interrupts: &'a Interrupts,
-    heard: &'a mpsc::Receiver<Event>,
-}
-
-/// Attends to a run until it ends; returns the events that it showed, for the final report.
-///
-/// It does the tasks of the control API, updates the live line, looks for changed links and for events, stops
-/// the run on signals, and writes the reports that SIGUSR1 asks for.
-fn attend(
-    attending: &Attending<'_>,
-    runtime: Runtime,
-    session: &mut Session<'_>,
-    waiting: &Waiting,
-    records: &mut Records,
-) -> Result<(FinalReport, Vec<String>), Failure> {
-    let Attending { console, limits, json, interrupts, .. } = *attending;
-    let (stopped, told) = mpsc::channel();
-    let tasks = session.tasks.clone();
-    let signals = stop_on_signals(runtime.stop_handle(), move |line| {
-        // The receiver is gone when the run has already ended by itself.
-        let _ = stopped.send(line.to_owned());
-        let _busy = tasks.post(|_| ());
-    })
-    .map_err(|error| deaf(&error))?;
-    if interrupts.stop.load(Ordering::Relaxed) {
-        runtime.stop_handle().stop();
-    }
-    let stopping = |line: &str| {
-        if !limits.quiet && !json {
-            console.tell(&format!("{line}\n"));
-        }
-    };
-    let mut live = LiveLine::new(console, !limits.quiet && !json);
-    let mut watched = Watched::new(session);
-    let mut told_of: Vec<String> = Vec::new();
-    loop {
-        let look_at = Instant::now() + INTERVAL;
-        let mut ended = runtime.wait_timeout(Duration::ZERO);
-        while !ended && Instant::now() < look_at {
-            let until = records.deadline().map_or(look_at, |deadline| deadline.min(look_at));
-            let task = waiting.next(until);
-            let was_task = task.is_some();
-            let mut director = Director::new(session, records);
-            task.into_iter().for_each(|task| task(&mut director));
-            director.tick(Instant::now());
-            ended = runtime.wait_timeout(Duration::ZERO);
-            if was_task && watched.has_news(attending, session) {
-                break;
-            }
-        }
-        let (shown, lines) = watched.news(session);
-        told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
-        if !lines.is_empty() {
-            live.clear();
-            lines.iter().for_each(|line| console.complain(Level::Warning, line));
-        }
-        if ended {
-            break;
-        }
-        if let Ok(line) = told.try_recv() {
-            session.state = RunState::Stopping;
-            live.clear();
-            stopping(&line);
-        }
-        if interrupts.report.take() {
-            live.clear();
-            tell_so_far(console, &runtime, &session.ports, json, &session.begun);
-        }
-        live.update(runtime.progress(), runtime.elapsed());
-    }
-    live.clear();
-    // After the listening thread has ended, all its lines are in the channel, even if the run ended quickly.
-    drop(signals);
-    told.try_iter().for_each(|line| stopping(&line));
-    Ok((runtime.wait(), told_of))
-}
-
-/// What is looked at while a run goes on: events of workers, links, packets that are too big.
-struct Watched {
-    links: BTreeMap<String, Link>,
-    sizes: BTreeMap<String, Oversized>,
-    heard: Vec<Event>,
-}
-
-impl Watched {
-    fn new(session: &Session<'_>) -> Self {
-        let links = session.ports.iter().map(|port| (port.name().to_owned(), port.link())).collect();
-        Self { links, sizes: BTreeMap::new(), heard: Vec::new() }
-    }
-
-    /// Whether workers have told something since.
-    fn has_news(&mut self, attending: &Attending<'_>, session: &Session<'_>) -> bool {
-        let before = self.heard.len();
-        self.heard.extend(attending.heard.try_iter());
-        self.heard[before..].iter().for_each(|event| record_event(&session.events, event));
-        self.heard.len() > before
-    }
-
-    /// The lines for the final report, and those to show now.
-    fn news(&mut self, session: &Session<'_>) -> (Vec<String>, Vec<String>) {
-        let events = std::mem::take(&mut self.heard).into_iter();
-        let events = events.filter(|event| !matches!(event, Event::WorkerEnded { .. }));
-        // The report lists panics by their place.
-        let (panics, events): (Vec<_>, Vec<_>) =
-            events.partition(|event| matches!(event, Event::Panic { .. }));
-        let mut shown: Vec<String> = events.iter().map(Event::to_string).collect();
-        for port in session.ports.iter() {
-            let name = port.name();
-            shown.extend(self.sizes.entry(name.to_owned()).or_default().look(port));
-            let link = port.link();
-            let known = self.links.insert(name.to_owned(), link);
-            if known.is_some_and(|known| known != link) {
-                let event = link_event(name, link);
-                record_event(&session.events, &event);
-                shown.push(event.to_string());
-            }
-        }
-        let mut lines = shown.clone();
-        lines.extend(panics.iter().map(Event::to_string));
-        (shown, lines)
-    }
-}
-
-/// Records an event of the runtime for the control API.
-fn record_event(events: &Events, event: &Event) {
-    let (level, kind, subject) = match event {
-        Event::Panic { panic, .. } => (EventLevel::Error, "panic", panic.node.clone()),
-        Event::PortDown { port, .. } => (EventLevel::Warning, "port-down", port.clone()),
-        Event::PortUp { port } => (EventLevel::Info, "port-up", port.clone()),
-        Event::WorkerEnded { worker } => (EventLevel::Info, "worker-ended", worker.to_string()),
-        _ => (EventLevel::Warning, "warning", String::new()),
-    };
-    events.tell(level, kind, subject, event.to_string());
-}
-
-/// Whether a port's packets that are too big were reported: once for each direction.
-#[derive(Default)]
-struct Oversized {
-    arrivals: bool,
-    departures: bool,
-}
-
-impl Oversized {
-    /// The lines to print now, if any.
-    fn look(&mut self, port: &dyn Port) -> Vec<String> {
-        if self.arrivals && self.departures {
-            return Vec::new();
-        }
-        let (mut arrivals, mut departures) = (0, 0);
-        for counters in port.counters() {
-            arrivals += counters.too_big_to_receive.load(Ordering::Relaxed);
-            departures += counters.too_big_to_send.load(Ordering::Relaxed);
-        }
-        let mut lines = Vec::new();
-        if arrivals > 0 && !std::mem::replace(&mut self.arrivals, true) {
-            let why = report::too_big_to_receive();
-            lines.push(format!("{}: arrivals are dropped as too-big, {why}", port.name()));
-        }
-        if departures > 0 && !std::mem::replace(&mut self.departures, true) {
-            let why = report::too_big_to_send(port.mtu());
-            lines.push(format!("{}: packets are dropped as too-big, {why}", port.name()));
-        }
-        lines
-    }
-}
-
-/// The event for a port whose link has changed.
-fn link_event(port: &str, link: Link) -> Event {
-    let problem = match link {
-        Link::Up => return Event::PortUp { port: port.into() },
-        Link::Down => "its device has no link, or was set down; it goes on when the device does",
-        Link::Gone => {
-            "its device was removed; the rest of the run goes on, and it as well when there is one of that name again"
-        }
-    };
-    Event::PortDown { port: port.into(), problem: problem.into() }
-}
-
-pub(super) fn link_name(link: Link) -> &'static str {
-    match link {
-        Link::Up => "up",
-        Link::Down => "down",
-        Link::Gone => "gone",
-    }
-}
-
-/// Writes the report so far, in the format of the final one.
-///
-/// With `--json` it is one more line on standard output. Else it goes to standard error, so that it does not
-/// get between the lines of the final report.
-fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: bool, begun: &Begun<'_>) {
-    let told = match begun.so_far(runtime, ports) {
-        Ok(summary) if json => console.json(&summary),
-        Ok(summary) => {
-            console.tell(&summary.text());
-            Ok(())
-        }
-        Err(error) => Err(Failure::Failed(error.to_string())),
-    };
-    // If standard output was closed, the final report will find out.
-    if let Err(Failure::Failed(error)) = told {
-        console.complain(Level::Warning, &format!("there is no report so far: {error}"));
-    }
 }
 
 /// A run that has begun: what its reports start from.

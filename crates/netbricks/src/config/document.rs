@@ -37,6 +37,8 @@ pub struct Entry<'t> {
     pub kind: Option<Spanned<String>>,
     /// The workers of a port's queues, queue by queue; only ports have this key.
     pub workers: Option<Vec<Spanned<usize>>>,
+    /// The policy of a function after a panic; only functions have this key.
+    pub restart: Option<Spanned<String>>,
     /// All other keys; the span is that of the table's header.
     pub settings: Spanned<DeTable<'t>>,
 }
@@ -79,7 +81,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
             let mut fields = Fields::new(format!("port `{}`", name.get_ref()), table, diagnostics);
             let kind = fields.required_text("driver", "one of `netbricks ports`");
             let workers = fields.numbers("workers", "[0, 1]");
-            Entry { name, kind, workers, settings: fields.rest() }
+            Entry { name, kind, workers, restart: None, settings: fields.rest() }
         })
         .collect();
     let functions = named_tables(function, "function", diagnostics)
@@ -87,7 +89,8 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
         .map(|(name, table)| {
             let mut fields = Fields::new(format!("function `{}`", name.get_ref()), table, diagnostics);
             let kind = fields.text("use");
-            Entry { name, kind, workers: None, settings: fields.rest() }
+            let restart = fields.text("restart");
+            Entry { name, kind, workers: None, restart, settings: fields.rest() }
         })
         .collect();
     let chains = chains(chain, diagnostics);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use netbricks_core::graph::RestartPolicy;
 use netbricks_core::{Blueprint, ConfigWarning, Key, Registry};
 use netbricks_ports::steer::Unsteerable;
 use netbricks_ports::{COMMON_KEYS, ConfiguredPort, Directions, Driver, Drivers, PortError};
@@ -563,7 +564,12 @@ impl Resolver<'_, '_> {
                 }
             },
         };
+        let policy = entry.and_then(|entry| entry.restart.as_ref());
+        let restart = restart(policy, self.diagnostics);
+        let mut settings = settings;
+        settings.extend(policy.map(|policy| ("restart".into(), policy.get_ref().clone())));
         let number = planned.map(|(definition, blueprint)| {
+            let blueprint = blueprint.restarting(restart);
             self.functions.push(PlannedFunction {
                 name: key.clone(),
                 definition,
@@ -591,6 +597,22 @@ impl Resolver<'_, '_> {
                 known,
             ),
         );
+    }
+}
+
+/// The policy that a function's `restart` names.
+fn restart(named: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> RestartPolicy {
+    const POLICIES: [&str; 3] = ["always", "back-off", "never"];
+    let Some(named) = named else { return RestartPolicy::Always };
+    match named.get_ref().as_str() {
+        "always" => RestartPolicy::Always,
+        "back-off" => RestartPolicy::BackOff,
+        "never" => RestartPolicy::Never,
+        other => {
+            let error = Diagnostic::error(format!("`restart` has no value `{other}`"));
+            diagnostics.push(error.meant(named.span(), other, POLICIES));
+            RestartPolicy::Always
+        }
     }
 }
 

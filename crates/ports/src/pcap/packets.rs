@@ -56,10 +56,8 @@ impl Packets {
     /// As [`new`](Self::new).
     pub fn add_interface(&mut self, name: &str, snaplen: usize) -> io::Result<()> {
         let name = &name[..name.floor_char_boundary(255)];
-        let options = vec![
-            InterfaceDescriptionOption::IfName(name.into()),
-            InterfaceDescriptionOption::IfTsResol(9),
-        ];
+        let options =
+            vec![InterfaceDescriptionOption::IfName(name.into()), InterfaceDescriptionOption::IfTsResol(9)];
         let snaplen = u32::try_from(snaplen).unwrap_or(u32::MAX);
         let block = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options };
         self.0.write_pcapng_block(block).map(|_| ()).map_err(io_error)

@@ -2,6 +2,7 @@
 //!
 //! This is left-right (Ramalhete and Correia, 2013). Reading never waits, not even for the writer.
 
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::Changing;
@@ -197,8 +198,9 @@ impl<T: Changing> Reader<T> {
     pub fn hold(self: &Rc<Self>) -> HeldRead<T> {
         self.enter();
         let live = self.sides.live.load(Ordering::Acquire);
-        let state = self.sides.sides[live].with(|side| side);
-        HeldRead { reader: self.clone(), state }
+        // SAFETY: the address of a side is not null. Nobody has a `&mut` to the live side, as in `read`.
+        let state = self.sides.sides[live].with(|side| NonNull::from(unsafe { &*side }));
+        HeldRead { keeper: Keeper::Reader(self.clone()), state }
     }
 
     /// The number of changes published so far; a later read has at least these. One load.
@@ -272,10 +274,24 @@ impl<T: Changing> Drop for Reading<'_, T> {
 ///
 /// [`Reader::hold`] begins it. The state does not change meanwhile.
 pub struct HeldRead<T: Changing> {
-    /// It keeps the sides alive, and its epoch odd.
-    reader: Rc<Reader<T>>,
-    /// The side that was live when the read began.
-    state: *const T,
+    /// It keeps the state alive and as it is.
+    keeper: Keeper<T>,
+    state: NonNull<T>,
+}
+
+enum Keeper<T: Changing> {
+    /// The reader keeps the sides alive, and its epoch odd.
+    Reader(Rc<Reader<T>>),
+    /// No writer can change it.
+    Own { _state: Rc<T> },
+}
+
+impl<T: Changing> HeldRead<T> {
+    /// A read of a state that nothing else changes, where there must be one and no other state is read.
+    #[must_use]
+    pub fn own(state: Rc<T>) -> Self {
+        Self { state: NonNull::from(&*state), keeper: Keeper::Own { _state: state } }
+    }
 }
 
 impl<T: Changing> std::ops::Deref for HeldRead<T> {
@@ -283,16 +299,19 @@ impl<T: Changing> std::ops::Deref for HeldRead<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the side lives as long as `reader` has it. The writer changes no side while a reader is in that was in
-        // when the side was given up: the epoch became odd before `live` was loaded, and stays so until the drop.
-        unsafe { &*self.state }
+        // SAFETY: `keeper` keeps the state alive. A reader's side does not change: the writer changes no side while a
+        // reader is in that was in when the side was given up; its epoch became odd before `live` was loaded, and stays
+        // so until the drop. A state in an `Rc` is shared, so that it does not change either.
+        unsafe { self.state.as_ref() }
     }
 }
 
 impl<T: Changing> Drop for HeldRead<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.reader.leave();
+        if let Keeper::Reader(reader) = &self.keeper {
+            reader.leave();
+        }
     }
 }
 

@@ -61,19 +61,15 @@ pub(crate) enum LiveCommand {
                             With --json each event is one line.")]
     Events(EventsArguments),
     /// Follow the next packets that match from node to node, with each change and the reason of their end
-    #[command(
-        after_help = "Examples:\n  netbricks trace 'host 10.1.2.3 and tcp port 443' --count 1\n  \
+    #[command(after_help = "Examples:\n  netbricks trace 'host 10.1.2.3 and tcp port 443' --count 1\n  \
                             netbricks trace icmp --at ttl\n  netbricks trace 'vlan 7 and udp' --json\n\n\
-                            Filters are tcpdump's (man pcap-filter). Packets that come too fast are not traced, and never lost."
-    )]
+                            Filters are tcpdump's (man pcap-filter). Packets that come too fast are not traced, and never lost.")]
     Trace(TraceArguments),
     /// Copy the next packets that match into a pcapng file or a pipe, with their node and drop reason
-    #[command(
-        after_help = "Examples:\n  netbricks capture tcp port 443 -w https.pcapng --count 100\n  \
+    #[command(after_help = "Examples:\n  netbricks capture tcp port 443 -w https.pcapng --count 100\n  \
                             netbricks capture --at ttl-expired -w expired.pcapng\n  \
                             netbricks capture --at lan icmp -w - | tshark -r -\n\n\
-                            Filters are tcpdump's (man pcap-filter). Packets that come too fast are left out, and never lost."
-    )]
+                            Filters are tcpdump's (man pcap-filter). Packets that come too fast are left out, and never lost.")]
     Capture(CaptureArguments),
     /// Show what a file would change, and change nothing
     #[command(
@@ -88,7 +84,9 @@ pub(crate) enum LiveCommand {
                             Exit codes: 0 it runs, 1 it cannot run now, 2 the file is wrong.")]
     Apply(ApplyArguments),
     /// Keep the configuration that waits to be confirmed
-    #[command(after_help = "Examples:\n  netbricks apply edge.toml --confirm 60s && netbricks confirm")]
+    #[command(
+        after_help = "Examples:\n  netbricks confirm\n  netbricks apply edge.toml --confirm 60s && netbricks confirm"
+    )]
     Confirm(Plain),
     /// Go back to an earlier configuration
     #[command(after_help = "Examples:\n  netbricks rollback\n  netbricks rollback --to 3\n\n\

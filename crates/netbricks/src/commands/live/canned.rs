@@ -27,8 +27,8 @@ pub(crate) struct Canned {
     pub(crate) plan: Plan,
     pub(crate) applied: Applied,
     pub(crate) history: Vec<HistoryEntry>,
-    asked: Mutex<Vec<String>>,
-    looks: Mutex<usize>,
+    pub(crate) asked: Mutex<Vec<String>>,
+    pub(crate) looks: Mutex<usize>,
 }
 
 fn count(packets: u64) -> Count {

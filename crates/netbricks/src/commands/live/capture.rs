@@ -18,7 +18,8 @@ pub(super) fn capture(
     let to_output = write == Path::new("-");
     if to_output && std::io::stdout().is_terminal() {
         return Err(Failure::Usage(
-            "a terminal shows no capture: name a file with `-w FILE`, or pipe it: `-w - | tshark -r -`".into(),
+            "a terminal shows no capture: name a file with `-w FILE`, or pipe it: `-w - | tshark -r -`"
+                .into(),
         )
         .into());
     }

@@ -26,7 +26,7 @@ pub(super) fn plan(api: &dyn Api, output: &mut Output<'_>, arguments: &PlanArgum
     if arguments.plain.json {
         return Ok(output.json(&plan)?);
     }
-    let text = plan_text(output, &source.name, &plan);
+    let text = plan_text(output, &source.name, &format!("changes to generation {}", plan.generation), &plan);
     Ok(output.print(&text)?)
 }
 
@@ -45,7 +45,7 @@ pub(super) fn apply(
     if arguments.plain.json {
         return Ok(output.json(&applied)?);
     }
-    let mut text = plan_text(output, &source.name, &applied.plan);
+    let mut text = plan_text(output, &source.name, "changes", &applied.plan);
     if arguments.dry_run {
         text.push_str("a dry run: nothing has changed\n");
     } else {
@@ -64,7 +64,7 @@ pub(super) fn rollback(
         return Ok(output.json(&applied)?);
     }
     let name = format!("configuration {}", applied.configuration);
-    let text = plan_text(output, &name, &applied.plan) + &applied_text(&applied);
+    let text = plan_text(output, &name, "changes", &applied.plan) + &applied_text(&applied);
     Ok(output.print(&text)?)
 }
 
@@ -122,7 +122,7 @@ fn source(path: &Path) -> Result<Source, Failure> {
 }
 
 /// A plan as a list of changes, and what they cost.
-fn plan_text(output: &Output<'_>, name: &str, plan: &Plan) -> String {
+fn plan_text(output: &Output<'_>, name: &str, title: &str, plan: &Plan) -> String {
     let mut text = String::new();
     for warning in &plan.warnings {
         let warned = output.paint(AnsiColor::Yellow.on_default().bold(), "warning");
@@ -133,7 +133,7 @@ fn plan_text(output: &Output<'_>, name: &str, plan: &Plan) -> String {
         text.push_str(&format!("{}: nothing changes, {kept} as before\n", visible(name)));
         return text;
     }
-    text.push_str(&format!("{}: changes to generation {}\n\n", visible(name), plan.generation));
+    text.push_str(&format!("{}: {title}\n\n", visible(name)));
     let column =
         |of: fn(&Change) -> &String| plan.changes.iter().map(|change| width(of(change))).max().unwrap_or(0);
     let (parts, names) = (column(|change| &change.part), column(|change| &change.name));
@@ -260,6 +260,10 @@ not moved: flows: flows (the capacity is smaller)
 configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
 ";
 
+    fn plan_of(name: &str, title: &str) -> String {
+        PLAN.replace("FILE: changes to generation 12", &format!("{name}: {title}"))
+    }
+
     /// Runs a command with a file as its first argument.
     fn with_file(
         test: &str,
@@ -281,7 +285,7 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
     fn a_plan_says_what_changes_and_what_it_costs() {
         let api = Canned::default();
         let (file, told) = with_file("plan", &api, "plan", &[]);
-        assert_eq!(told.out, PLAN.replace("FILE", &file));
+        assert_eq!(told.out, plan_of(&file, "changes to generation 12"));
         assert_eq!((told.code, api.asked()), (0, vec!["plan # new".to_owned()]));
         let (_, told) = with_file("plan", &api, "plan", &["--json"]);
         assert_eq!(serde_json::from_str::<Plan>(&told.out).unwrap(), api.plan);
@@ -300,7 +304,7 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
         let more = ["--confirm", "60s", "--note", "more backends", "--generation", "12"];
         let (file, told) = with_file("apply", &api, "apply", &more);
         let confirm = "it is rolled back in 1 min 00 s unless `netbricks confirm` comes before\n";
-        assert_eq!(told.out, format!("{}{APPLIED}{confirm}", PLAN.replace("FILE", &file)));
+        assert_eq!(told.out, format!("{}{APPLIED}{confirm}", plan_of(&file, "changes")));
         assert_eq!(
             api.asked(),
             [
@@ -314,7 +318,7 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
     #[test]
     fn a_dry_run_says_that_nothing_changed() {
         let (file, told) = with_file("dry", &Canned::default(), "apply", &["--dry-run"]);
-        assert_eq!(told.out, format!("{}a dry run: nothing has changed\n", PLAN.replace("FILE", &file)));
+        assert_eq!(told.out, format!("{}a dry run: nothing has changed\n", plan_of(&file, "changes")));
     }
 
     #[test]
@@ -329,7 +333,7 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
         let api = Canned::default();
         assert_eq!(
             ran(&api, &["rollback"]).out,
-            format!("{}{APPLIED}", PLAN.replace("FILE", "configuration 4"))
+            format!("{}{APPLIED}", plan_of("configuration 4", "changes"))
         );
         ran(&api, &["rollback", "--to", "2"]);
         assert_eq!(api.asked(), ["rollback None", "rollback Some(2)"]);

@@ -247,7 +247,13 @@ pub(crate) fn shell_words(line: &str) -> Option<Vec<String>> {
 pub(crate) fn completions(tree: &clap::Command, words: &[String]) -> String {
     let mut tree = tree.clone();
     tree.build();
-    let Wanted::Live(kind) = wanted(&tree, words) else { return String::new() };
+    let last = words.last().map_or("", String::as_str);
+    let kind = match wanted(&tree, words) {
+        Wanted::Live(kind) => kind,
+        // Not every shell's script has the values of arguments without a name, such as those of `show`.
+        Wanted::One(values) if words.len() > 1 && !last.starts_with('-') => return lines(&values, last),
+        _ => return String::new(),
+    };
     let connection = connection_of(words);
     let (sender, answer) = sync_channel(1);
     // A dataplane that does not answer must not keep the operator waiting; the process ends either way.
@@ -257,7 +263,7 @@ pub(crate) fn completions(tree: &clap::Command, words: &[String]) -> String {
         let _gone = sender.send(asked.then(|| names.of(kind)));
     });
     let names = answer.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default();
-    lines(&names, words.last().map_or("", String::as_str))
+    lines(&names, last)
 }
 
 fn lines(names: &[Candidate], prefix: &str) -> String {
@@ -289,13 +295,16 @@ pub(crate) fn completion_script(shell: clap_complete::Shell, tree: &mut clap::Co
     let mut script = Vec::new();
     clap_complete::generate(shell, tree, "netbricks", &mut script);
     let script = String::from_utf8_lossy(&script);
-    let live = match shell {
-        clap_complete::Shell::Bash => BASH,
-        clap_complete::Shell::Zsh => ZSH,
-        clap_complete::Shell::Fish => FISH,
-        _ => "",
-    };
-    format!("{script}{live}")
+    match shell {
+        clap_complete::Shell::Bash => format!("{script}{BASH}"),
+        // The script ends by running or binding its function: here it is another one.
+        clap_complete::Shell::Zsh => {
+            let end = script.rfind("\nif [ \"$funcstack[1]\"").unwrap_or(script.len());
+            format!("{}{ZSH}", &script[..end])
+        }
+        clap_complete::Shell::Fish => format!("{script}{FISH}"),
+        _ => script.into_owned(),
+    }
 }
 
 const BASH: &str = r#"
@@ -324,11 +333,21 @@ _netbricks_live() {
     fi
 }
 compdef _netbricks_live netbricks
+if [ "$funcstack[1]" = "_netbricks" ]; then
+    _netbricks_live "$@"
+fi
 "#;
 
 const FISH: &str = r"
-# Names of the running dataplane, beside what the command line itself offers.
-complete -c netbricks -a '(netbricks complete-live -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
+# Names of the running dataplane.
+function __netbricks_live
+    set -l words (commandline -opc)
+    $words[1] complete-live -- $words[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c netbricks -n '__fish_seen_subcommand_from get set show' -f -a '(__netbricks_live)'
+complete -c netbricks -n '__fish_seen_subcommand_from get set' -l worker -x -a '(__netbricks_live)'
+complete -c netbricks -n '__fish_seen_subcommand_from rollback' -l to -x -a '(__netbricks_live)'
+complete -c netbricks -n '__fish_seen_subcommand_from config' -l history -x -a '(__netbricks_live)'
 ";
 
 #[cfg(test)]
@@ -406,6 +425,16 @@ mod tests {
     }
 
     #[test]
+    fn values_that_the_tree_knows_need_no_dataplane() {
+        let asked = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            completions(&CommandLine::command(), &words)
+        };
+        assert_eq!(asked(&["show", "t"]), "tables\tTables with their entries and capacity\n");
+        assert_eq!(asked(&["stat"]) + &asked(&["apply", "--dry"]), "");
+    }
+
+    #[test]
     fn the_dataplane_is_the_one_that_the_line_names() {
         let of = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -424,5 +453,7 @@ mod tests {
             let script = completion_script(shell, &mut CommandLine::command());
             assert_eq!(script.contains("complete-live --"), asks, "{shell}");
         }
+        let zsh = completion_script(Zsh, &mut CommandLine::command());
+        assert_eq!(zsh.matches("compdef _netbricks").count(), 1, "the function without names is not bound");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use netbricks_control::api::{Answers, HandlerAnswer};
+use netbricks_control::api::{Answers, Code, HandlerAnswer, Problem};
 
 use super::arguments::{GetArguments, SetArguments};
 use super::{Api, Failure, Output, Trouble};
@@ -14,7 +14,8 @@ const MOST: u64 = 512 << 20;
 
 pub(super) fn get(api: &dyn Api, output: &mut Output<'_>, arguments: &GetArguments) -> Result<(), Trouble> {
     let (function, handler) = parts(&arguments.handler)?;
-    let answers = api.read(function, handler, &arguments.argument.join(" "), arguments.worker)?;
+    let answers = api.read(function, handler, &arguments.argument.join(" "), arguments.worker);
+    let answers = answers.map_err(|problem| other_kind(problem, "set", &arguments.handler))?;
     Ok(match arguments.plain.json {
         true => output.json(&answers)?,
         false => output.print(&text(&answers))?,
@@ -24,7 +25,8 @@ pub(super) fn get(api: &dyn Api, output: &mut Output<'_>, arguments: &GetArgumen
 pub(super) fn set(api: &dyn Api, output: &mut Output<'_>, arguments: &SetArguments) -> Result<(), Trouble> {
     let (function, handler) = parts(&arguments.handler)?;
     let value = value(&arguments.value)?;
-    let answers = api.write(function, handler, &value, arguments.worker)?;
+    let answers = api.write(function, handler, &value, arguments.worker);
+    let answers = answers.map_err(|problem| other_kind(problem, "get", &arguments.handler))?;
     if arguments.plain.json {
         return Ok(output.json(&answers)?);
     }
@@ -34,6 +36,14 @@ pub(super) fn set(api: &dyn Api, output: &mut Output<'_>, arguments: &SetArgumen
         output.print(&text(&answers))?;
     }
     Ok(())
+}
+
+/// The same problem; where the handler is of the other kind, its remedy is the other command.
+fn other_kind(problem: Problem, command: &str, handler: &str) -> Problem {
+    match problem.code {
+        Code::WrongKind => problem.help(format!("call it with `netbricks {command} {handler}`")),
+        _ => problem,
+    }
 }
 
 /// The function and the handler in `FUNCTION.HANDLER`. A function's name has no dot, a handler's may have.
@@ -183,6 +193,15 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let told = ran(&api, &["set", "routes.load", &format!("@{}", path.display())]);
         assert_eq!(told.code, 2, "{}", told.err);
+    }
+
+    #[test]
+    fn a_handler_of_the_other_kind_names_the_other_command() {
+        let problem = Problem::new(Code::WrongKind, "`clear` of `flows` changes state").help("use PUT");
+        let api = Canned { refusal: Some(problem), ..Canned::default() };
+        let told = ran(&api, &["get", "flows.clear"]);
+        assert_eq!(told.code, 1);
+        assert!(told.err.ends_with("\n = call it with `netbricks set flows.clear`\n"), "{}", told.err);
     }
 
     #[test]

@@ -212,7 +212,7 @@ pub(crate) struct Table {
     pub(crate) node: String,
     /// Its entries now.
     pub(crate) entries: u64,
-    /// The entries that it can hold, where the handler says so.
+    /// The entries that it can hold, where there is a bound.
     pub(crate) capacity: Option<u64>,
 }
 
@@ -229,7 +229,8 @@ pub(crate) fn tables(api: &dyn Api, functions: &[Function]) -> Result<Vec<Table>
             tables.extend(answers.answers.into_iter().filter_map(|answer| {
                 let mut numbers = answer.value.split_whitespace().map(str::parse);
                 let entries = numbers.next()?.ok()?;
-                let capacity = numbers.next().and_then(Result::ok);
+                // A table without a bound of its own says the largest number.
+                let capacity = numbers.next().and_then(Result::ok).filter(|capacity| *capacity < u64::MAX);
                 let (function, table) = (function.name.clone(), table.clone());
                 Some(Table { function, table, worker: answer.worker, node: answer.node, entries, capacity })
             }));
@@ -389,7 +390,7 @@ mod tests {
             ran(&Canned::default(), &["show", "workers"]).out,
             "worker  core  receives from  received   sent  dropped   turns  sleeps  longest pause\n\
              \u{20}    0     1  lan.0             3,000  2,700      300  12,345       6        43.0 µs\n\
-             \u{20}    1     2  lan.1                 0      0        0   9,000     800         1.20 ms  ended\n"
+             \u{20}    1     2  lan.1                 0      0        0   9,000     800        1.20 ms  ended\n"
         );
     }
 

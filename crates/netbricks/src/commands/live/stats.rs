@@ -364,9 +364,9 @@ mod tests {
     fn totals_are_tables_as_in_the_report() {
         assert_eq!(
             ran(&Canned::default(), &["stats"]).out,
-            "port  driver     link  received    bytes   sent    bytes  missed\n\
-             lan   generator  up       3,000   180 kB      0      0 B      12\n\
-             wan   null       up           0      0 B  2,700   162 kB       0\n\
+            "port  driver     link  received   bytes   sent   bytes  missed\n\
+             lan   generator  up       3,000  180 kB      0     0 B      12\n\
+             wan   null       up           0     0 B  2,700  162 kB       0\n\
              \n\
              function     in   bytes    out   bytes  cycles/packet  packets/batch  dropped\n\
              ttl       3,000  180 kB  2,700  162 kB            8.0           60.0  290 ttl-expired, 10 malformed\n\

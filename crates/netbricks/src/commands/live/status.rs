@@ -39,7 +39,7 @@ fn text(status: &Status) -> String {
         |count: Count| format!("{} packets, {}", thousands(count.packets), scaled(count.bytes as f64, "B"));
     let came = status.received.packets + created;
     let rows = [
-        ("state", format!("{} for {}", state(status.state), running_for(status.uptime_seconds))),
+        ("state", format!("{}, up {}", state(status.state), running_for(status.uptime_seconds))),
         ("file", file.clone()),
         ("configuration", configuration(status)),
         ("process", format!("{pid}, netbricks {version}, {}", counted(*workers, "worker"))),
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(
             ran(&api, &["status"]).out,
             "graph          edge\n\
-             state          running for 2 h 03 min\n\
+             state          running, up 2 h 03 min\n\
              file           edge.toml\n\
              configuration  3, confirmed; generation 12; 4 writes of handlers since\n\
              process        4711, netbricks 0.1.0, 2 workers\n\

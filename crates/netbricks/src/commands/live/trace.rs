@@ -57,7 +57,13 @@ pub(crate) fn text(record: &TraceRecord, paint: impl Fn(Style, &str) -> String) 
     let widest = steps.iter().map(|(node, _)| node.chars().count()).chain([verb.len()]).max().unwrap_or(0);
     let width = widest.max(8);
     for (node, told) in steps {
-        let _written = writeln!(text, "  {}{}  {}", visible(node), " ".repeat(width - node.chars().count()), visible(&told));
+        let _written = writeln!(
+            text,
+            "  {}{}  {}",
+            visible(node),
+            " ".repeat(width - node.chars().count()),
+            visible(&told)
+        );
     }
     let _written = writeln!(text, "  {}  {}", paint(style, &format!("{verb:width$}")), visible(&what));
     text
@@ -122,7 +128,9 @@ fn end(record: &TraceRecord) -> (&'static str, String, Style) {
         }
         TraceEnd::Dropped => ("dropped", reason(), AnsiColor::Red.on_default()),
         TraceEnd::Consumed => ("consumed", reason(), Style::new()),
-        TraceEnd::Absorbed => ("absorbed", format!("{of} keeps its bytes or sends them in other packets"), Style::new()),
+        TraceEnd::Absorbed => {
+            ("absorbed", format!("{of} keeps its bytes or sends them in other packets"), Style::new())
+        }
         TraceEnd::Held => ("held", format!("{of} still has it"), AnsiColor::Yellow.on_default()),
         TraceEnd::Unknown => {
             ("unknown", format!("nothing was seen of it after {of}"), AnsiColor::Yellow.on_default())

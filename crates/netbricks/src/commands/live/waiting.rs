@@ -44,8 +44,7 @@ pub(super) fn each<T: Send + 'static>(
 pub(super) fn filter(output: &mut Output<'_>, words: &[String]) -> Result<String, Failure> {
     let text = words.join(" ");
     let Err(error) = Filter::parse(&text) else { return Ok(text) };
-    let mut diagnostic =
-        Diagnostic::error(format!("expected {}, found {}", error.expected, error.found));
+    let mut diagnostic = Diagnostic::error(format!("expected {}, found {}", error.expected, error.found));
     diagnostic = match error.nearest {
         Some(nearest) => diagnostic.at(error.range, format!("did you mean `{nearest}`?")),
         None => diagnostic.at(error.range, ""),

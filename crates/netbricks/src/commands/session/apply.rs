@@ -8,7 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use netbricks_buffer::Pool;
 use netbricks_control::api::{self, Code, EventLevel, Problem};
-use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide};
+use netbricks_core::graph::contain;
+use netbricks_core::tables::stock;
+use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, Worker};
 use netbricks_runtime::{Change, Replaced};
 
 use super::super::file::{self, Checked, Faults, File};
@@ -50,9 +52,12 @@ impl Session<'_> {
         self.keep_blueprints(&mut candidate);
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);
         let copies = functions_of(&candidate.installed, kept, self.pool, self.seed)?;
+        self.stock_up(&candidate)?;
         let ports = self.new_queues(&candidate, &mut opened)?;
         self.control.take_longest_pause();
-        let replaced = self.take_over(&candidate, ports)?;
+        let replaced = self.take_over(&candidate, ports);
+        stock::give_back();
+        let replaced = replaced?;
         let longest_pause_ns = self.control.take_longest_pause();
         self.settle(candidate, opened, copies);
         let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
@@ -99,7 +104,7 @@ impl Session<'_> {
         })
     }
 
-    /// What the file changes, with the shuffles that its state needs.
+    /// Finds out what the file changes, with the shuffles that its state needs.
     fn candidate(
         &self,
         checked: Checked<'_>,
@@ -150,6 +155,7 @@ impl Session<'_> {
         installed.design.name.clone_from(&self.installed.design.name);
         installed.graph.name.clone_from(&self.installed.design.name);
         let difference = self.installed.changes_to(&installed);
+        warnings.extend(self.installed.later(&installed));
         Ok(Candidate { installed, difference, warnings, shares })
     }
 
@@ -176,6 +182,23 @@ impl Session<'_> {
                 candidate.installed.design.functions[number] = self.installed.design.functions[known].clone();
             }
         }
+    }
+
+    /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
+    fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
+        let worker = Worker::new(0, self.seed, self.pool.clone());
+        let Installed { functions, design, .. } = &candidate.installed;
+        for (number, function) in functions.iter().enumerate() {
+            // A shuffle's node takes its end of the rings, of which there is one for each worker.
+            if candidate.difference.kept_functions.contains(&function.name) || design.crosses[number] {
+                continue;
+            }
+            // The node is made to learn what it takes. A fault shows again where a worker makes it.
+            let (_, sizes) = stock::sizes_of(|| contain(|| drop(design.functions[number].build(&worker))));
+            stock::stock_up(&sizes, self.control.workers())
+                .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
+        }
+        Ok(())
     }
 
     /// The new nodes of ports, by worker.

@@ -40,7 +40,7 @@ impl Session<'_> {
         }
     }
 
-    /// What a call is for, if there is such a handler.
+    /// The target of a call, if there is such a handler.
     fn called(&self, call: &Call) -> Result<Called, Problem> {
         let functions = &self.installed.functions;
         let Some(function) = functions.iter().find(|function| function.name == call.function) else {

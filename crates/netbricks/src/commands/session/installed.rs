@@ -6,7 +6,7 @@ use netbricks_control::api;
 
 use super::super::file::{Checked, File};
 use crate::chain::{Design, Kept, Layout, Place};
-use crate::config::{Origin, Plan, PlannedPort, RuntimeSettings, Written, difference};
+use crate::config::{ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference};
 
 /// A configuration without the text that its plan borrows.
 #[derive(Clone, Debug)]
@@ -19,6 +19,7 @@ pub(crate) struct Installed {
     pub(crate) ports: Vec<InstalledPort>,
     pub(crate) chains: Vec<InstalledChain>,
     pub(crate) runtime: RuntimeSettings,
+    control: ControlSettings,
     pub(crate) graph: api::Graph,
     /// The receive queues of each worker, by the port's name.
     pub(crate) shares: Vec<Vec<(String, usize)>>,
@@ -108,12 +109,13 @@ impl Installed {
                 .collect(),
             chains: chains(plan),
             runtime: plan.runtime.clone(),
+            control: plan.control.clone(),
             graph: described(&graph.describe()),
             shares: shares.iter().map(named).collect(),
         }
     }
 
-    /// What changes where `after` takes over from this.
+    /// The changes where `after` takes over from this.
     pub(crate) fn changes_to(&self, after: &Self) -> Difference {
         let mut difference = Difference::default();
         self.ports_to(after, &mut difference);
@@ -227,6 +229,11 @@ impl Installed {
         }
     }
 
+    /// The warning about settings that the next start takes up.
+    pub(crate) fn later(&self, after: &Self) -> Option<String> {
+        (self.control != after.control).then(|| "`[control]` differs: the next start takes it up".to_owned())
+    }
+
     /// Names of settings in `[runtime]` that cannot change while it runs, and differ.
     pub(crate) fn fixed_settings(&self, after: &RuntimeSettings) -> Vec<&'static str> {
         let before = &self.runtime;
@@ -247,7 +254,7 @@ impl Installed {
     }
 }
 
-/// What changes between two configurations.
+/// The changes between two configurations.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
     pub(crate) changes: Vec<api::Change>,

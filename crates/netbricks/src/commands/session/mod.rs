@@ -7,7 +7,7 @@ mod observe;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -16,12 +16,13 @@ use netbricks_buffer::Pool;
 use netbricks_control::{Answer, Call, Dataplane, Events, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
-use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
+use netbricks_runtime::{Control, Progress, Snapshot, Watchdog, WorkerReport, by_reason};
 
 pub(crate) use apply::functions_of;
 pub(crate) use installed::{Installed, InstalledFunction};
 
-use super::run::{Begun, link_name};
+use super::attend::link_name;
+use super::run::Begun;
 use super::{Application, RunArguments};
 use crate::chain::{Layout, OpenPorts, receive_name, transmit_name};
 use crate::config::RuntimeSettings;
@@ -74,6 +75,7 @@ pub(crate) struct Session<'a> {
     pub(crate) seed: u64,
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
+    pub(crate) watchdog: Watchdog,
     pub(crate) tasks: Tasks,
     pub(crate) events: Events,
     pub(crate) state: api::RunState,
@@ -121,6 +123,7 @@ impl Dataplane for Session<'_> {
 
     fn stats(&mut self, answer: Answer<api::Stats>) {
         let part = Arc::new(StatsPart {
+            current: self.installed.graph.nodes.iter().map(|node| node.name.clone()).collect(),
             layout: self.begun.layout.clone(),
             ports: self.ports.iter().map(port_stats).collect(),
             workers: worker_stats(&self.places, &self.control.progress_by_worker()),
@@ -132,6 +135,11 @@ impl Dataplane for Session<'_> {
         let gathered =
             Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
         for worker in 0..workers {
+            if self.watchdog.is_stuck(worker) {
+                // The others' counters are worth more than an answer that does not come.
+                Gathered::add(&gathered, None, &part, &self.tasks);
+                continue;
+            }
             let (gather, of, tasks) = (gathered.clone(), part.clone(), self.tasks.clone());
             let posted = self
                 .control
@@ -207,8 +215,46 @@ impl Dataplane for Session<'_> {
     }
 }
 
+/// The nodes that run, and one more for all that changes took out, so that their number stays bounded.
+fn without_gone(nodes: Vec<api::NodeStats>, current: &BTreeSet<String>) -> Vec<api::NodeStats> {
+    let runs = |node: &api::NodeStats| {
+        // A port's second receive queue on one worker is `lan.2`.
+        let base = node.node.rsplit_once('.').filter(|(_, tail)| tail.parse::<usize>().is_ok());
+        current.contains(&node.node) || base.is_some_and(|(name, _)| current.contains(name))
+    };
+    let (mut nodes, gone): (Vec<_>, Vec<_>) = nodes.into_iter().partition(runs);
+    let mut sum =
+        api::NodeStats { node: GONE.into(), of: GONE.into(), role: "gone".into(), ..Default::default() };
+    for node in &gone {
+        for (to, count) in [
+            (&mut sum.arrived, node.arrived),
+            (&mut sum.left, node.left),
+            (&mut sum.received, node.received),
+            (&mut sum.sent, node.sent),
+            (&mut sum.created, node.created),
+            (&mut sum.handoff_out, node.handoff_out),
+            (&mut sum.handoff_in, node.handoff_in),
+        ] {
+            add(to, count);
+        }
+        for (to, counts) in [(&mut sum.dropped, &node.dropped), (&mut sum.consumed, &node.consumed)] {
+            counts.iter().for_each(|(reason, count)| add(to.entry(reason.clone()).or_default(), *count));
+        }
+        sum.held += node.held;
+        sum.batches += node.batches;
+        sum.panics += node.panics;
+    }
+    nodes.extend((!gone.is_empty()).then_some(sum));
+    nodes
+}
+
+/// The name of the sum of nodes that are gone; no node of a file can have it.
+const GONE: &str = "(gone)";
+
 /// The part of the statistics that needs no worker.
 struct StatsPart {
+    /// The nodes that run.
+    current: BTreeSet<String>,
     layout: Layout,
     ports: Vec<api::PortStats>,
     workers: Vec<api::Worker>,
@@ -279,6 +325,8 @@ impl StatsPart {
                 received: counters.received.into(),
                 sent: counters.sent.into(),
                 created: counters.created.into(),
+                handoff_out: counters.handoff_out.into(),
+                handoff_in: counters.handoff_in.into(),
                 held: counters.held,
                 dropped: reasons(false),
                 consumed: reasons(true),
@@ -288,9 +336,10 @@ impl StatsPart {
                 panics: counters.panics,
             });
         }
+        let mut nodes = without_gone(nodes, &self.current);
         nodes.sort_by_key(|node| {
             let place = self.layout.uses.iter().position(|(name, _)| *name == node.node);
-            (node.role != "receive", node.role == "transmit", place)
+            (node.role == "gone", node.role != "receive", node.role == "transmit", place)
         });
         api::Stats {
             time_ns: self.time_ns,

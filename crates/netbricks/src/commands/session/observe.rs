@@ -23,7 +23,8 @@ impl Session<'_> {
         let watch = match request.kind {
             ObserveKind::Trace => {
                 let cores = self.places.iter().map(|place| place.core).collect();
-                encode = Box::new(TraceEvents::new(Places { ports: self.ports.names(), cores }, left.clone()));
+                encode =
+                    Box::new(TraceEvents::new(Places { ports: self.ports.names(), cores }, left.clone()));
                 Watch::trace(at, filter, left, numbers)
             }
             ObserveKind::Capture => {
@@ -40,11 +41,14 @@ impl Session<'_> {
         let nodes = &self.installed.graph.nodes;
         let of_port = |port: &str, sends: bool| {
             let receives = receive_name(port);
-            let numbered =
-                |node: &str| node.rsplit_once('.').is_some_and(|(name, tail)| name == receives && tail.parse::<usize>().is_ok());
-            let named = nodes.iter().map(|node| node.name.as_str()).filter(|node| {
-                *node == receives || numbered(node) || sends && *node == transmit_name(port)
-            });
+            let numbered = |node: &str| {
+                node.rsplit_once('.')
+                    .is_some_and(|(name, tail)| name == receives && tail.parse::<usize>().is_ok())
+            };
+            let named = nodes
+                .iter()
+                .map(|node| node.name.as_str())
+                .filter(|node| *node == receives || numbered(node) || sends && *node == transmit_name(port));
             // On a worker with several queues of a port, its nodes after the first are numbered.
             let more = (2..=self.control.workers().max(64)).map(|number| format!("{receives}.{number}"));
             named.map(str::to_owned).chain(more).collect::<Vec<_>>()
@@ -119,10 +123,9 @@ impl CaptureBlocks {
         let interface = self.interface(node)?;
         let (direction, comment) = match sighting.sight {
             Sight::Arriving => (Direction::Inbound, format!("arrives at {node}")),
-            Sight::Dropped(reason) => (
-                Direction::Inbound,
-                format!("dropped by {node}: {}: {}", reason.name(), reason.sentence()),
-            ),
+            Sight::Dropped(reason) => {
+                (Direction::Inbound, format!("dropped by {node}: {}: {}", reason.name(), reason.sentence()))
+            }
             _ => (Direction::Outbound, format!("leaves {node}")),
         };
         let comment = match sighting.vlan {

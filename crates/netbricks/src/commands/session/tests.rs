@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use netbricks_control::api::{self, Applied, ApplyOptions, Code, Problem, Source};
 use netbricks_control::{Call, Director, Tasks};
+use netbricks_core::packet::Link;
+use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
 
 use super::super::run::{How, execute};
 use super::super::{Application, Console, RunLimits, file};
@@ -23,7 +25,7 @@ fn source(text: &str) -> Source {
     Source { text: text.into(), name: "edge.toml".into(), directory: "/nowhere".into() }
 }
 
-/// What a test asks the director, and waits for.
+/// A test's way to the director: it asks, and waits for the answer.
 pub(super) struct Asking(Tasks);
 
 impl Asking {
@@ -67,7 +69,16 @@ impl Asking {
 
 /// Runs a file while `test` asks and changes it; then it is stopped.
 pub(super) fn while_running(text: &str, test: impl FnOnce(&Asking) + Send + 'static) -> Summary {
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    while_running_with(crate::standard(), text, test)
+}
+
+/// As [`while_running`], with these functions.
+fn while_running_with(
+    registry: Registry,
+    text: &str,
+    test: impl FnOnce(&Asking) + Send + 'static,
+) -> Summary {
+    let app = Application { registry, drivers: crate::Drivers::standard() };
     let console = Console { color: false, live: false };
     let file =
         file::File { name: "edge.toml".into(), text: text.into(), directory: PathBuf::from("/nowhere") };
@@ -184,7 +195,10 @@ fn a_faulty_file_changes_nothing_and_is_told_with_its_place() {
             "[port.nic]\ndriver = \"af_packet\"\ndevice = \"none0\"\n[[chain]]\nfrom = \"nic\"\nto = \"out\"";
         let problem = asking.apply(&chain("\"ttl\"", missing)).unwrap_err();
         assert_eq!(problem.code, Code::Machine, "{problem:?}");
-        assert_eq!(asking.ask(|director| (director.generation(), director.history().len())), (1, 1));
+        assert_eq!(asking.ask(|director| (director.generation(), director.history().len())), (1, 2));
+        // The file was right, and the machine was not.
+        let state = asking.ask(|director| director.history()[0].state);
+        assert_eq!(state, api::ConfigurationState::Failed);
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
@@ -201,10 +215,10 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
         // The time passes.
         asking.ask(|director| director.tick(Instant::now() + Duration::from_secs(3_601)));
         let status = asking.ask(|director| director.status());
-        assert_eq!((status.configuration, status.confirmed), (1, true));
+        assert_eq!((status.configuration, status.confirmed), (3, true));
         assert_eq!(asking.ask(|director| director.functions()), []);
         let applied = asking.apply(&chain("\"ttl\"", "")).unwrap();
-        assert_eq!(applied.configuration, 3);
+        assert_eq!(applied.configuration, 4);
         let problem = asking.ask(|director| director.confirm()).unwrap_err();
         assert_eq!(problem.code, Code::Conflict);
         asking.ask(|director| director.rollback(None)).unwrap();
@@ -213,7 +227,7 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
             .iter()
             .map(|entry| (entry.number, entry.running))
             .collect();
-        assert_eq!(states, [(3, false), (2, false), (1, true)]);
+        assert_eq!(states, [(5, true), (4, false), (3, false), (2, false), (1, false)]);
         let stale = source(&chain("\"ttl\"", ""));
         let problem = asking
             .ask(move |director| director.apply(stale, ApplyOptions::default(), Some(1), 0))
@@ -250,6 +264,158 @@ fn handlers_answer_by_worker_and_unknown_names_get_the_nearest() {
         assert_eq!(problem.help.as_deref(), Some("did you mean `flows.occupancy`?"));
         let problem = asking.call("flows", "flows.occupancy", "", true).unwrap_err();
         assert_eq!(problem.code, Code::WrongKind);
+    });
+    lost_nothing(&summary);
+}
+
+/// Numbers packets, in an annotation.
+fn stamp(input: Input, worker: &Worker) -> impl Function + use<> {
+    let (sequence, stamped) = (worker.annotation::<u64>("sequence"), worker.counter("stamped"));
+    input
+        .parse::<Link>()
+        .transform(move |packet| {
+            stamped.add(1);
+            packet.annotate(sequence, stamped.get());
+        })
+        .done()
+}
+
+/// Counts packets whose number is not one more than that of the packet before.
+fn check_order(input: Input, worker: &Worker) -> impl Function + use<> {
+    let (sequence, seen) = (worker.annotation::<u64>("sequence"), worker.counter("seen"));
+    let gaps = worker.counter("gaps");
+    input
+        .parse::<Link>()
+        .transform(move |packet| {
+            seen.add(1);
+            gaps.add(u64::from(packet.annotation(sequence) != Some(seen.get())));
+        })
+        .done()
+}
+
+/// Routes of a table, every one with this next hop.
+fn routes(number: usize, next_hop: u32) -> String {
+    (0..number)
+        .map(|i| format!("{}.{}.{}.0/24 {next_hop}\n", 1 + i / 65_536, i / 256 % 256, i % 256))
+        .collect()
+}
+
+/// The sequence of packets is whole, and all state goes on, over two hundred changes under load.
+#[test]
+fn two_hundred_changes_lose_no_packet_and_no_state() {
+    let directory = std::env::temp_dir().join(format!("netbricks-changes-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    for number in 1..=2 {
+        std::fs::write(directory.join(format!("routes-{number}")), routes(100_000, number)).unwrap();
+    }
+    let backends = |weight: u32| {
+        format!(
+            "[function.lb]\nuse = \"maglev\"\nbackends = [\"a 02:00:00:00:00:01\", \"b 02:00:00:00:00:02 {weight}\"]"
+        )
+    };
+    let text = |through: &str, weight: u32, top: u32, table: u32| {
+        let fib =
+            format!("[function.fib]\nuse = \"lpm\"\ntable = \"{}/routes-{table}\"", directory.display());
+        let fib = if through.contains("fib") { fib.as_str() } else { "" };
+        let tables = format!("{FLOWS}\ntop = {top}\n{}\n{fib}", backends(weight));
+        chain(&format!("\"stamp\", {through}, \"check\""), &tables)
+    };
+    let changes: Vec<String> = (0..200u32)
+        .map(|round| match round % 8 {
+            0 => text("\"flows\", \"lb\"", 1, 10, 1),
+            1 => text("\"ttl\", \"flows\", \"lb\"", 1, 10, 1),
+            2 => text("\"ttl\", \"flows\", \"lb\"", 2, 10, 1),
+            3 => text("\"flows\", \"lb\", \"macswap\"", 2, 5, 1),
+            // The tables are large: not in every round.
+            4 | 5 if round < 24 => text("\"flows\", \"fib\", \"lb\"", 1, 10, round % 2 + 1),
+            4 | 5 => text("\"macswap\", \"flows\", \"lb\"", 3, 10, 1),
+            6 => text("\"lb\", \"flows\"", 1, 10, 1),
+            _ => text("\"flows\", \"ttl\", \"lb\"", 1, 7, 1),
+        })
+        .collect();
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("stamp", "Numbers packets.", |_, worker| {
+        compose(worker, |input| stamp(input, worker))
+    });
+    registry.add::<NoSettings>("check", "Checks numbers.", |_, worker| {
+        compose(worker, |input| check_order(input, worker))
+    });
+    let summary = while_running_with(registry, &text("\"flows\", \"lb\"", 1, 10, 1), move |asking| {
+        asking.let_packets_pass();
+        let mut longest = 0;
+        for (round, change) in changes.iter().enumerate() {
+            let applied = asking.apply(change).unwrap_or_else(|problem| panic!("{round}: {problem:?}"));
+            assert_eq!(applied.refused, Vec::<String>::new(), "{round}");
+            longest = longest.max(applied.longest_pause_ns);
+            asking.let_packets_pass();
+            let value = |function: &str, handler: &str| {
+                asking.call(function, handler, "", false).unwrap().answers[0].value.clone()
+            };
+            assert_eq!(value("flows", "flows.occupancy"), "64 1000", "{round}");
+            assert_eq!(value("lb", "connections.occupancy"), "64 65536", "{round}");
+            assert!(value("check", "gaps.occupancy").starts_with("0 "), "{round}");
+        }
+        println!("200 changes; the longest time that a worker moved no packet: {} µs", longest / 1_000);
+    });
+    std::fs::remove_dir_all(&directory).unwrap();
+    lost_nothing(&summary);
+    let arrived = |name: &str| summary.nodes.iter().find(|node| node.name == name).unwrap().arrived;
+    assert_eq!(arrived("check"), summary.received);
+}
+
+#[test]
+fn a_function_that_panics_follows_its_policy_until_it_is_applied_again() {
+    fn breaking(input: Input) -> impl Function {
+        input.parse::<Link>().transform(|_| panic!("planted")).done()
+    }
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("breaks", "Panics.", |_, worker| compose(worker, breaking));
+    let policy = |policy: &str| chain("\"breaks\"", &format!("[function.breaks]\nrestart = \"{policy}\""));
+    let good = chain("\"ttl\"", "");
+    let summary = while_running_with(registry, &policy("never"), move |asking| {
+        let quarantined = |asking: &Asking| {
+            let stats = asking.stats();
+            let node = stats.nodes.iter().find(|node| node.node == "breaks")?;
+            Some((node.panics, node.dropped.get("quarantined").map_or(0, |count| count.packets)))
+        };
+        while quarantined(asking).is_none_or(|(_, packets)| packets < 10_000) {}
+        assert_eq!(quarantined(asking).unwrap().0, 1);
+        asking.apply(&good).unwrap();
+        asking.let_packets_pass();
+        // Applied again it begins anew, and goes to quarantine again.
+        asking.apply(&policy("back-off")).unwrap();
+        while quarantined(asking).is_none_or(|(panics, _)| panics < 3) {}
+        let problem = asking.apply(&policy("sometimes")).unwrap_err();
+        assert!(problem.detail.contains("`restart` has no value `sometimes`"), "{problem}");
+    });
+    assert!(summary.conserved, "{:?}", summary.unbalanced);
+    assert!(summary.dropped["quarantined"] > 10_000);
+}
+
+#[test]
+fn a_worker_that_does_not_come_back_is_named_with_its_function() {
+    fn slow(input: Input, worker: &Worker) -> impl Function + use<> {
+        let seen = worker.counter("seen");
+        let sleep = move || {
+            seen.add(1);
+            if seen.get() == 10_000 {
+                std::thread::sleep(Duration::from_millis(700));
+            }
+        };
+        input.parse::<Link>().transform(move |_| sleep()).done()
+    }
+    let mut registry = crate::standard();
+    registry
+        .add::<NoSettings>("slow", "Sleeps once.", |_, worker| compose(worker, |input| slow(input, worker)));
+    let summary = while_running_with(registry, &chain("\"ttl\", \"slow\"", ""), |asking| {
+        let events = asking.ask(|director| director.events());
+        let told = |kind: &str| events.since(0).into_iter().find(|event| event.kind == kind);
+        while told("goes-on").is_none() {
+            std::thread::yield_now();
+        }
+        let stuck = told("stuck").unwrap();
+        assert!(stuck.message.starts_with("worker 0 has not come back from `slow` for "), "{stuck:?}");
+        asking.let_packets_pass();
     });
     lost_nothing(&summary);
 }

@@ -84,7 +84,11 @@ impl Editor {
     pub(super) fn read(&mut self, prompt: String) -> Result<Option<String>, Failure> {
         let signal = self.editor.read_line(&Before(prompt));
         match signal.map_err(|error| Failure::Failed(format!("the terminal cannot be read: {error}")))? {
-            Signal::Success(line) => Ok(Some(line)),
+            Signal::Success(line) => {
+                // Other shells of this user see the line at once. Where it cannot be written, the warning has said so.
+                let _ = self.editor.sync_history();
+                Ok(Some(line))
+            }
             Signal::CtrlD => Ok(None),
             _ => Ok(Some(String::new())),
         }

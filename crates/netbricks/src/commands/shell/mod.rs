@@ -195,7 +195,8 @@ fn prompt(status: &Status) -> String {
 
 /// The tree of commands without a name in front, and without those that make no sense here.
 fn tree(app: &Application) -> clap::Command {
-    let mut tree = super::command(app).multicall(true).after_help(HELP);
+    let mut tree =
+        super::command(app).no_binary_name(true).override_usage("COMMAND [ARGUMENT]...").after_help(HELP);
     for (name, _) in OUTSIDE {
         tree = tree.mut_subcommand(name, |command| command.hide(true));
     }

@@ -56,7 +56,7 @@ fn header_text(model: &Model) -> Text<'static> {
     let mut first = vec![
         Span::from(visible(&status.graph)).bold(),
         Span::from(format!(
-            "  {} for {} · configuration {} · {}",
+            "  {}, up {} · configuration {} · {}",
             state(status.state),
             running_for(status.uptime_seconds),
             status.configuration,
@@ -210,7 +210,7 @@ mod tests {
     fn functions_are_shown_first() {
         assert_eq!(
             drawn(&mut watched(), 100, 8),
-            "edge  running for 2 h 03 min · configuration 3 · 2 workers · 4,000 of 4,096 buffers free\n\
+            "edge  running, up 2 h 03 min · configuration 3 · 2 workers · 4,000 of 4,096 buffers free\n\
              received 3.00 kpps 1.44 Mb/s · sent 2.70 kpps 1.30 Mb/s · dropped 300 pps (10.0 %)\n\
              \u{20}1 Functions  2 Ports  3 Drops  4 Workers  5 Tables\n\
              function         in        out  cycles/packet  packets/batch    drops  held       bits\n\
@@ -243,9 +243,9 @@ mod tests {
         assert!(drops.contains("\nttl   ttl-expired  290 pps  96.7 %   139 kb/s  "), "{drops}");
         assert_eq!(
             table("4"),
-            "worker   core   received       sent  dropped      turns  sleeps  longest pause  receives from\n\
-             0           1  3.00 kpps  2.70 kpps  300 pps  12.3 k/s     0 /s        43.0 µs  lan.0\n\
-             1 ended     2      0 pps      0 pps    0 pps  9.00 k/s     0 /s        1.20 ms  lan.1\n"
+            "worker   core   received       sent  dropped     turns  sleeps  longest pause  receives from\n\
+             0           1  3.00 kpps  2.70 kpps  300 pps  12.3 k/s    0 /s        43.0 µs  lan.0\n\
+             1 ended     2      0 pps      0 pps    0 pps  9.00 k/s    0 /s        1.20 ms  lan.1\n"
         );
         assert_eq!(
             table("5"),

@@ -1,0 +1,344 @@
+//! Attends to a run until it ends: tasks of the control API, events, links, signals and the live line.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use netbricks_control::api::{ApplyOptions, Code, EventLevel, Problem, RunState};
+use netbricks_control::{Director, Events, Records, Tasks, Waiting};
+use netbricks_core::tables::stock;
+use netbricks_ports::{Link, Port};
+use netbricks_runtime::{
+    Event, EventSink, FinalReport, ReportRequests, Runtime, Stuck, stop_on_signals,
+    stop_or_reload_on_signals, stopping_signals,
+};
+use sd_notify::NotifyState;
+
+use super::file::File;
+use super::progress::LiveLine;
+use super::run::Begun;
+use super::session::Session;
+use super::{Console, Failure, RunLimits};
+use crate::chain::OpenPorts;
+use crate::diagnostic::Level;
+use crate::report;
+
+/// How often a run updates the live line and looks for changed links and new warnings.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How often a run looks for workers that do not come back from a function.
+const WATCH: Duration = Duration::from_millis(50);
+/// Unread events beyond which new ones are lost.
+const EVENTS: usize = 256;
+
+/// The requests that signals have made so far.
+pub(super) struct Interrupts {
+    stop: Arc<AtomicBool>,
+    report: ReportRequests,
+}
+
+/// Listens to the process's signals from now on.
+///
+/// Ctrl-C while ports are being opened leaves none of them half open: the run ends, in order, as soon as it
+/// has begun. SIGUSR1 no longer ends the process.
+pub(super) fn interruptible() -> Result<Interrupts, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in stopping_signals() {
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| deaf(&error))?;
+    }
+    Ok(Interrupts { stop, report: ReportRequests::listen().map_err(|error| deaf(&error))? })
+}
+
+fn deaf(error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("signals cannot be listened to: {error}"))
+}
+
+/// The runtime's events, each of which also wakes the director.
+pub(super) fn heard_events(tasks: &Tasks) -> (EventSink, mpsc::Receiver<Event>) {
+    let (sender, heard) = mpsc::sync_channel(EVENTS);
+    let tasks = tasks.clone();
+    let sink = EventSink::new(move |event| {
+        // Where too many are unread, new ones are lost.
+        let _lost = sender.try_send(event);
+        let _busy = tasks.post(|_| ());
+    });
+    (sink, heard)
+}
+
+/// Nanoseconds since 1970 (UTC).
+pub(super) fn now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Applies the file again, because a signal asked for it.
+fn reload(director: &mut Director<'_>, path: &Path) {
+    let applied = match File::read(path) {
+        Ok(file) => director.apply(file.source(), ApplyOptions::default(), None, now_ns()).map(|_| ()),
+        Err(Failure::Usage(text) | Failure::Failed(text)) => Err(Problem::new(Code::NotFound, text)),
+        Err(_) => Err(Problem::new(Code::NotFound, format!("`{}` cannot be read", path.display()))),
+    };
+    if let Err(problem) = applied {
+        let told = format!("SIGHUP: the file was not applied: {}", problem.detail);
+        director.events().tell(EventLevel::Error, "not-applied", path.display().to_string(), told);
+    }
+}
+
+/// Where a run is shown, and what it hears of.
+pub(super) struct Attending<'a> {
+    /// The file that SIGHUP applies again; without one the signal ends the run.
+    pub(super) reloads: Option<PathBuf>,
+    pub(super) console: Console,
+    pub(super) limits: &'a RunLimits,
+    pub(super) json: bool,
+    pub(super) interrupts: &'a Interrupts,
+    pub(super) heard: &'a mpsc::Receiver<Event>,
+}
+
+/// Attends to a run until it ends; returns the events that it showed, for the final report.
+///
+/// It does the tasks of the control API, updates the live line, and looks for changed links and events. It stops
+/// the run on signals, and writes the reports that SIGUSR1 asks for.
+pub(super) fn attend(
+    attending: &Attending<'_>,
+    runtime: Runtime,
+    session: &mut Session<'_>,
+    waiting: &Waiting,
+    records: &mut Records,
+) -> Result<(FinalReport, Vec<String>), Failure> {
+    let Attending { console, limits, json, interrupts, .. } = *attending;
+    let (stopped, told) = mpsc::channel();
+    let tasks = session.tasks.clone();
+    let first = move |line: &str| {
+        // The receiver is gone when the run has already ended by itself.
+        let _ = stopped.send(line.to_owned());
+        let _busy = tasks.post(|_| ());
+    };
+    let signals = match &attending.reloads {
+        None => stop_on_signals(runtime.stop_handle(), first),
+        Some(path) => {
+            let (path, tasks) = (path.clone(), session.tasks.clone());
+            let reload = move || {
+                let path = path.clone();
+                let _busy = tasks.post(move |director| reload(director, &path));
+            };
+            stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
+        }
+    }
+    .map_err(|error| deaf(&error))?;
+    if interrupts.stop.load(Ordering::Relaxed) {
+        runtime.stop_handle().stop();
+    }
+    let stopping = |line: &str| {
+        if !limits.quiet && !json {
+            console.tell(&format!("{line}\n"));
+        }
+    };
+    // Where no service manager waits for it, this does nothing.
+    notify(&[NotifyState::Ready]);
+    let mut live = LiveLine::new(console, !limits.quiet && !json);
+    let mut watched = Watched::new(session);
+    let mut told_of: Vec<String> = Vec::new();
+    loop {
+        let look_at = Instant::now() + INTERVAL;
+        let mut ended = runtime.wait_timeout(Duration::ZERO);
+        while !ended && Instant::now() < look_at {
+            watched.look_for_stuck(session);
+            let until = (Instant::now() + WATCH).min(look_at);
+            let until = records.deadline().map_or(until, |deadline| deadline.min(until));
+            let task = waiting.next(until);
+            let was_task = task.is_some();
+            let mut director = Director::new(session, records);
+            task.into_iter().for_each(|task| task(&mut director));
+            director.tick(Instant::now());
+            ended = runtime.wait_timeout(Duration::ZERO);
+            if was_task && watched.has_news(attending, session) {
+                break;
+            }
+        }
+        stock::give_back();
+        notify(&[NotifyState::Watchdog]);
+        let (shown, lines) = watched.news(session);
+        told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
+        if !lines.is_empty() {
+            live.clear();
+            lines.iter().for_each(|line| console.complain(Level::Warning, line));
+        }
+        if ended {
+            break;
+        }
+        if let Ok(line) = told.try_recv() {
+            session.state = RunState::Stopping;
+            notify(&[NotifyState::Stopping]);
+            live.clear();
+            stopping(&line);
+        }
+        if interrupts.report.take() {
+            live.clear();
+            tell_so_far(console, &runtime, &session.ports, json, &session.begun);
+        }
+        live.update(runtime.progress(), runtime.elapsed());
+    }
+    live.clear();
+    // After the listening thread has ended, all its lines are in the channel, even if the run ended quickly.
+    drop(signals);
+    told.try_iter().for_each(|line| stopping(&line));
+    Ok((runtime.wait(), told_of))
+}
+
+/// The things to look at while a run goes on: events of workers, links, packets that are too big.
+struct Watched {
+    links: BTreeMap<String, Link>,
+    sizes: BTreeMap<String, Oversized>,
+    heard: Vec<Event>,
+}
+
+impl Watched {
+    fn new(session: &Session<'_>) -> Self {
+        let links = session.ports.iter().map(|port| (port.name().to_owned(), port.link())).collect();
+        Self { links, sizes: BTreeMap::new(), heard: Vec::new() }
+    }
+
+    /// Records workers that do not come back from a function, and those that do again.
+    fn look_for_stuck(&mut self, session: &mut Session<'_>) {
+        for stuck in session.watchdog.look(Instant::now()) {
+            let event = match stuck {
+                Stuck::Began { worker, node, time } => {
+                    let place = node
+                        .map_or_else(|| "a command of the control side".into(), |node| format!("`{node}`"));
+                    let told =
+                        format!("worker {worker} has not come back from {place} for {} ms", time.as_millis());
+                    (EventLevel::Error, "stuck", worker, told)
+                }
+                Stuck::Ended { worker, time } => {
+                    let told = format!("worker {worker} goes on after {} ms", time.as_millis());
+                    (EventLevel::Warning, "goes-on", worker, told)
+                }
+            };
+            let (level, kind, worker, told) = event;
+            session.events.tell(level, kind, worker.to_string(), told.clone());
+            self.heard.push(Event::Warning(told));
+        }
+    }
+
+    /// Whether workers have told something since.
+    fn has_news(&mut self, attending: &Attending<'_>, session: &Session<'_>) -> bool {
+        let before = self.heard.len();
+        self.heard.extend(attending.heard.try_iter());
+        self.heard[before..].iter().for_each(|event| record_event(&session.events, event));
+        self.heard.len() > before
+    }
+
+    /// The lines for the final report, and those to show now.
+    fn news(&mut self, session: &Session<'_>) -> (Vec<String>, Vec<String>) {
+        let events = std::mem::take(&mut self.heard).into_iter();
+        let events = events.filter(|event| !matches!(event, Event::WorkerEnded { .. }));
+        // The report lists panics by their place.
+        let (panics, events): (Vec<_>, Vec<_>) =
+            events.partition(|event| matches!(event, Event::Panic { .. }));
+        let mut shown: Vec<String> = events.iter().map(Event::to_string).collect();
+        for port in session.ports.iter() {
+            let name = port.name();
+            shown.extend(self.sizes.entry(name.to_owned()).or_default().look(port));
+            let link = port.link();
+            let known = self.links.insert(name.to_owned(), link);
+            if known.is_some_and(|known| known != link) {
+                let event = link_event(name, link);
+                record_event(&session.events, &event);
+                shown.push(event.to_string());
+            }
+        }
+        let mut lines = shown.clone();
+        lines.extend(panics.iter().map(Event::to_string));
+        (shown, lines)
+    }
+}
+
+/// Records an event of the runtime for the control API.
+fn record_event(events: &Events, event: &Event) {
+    let (level, kind, subject) = match event {
+        Event::Panic { panic, .. } => (EventLevel::Error, "panic", panic.node.clone()),
+        Event::PortDown { port, .. } => (EventLevel::Warning, "port-down", port.clone()),
+        Event::PortUp { port } => (EventLevel::Info, "port-up", port.clone()),
+        Event::WorkerEnded { worker } => (EventLevel::Info, "worker-ended", worker.to_string()),
+        _ => (EventLevel::Warning, "warning", String::new()),
+    };
+    events.tell(level, kind, subject, event.to_string());
+}
+
+/// Whether a port's packets that are too big were reported: once for each direction.
+#[derive(Default)]
+struct Oversized {
+    arrivals: bool,
+    departures: bool,
+}
+
+impl Oversized {
+    /// The lines to print now, if any.
+    fn look(&mut self, port: &dyn Port) -> Vec<String> {
+        if self.arrivals && self.departures {
+            return Vec::new();
+        }
+        let (mut arrivals, mut departures) = (0, 0);
+        for counters in port.counters() {
+            arrivals += counters.too_big_to_receive.load(Ordering::Relaxed);
+            departures += counters.too_big_to_send.load(Ordering::Relaxed);
+        }
+        let mut lines = Vec::new();
+        if arrivals > 0 && !std::mem::replace(&mut self.arrivals, true) {
+            let why = report::too_big_to_receive();
+            lines.push(format!("{}: arrivals are dropped as too-big, {why}", port.name()));
+        }
+        if departures > 0 && !std::mem::replace(&mut self.departures, true) {
+            let why = report::too_big_to_send(port.mtu());
+            lines.push(format!("{}: packets are dropped as too-big, {why}", port.name()));
+        }
+        lines
+    }
+}
+
+/// The event for a port whose link has changed.
+fn link_event(port: &str, link: Link) -> Event {
+    let problem = match link {
+        Link::Up => return Event::PortUp { port: port.into() },
+        Link::Down => "its device has no link, or was set down; it goes on when the device does",
+        Link::Gone => {
+            "its device was removed; the rest of the run goes on, and it as well when there is one of that name again"
+        }
+    };
+    Event::PortDown { port: port.into(), problem: problem.into() }
+}
+
+pub(super) fn link_name(link: Link) -> &'static str {
+    match link {
+        Link::Up => "up",
+        Link::Down => "down",
+        Link::Gone => "gone",
+    }
+}
+
+/// Writes the report so far, in the format of the final one.
+///
+/// With `--json` it is one more line on standard output. Else it goes to standard error, so that it does not
+/// get between the lines of the final report.
+fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: bool, begun: &Begun<'_>) {
+    let told = match begun.so_far(runtime, ports) {
+        Ok(summary) if json => console.json(&summary),
+        Ok(summary) => {
+            console.tell(&summary.text());
+            Ok(())
+        }
+        Err(error) => Err(Failure::Failed(error.to_string())),
+    };
+    // If standard output was closed, the final report will find out.
+    if let Err(Failure::Failed(error)) = told {
+        console.complain(Level::Warning, &format!("there is no report so far: {error}"));
+    }
+}
+
+/// Tells the service manager, where there is one (`sd_notify(3)`).
+fn notify(state: &[NotifyState<'_>]) {
+    // A manager that does not hear acts by its own timeouts.
+    let _unheard = sd_notify::notify(state);
+}
