@@ -34,6 +34,10 @@ fn show(output: &mut Output<'_>, record: &TraceRecord) -> Result<(), Failure> {
     output.print(&text)
 }
 
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;
+
 /// A record as a head line and a line for each step, and `paint` of the parts that have a style.
 pub(crate) fn text(record: &TraceRecord, paint: impl Fn(Style, &str) -> String) -> String {
     let mut text = format!("{}  ", time(record.time_ns));

@@ -188,3 +188,7 @@ impl Encode for CaptureBlocks {
         self.statistics()
     }
 }
+
+#[cfg(test)]
+#[path = "observe_tests.rs"]
+mod tests;
