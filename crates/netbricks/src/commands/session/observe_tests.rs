@@ -45,7 +45,8 @@ fn packets_of_all_workers_are_traced_and_a_change_keeps_the_trace() {
     let without = chain("\"flows\"", FLOWS) + "workers = 2\n";
     let summary = while_running(&without.clone(), move |asking| {
         asking.let_packets_pass();
-        let traced = records(&stream(asking.observe(request(ObserveKind::Trace, "ip", None, Some(3))).unwrap()));
+        let traced =
+            records(&stream(asking.observe(request(ObserveKind::Trace, "ip", None, Some(3))).unwrap()));
         assert_eq!(traced.len(), 3);
         for record in &traced {
             assert_eq!((record.end, record.port.as_str()), (TraceEnd::Sent, "lan"), "{record:?}");
