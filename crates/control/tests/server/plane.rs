@@ -11,8 +11,8 @@ use netbricks_control::api::{
 };
 use netbricks_control::server::Limits;
 use netbricks_control::{
-    Address, Answer, Call, Client, Dataplane, Director, Events, ListenConfig, Listener, Observing, Records, Tasks,
-    Tokens, Waiting, Written,
+    Address, Answer, Call, Client, Dataplane, Director, Events, ListenConfig, Listener, Observing, Records,
+    Tasks, Tokens, Waiting, Written,
 };
 
 pub(crate) struct Plane {

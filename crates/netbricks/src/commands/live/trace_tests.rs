@@ -104,16 +104,16 @@ fn told(records: &[TraceRecord]) -> String {
 #[test]
 fn an_expired_packet_a_known_connection_and_a_clamped_segment_read_as_people_ask() {
     let expired = ethernet().ipv4("10.1.2.3", "93.184.216.34").ttl(1).udp(51_514, 33_435).payload(b"probe");
-    let syn = || {
-        ethernet().ipv4("10.1.2.3", "203.0.113.10").tcp(51_514, 443).syn().maximum_segment_size(1_460)
-    };
+    let syn =
+        || ethernet().ipv4("10.1.2.3", "203.0.113.10").tcp(51_514, 443).syn().maximum_segment_size(1_460);
     let data = ethernet().ipv4("10.1.2.3", "203.0.113.10").tcp(51_514, 443).ack(9).payload(b"GET / HTTP/1.1");
     let frames = || {
         let frames = [expired.clone().build(), syn().build(), data.clone().build()];
         frames.map(Result::unwrap).to_vec()
     };
     let golden = |name: &str, records: &[TraceRecord]| {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/live/golden").join(name);
+        let file =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/live/golden").join(name);
         let told = told(records);
         if std::env::var_os("BLESS").is_some() {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -29,7 +29,10 @@ fn source(text: &str) -> Source {
 pub(super) struct Asking(Tasks);
 
 impl Asking {
-    pub(super) fn ask<T: Send + 'static>(&self, task: impl FnOnce(&mut Director<'_>) -> T + Send + 'static) -> T {
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Director<'_>) -> T + Send + 'static,
+    ) -> T {
         let (sender, answer) = channel();
         self.0.post(move |director| drop(sender.send(task(director)))).unwrap();
         answer.recv().unwrap()
