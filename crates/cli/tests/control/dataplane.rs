@@ -29,6 +29,7 @@ routes = ["0.0.0.0/0 1"]
 [function.balance]
 use = "maglev"
 backends = ["web1 02:00:00:00:00:01", "web2 02:00:00:00:00:02"]
+slots = 1_009
 [[chain]]
 from = "lan"
 through = ["routes", "balance"]

@@ -251,16 +251,16 @@ fn a_start_after_kill_9_runs_what_was_confirmed_last_with_its_live_changes() {
     let mut model = Model { configurations: BTreeMap::from([(1, first)]), running: 1, ..Model::default() };
     let mut changes = Changes { random: Random::new(30), writes: 0 };
     let (mut made, mut cut) = (0, 0);
+    let mut taken = Duration::from_millis(20);
     for kill in 0..KILLS {
         for _ in 0..changes.random.below(3) {
             let next = changes.next(&directory, &model);
+            let start = Instant::now();
             model = change(&directory, model, next);
+            taken = start.elapsed();
         }
-        // Half as long again as a command takes, so that kills fall into all of its parts and behind them.
-        let start = Instant::now();
-        directory.ask(&["history"]).well();
-        let longest = start.elapsed().mul_f64(1.5).as_micros() as usize;
-        let after = Duration::from_micros(changes.random.below(longest) as u64);
+        // Twice as long as the last change took, so that kills fall into all of its parts and behind them.
+        let after = Duration::from_micros(changes.random.below(2 * taken.as_micros() as usize) as u64);
         let next = changes.next(&directory, &model);
         let done = kill_in(&directory, &mut run, next, after);
         (made, cut) = if done { (made + 1, cut) } else { (made, cut + 1) };
