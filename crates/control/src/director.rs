@@ -342,7 +342,7 @@ impl<'d> Director<'d> {
         let unconfirmed = within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
         let file = source.name.clone();
         let note = options.note.unwrap_or_default();
-        let mut applied = self.install(source, &note, unconfirmed, Vec::new(), time_ns)?;
+        let mut applied = self.install(source, &note, unconfirmed, None, time_ns)?;
         applied.confirm_within_seconds = options.confirm;
         let number = applied.configuration;
         self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
@@ -351,18 +351,20 @@ impl<'d> Director<'d> {
 
     /// Makes a file run as a new configuration.
     ///
-    /// `again` has what handlers changed of it before, for functions that are replaced.
+    /// `again` is given where it ran before: what handlers changed of it, for functions that are replaced.
     fn install(
         &mut self,
         source: Source,
         note: &str,
         unconfirmed: Option<Unconfirmed>,
-        again: Vec<Written>,
+        again: Option<Vec<Written>>,
         time_ns: u64,
     ) -> Result<Applied, Problem> {
         // A file with faults takes no number.
         let plan = self.plan(&source)?;
-        if plan.unchanged && source == self.plane.source() && again.is_empty() && unconfirmed.is_none() {
+        // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
+        let waits = unconfirmed.is_some() || self.records.unconfirmed.is_some();
+        if plan.unchanged && source == self.plane.source() && again.is_none() && !waits {
             let configuration = self.records.running;
             return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
         }
@@ -378,7 +380,8 @@ impl<'d> Director<'d> {
             }
         };
         let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
-        let again: Vec<Written> = again.into_iter().filter(|written| !goes_on(written)).collect();
+        let again: Vec<Written> =
+            again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
         self.write_again(&again);
         let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
         let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
@@ -442,7 +445,7 @@ impl<'d> Director<'d> {
         let running = self.records.running;
         let number = self.earlier(to)?;
         let (source, written) = self.records.configuration(number)?;
-        let applied = self.install(source, &format!("rollback to {number}"), None, written, now_ns())?;
+        let applied = self.install(source, &format!("rollback to {number}"), None, Some(written), now_ns())?;
         if let Err(error) = self.records.give_up(running, false) {
             self.tell(EventLevel::Error, "not-kept", error.to_string());
         }

@@ -73,7 +73,7 @@ pub(super) fn now_ns() -> u64 {
 }
 
 /// Applies the file again, because a signal asked for it.
-fn reload(director: &mut Director<'_>, path: &Path) {
+fn reload(director: &mut Director<'_>, path: &Path, console: Console) {
     let applied = match File::read(path) {
         Ok(file) => director.apply(file.source(), ApplyOptions::default(), None, now_ns()).map(|_| ()),
         Err(Failure::Usage(text) | Failure::Failed(text)) => Err(Problem::new(Code::NotFound, text)),
@@ -81,6 +81,8 @@ fn reload(director: &mut Director<'_>, path: &Path) {
     };
     if let Err(problem) = applied {
         let told = format!("SIGHUP: the file was not applied: {}", problem.detail);
+        console.complain(Level::Error, &told);
+        console.tell(&problem.rendered.unwrap_or_default());
         director.events().tell(EventLevel::Error, "not-applied", path.display().to_string(), told);
     }
 }
@@ -121,7 +123,7 @@ pub(super) fn attend(
             let (path, tasks) = (path.clone(), session.tasks.clone());
             let reload = move || {
                 let path = path.clone();
-                let _busy = tasks.post(move |director| reload(director, &path));
+                let _busy = tasks.post(move |director| reload(director, &path, console));
             };
             stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
         }
@@ -140,6 +142,7 @@ pub(super) fn attend(
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut watched = Watched::new(session);
     let mut told_of: Vec<String> = Vec::new();
+    let mut is_stopping = false;
     loop {
         let look_at = Instant::now() + INTERVAL;
         let mut ended = runtime.wait_timeout(Duration::ZERO);
@@ -167,14 +170,18 @@ pub(super) fn attend(
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
         }
-        if ended {
-            break;
-        }
         if let Ok(line) = told.try_recv() {
             session.state = RunState::Stopping;
-            notify(&[NotifyState::Stopping]);
             live.clear();
             stopping(&line);
+        }
+        // A client may have asked to stop, or the sources have ended.
+        if !is_stopping && (ended || session.is_stopping()) {
+            is_stopping = true;
+            notify(&[NotifyState::Stopping]);
+        }
+        if ended {
+            break;
         }
         if interrupts.report.take() {
             live.clear();

@@ -155,6 +155,7 @@ impl Session<'_> {
         installed.design.name.clone_from(&self.installed.design.name);
         installed.graph.name.clone_from(&self.installed.design.name);
         let difference = self.installed.changes_to(&installed);
+        installed.keep_transmits(&difference.kept);
         warnings.extend(self.installed.later(&installed));
         Ok(Candidate { installed, difference, warnings, shares })
     }

@@ -43,6 +43,7 @@ pub(crate) struct InstalledPort {
     settings: Written,
     workers: Vec<usize>,
     receives: bool,
+    /// Whether its transmit queues were taken.
     transmits: bool,
 }
 
@@ -104,7 +105,7 @@ impl Installed {
                     settings: port.written.clone(),
                     workers: port.workers.iter().map(|worker| *worker.get_ref()).collect(),
                     receives: network.has(Place::Receive(number)),
-                    transmits: network.has(Place::Transmit(number)),
+                    transmits: network.wires.iter().any(|wire| wire.to == Place::Transmit(number)),
                 })
                 .collect(),
             chains: chains(plan),
@@ -147,7 +148,8 @@ impl Installed {
                 difference.opened.insert(port.name.clone());
                 continue;
             };
-            let lost = known.receives && !port.receives || known.transmits && !port.transmits;
+            // A transmit node without packets costs nothing and goes on; a receive node's packets go somewhere.
+            let lost = known.receives && !port.receives;
             if known.driver == port.driver
                 && known.settings == port.settings
                 && known.workers == port.workers
@@ -168,7 +170,7 @@ impl Installed {
             } else if known.settings != port.settings {
                 format!("{}: it is opened again", self::difference(&known.settings, &port.settings))
             } else if lost {
-                "no chain uses one of its directions any more: it is opened again".into()
+                "no chain begins at it any more: it is opened again".into()
             } else {
                 "its queues go to other workers: it is opened again".into()
             };
@@ -184,6 +186,13 @@ impl Installed {
                     "it is drained and closed".into(),
                 );
             }
+        }
+    }
+
+    /// Takes note of transmit nodes that go on though no packet goes there any more.
+    pub(crate) fn keep_transmits(&mut self, kept: &Kept) {
+        for port in self.ports.iter_mut().filter(|port| kept.transmits.contains(&port.name)) {
+            port.transmits = true;
         }
     }
 

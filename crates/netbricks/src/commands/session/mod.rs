@@ -87,7 +87,7 @@ impl Session<'_> {
         &self.installed.design.name
     }
 
-    fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.state == api::RunState::Stopping
     }
 }

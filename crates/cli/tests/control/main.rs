@@ -1,0 +1,15 @@
+//! Runs that the command asks and changes while packets move, and what they leave when they are killed.
+//!
+//! Tests on real traffic need root; without it, each of them prints that it was skipped.
+
+mod commands;
+mod dataplane;
+mod hangup;
+mod killed;
+mod places;
+mod refusals;
+mod segment;
+mod service;
+mod shell;
+mod unconfirmed;
+mod veth;
