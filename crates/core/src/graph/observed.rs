@@ -25,7 +25,9 @@ impl Graph {
         self.observe(Some(observer).filter(|observer| !observer.is_idle()));
     }
 
-    /// Takes what a watch has seen, and leaves an empty set in its place. `None` where there is no such watch.
+    /// Takes the sightings of a watch, and leaves an empty set in their place.
+    ///
+    /// `None` where there is no such watch.
     pub fn take_sightings(&mut self, id: u64, empty: Sightings) -> Option<Sightings> {
         self.cx.observer.as_mut()?.take(id, empty)
     }

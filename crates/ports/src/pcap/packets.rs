@@ -37,7 +37,7 @@ pub struct CapturedPacket<'p> {
     pub wire_len: usize,
     /// Whether it came or went.
     pub direction: Option<Direction>,
-    /// The comment for whoever reads the capture; none where it is empty.
+    /// The comment for readers of the capture; none where it is empty.
     pub comment: &'p str,
 }
 
@@ -83,12 +83,12 @@ impl Packets {
         self.0.write_block(&block.into_block()).map(|_| ()).map_err(io_error)
     }
 
-    /// Adds the statistics of an interface so far: packets that were lost, because nobody read fast enough.
+    /// Adds the statistics of an interface so far: packets that were lost because the reader was slow.
     ///
     /// # Errors
     /// Where there is no such interface.
     pub fn add_statistics(&mut self, interface: u32, time: u64, lost: u64) -> io::Result<()> {
-        // Unlike that of packets, the time of this block is written as it is.
+        // The crate writes this time as one number, and the format has its upper half first.
         let timestamp = time.rotate_left(32);
         let options = vec![InterfaceStatisticsOption::IsbIfDrop(lost)];
         let block = InterfaceStatisticsBlock { interface_id: interface, timestamp, options };
