@@ -1,4 +1,6 @@
-//! Watches over a running graph: they see every packet's end, change none, and are bounded in memory.
+//! Watches over a running graph: they see every end of a packet, and change none.
+//!
+//! They take no more memory than they say.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

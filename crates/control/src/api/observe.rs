@@ -7,9 +7,9 @@ pub struct ObserveRequest {
     pub kind: ObserveKind,
     /// The packets, in the language of pcap-filter(7); all where it is empty.
     pub filter: String,
-    /// The place to look at: a node, a port, or for a capture also a drop reason.
+    /// The node, the port, or for a capture also the drop reason, at which to look.
     ///
-    /// Without one, it is where packets arrive.
+    /// It is where packets arrive if none is given.
     pub at: Option<String>,
     /// The number of packets; no end where none is given.
     pub count: Option<u64>,

@@ -31,7 +31,7 @@ pub struct TraceRecord {
     pub made_for: Option<u32>,
     /// The nodes on its way, in order.
     pub steps: Vec<TraceStep>,
-    /// The end of its way.
+    /// Its end.
     pub end: TraceEnd,
     /// The last node, the port, the reason or the way out that belongs to the end.
     pub end_of: String,
@@ -69,7 +69,7 @@ pub struct TraceStep {
     pub waited: bool,
 }
 
-/// The end of a traced packet's way.
+/// The end of a traced packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceEnd {

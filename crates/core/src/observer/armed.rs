@@ -61,9 +61,9 @@ pub(crate) enum Leave {
 }
 
 impl Armed {
-    /// Whether the watch takes one more packet, of this many bytes, now (ns).
+    /// Whether the watch takes one more packet of this many bytes, at time `now` (ns).
     ///
-    /// Counts the packet as lost if it comes too fast.
+    /// A packet that comes too fast counts as lost.
     fn admits(&mut self, now: u64, bytes: usize) -> bool {
         if self.watch.left.is_used_up() {
             return false;

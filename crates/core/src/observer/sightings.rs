@@ -129,7 +129,7 @@ impl Sightings {
     }
 }
 
-/// The facts of a sighting beside the packet itself.
+/// The part of a sighting beside the packet itself.
 #[derive(Clone)]
 pub(super) struct Place<'n> {
     pub(super) number: u32,

@@ -83,12 +83,12 @@ impl Packets {
         self.0.write_block(&block.into_block()).map(|_| ()).map_err(io_error)
     }
 
-    /// Adds the statistics of an interface so far: packets that were lost, because the reader was too slow.
+    /// Adds the statistics of an interface so far: packets that were lost because the reader was slow.
     ///
     /// # Errors
     /// Where there is no such interface.
     pub fn add_statistics(&mut self, interface: u32, time: u64, lost: u64) -> io::Result<()> {
-        // Unlike that of packets, the time of this block is written as it is.
+        // The crate writes this time as one number, and the format has its upper half first.
         let timestamp = time.rotate_left(32);
         let options = vec![InterfaceStatisticsOption::IsbIfDrop(lost)];
         let block = InterfaceStatisticsBlock { interface_id: interface, timestamp, options };

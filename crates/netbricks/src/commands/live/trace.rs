@@ -38,7 +38,7 @@ fn show(output: &mut Output<'_>, record: &TraceRecord) -> Result<(), Failure> {
 #[path = "trace_tests.rs"]
 mod tests;
 
-/// A record as text: a head line, and a line for each step; `paint` gives styles.
+/// A record as a head line and a line for each step; `paint` gives parts their style.
 pub(crate) fn text(record: &TraceRecord, paint: impl Fn(Style, &str) -> String) -> String {
     let mut text = format!("{}  ", time(record.time_ns));
     let core = match record.core {
@@ -91,7 +91,7 @@ fn steps(record: &TraceRecord) -> Vec<(&str, String)> {
     lines
 }
 
-/// The line of a step: the work of a node on a packet.
+/// The work of a node on a packet, in a line.
 fn told(step: &TraceStep) -> String {
     let mut parts = Vec::new();
     if !step.why.is_empty() {

@@ -143,7 +143,9 @@ impl CaptureBlocks {
         })
     }
 
-    /// The number of lost packets, as statistics of the first interface: it is not known at which node they were.
+    /// The number of lost packets, as statistics of the first interface.
+    ///
+    /// The nodes at which they were lost are not known.
     fn statistics(&mut self) -> Vec<u8> {
         // Memory takes all bytes.
         if self.interfaces.is_empty() {
