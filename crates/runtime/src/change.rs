@@ -126,7 +126,7 @@ impl Worker {
         let (graph, clock) = self.make(factory)?;
         self.is_free(graph.name(), old)?;
         let ends = graph.shuffle_ends();
-        self.prepared.insert(ticket, Prepared::Graph(graph, clock));
+        self.prepared.insert(ticket, Prepared::Graph(Box::new(graph), clock));
         Ok(ends)
     }
 
@@ -161,7 +161,7 @@ impl Worker {
 
     fn discard(&self, prepared: Prepared) {
         match prepared {
-            Prepared::Graph(graph, _) => self.let_go(graph),
+            Prepared::Graph(graph, _) => self.let_go(*graph),
             // Each node's drop is contained.
             Prepared::Change(builder) => drop(builder),
         }
@@ -173,7 +173,7 @@ impl Worker {
             return Err(self.given_up());
         };
         self.is_free(graph.name(), None)?;
-        Ok(self.host(graph, clock))
+        Ok(self.host(*graph, clock))
     }
 
     /// Lets a prepared graph take over from `old`.
@@ -183,7 +183,7 @@ impl Worker {
         match prepared {
             Prepared::Graph(graph, clock) => {
                 self.is_free(graph.name(), Some(old))?;
-                Ok(self.take_over(place, graph, clock))
+                Ok(self.take_over(place, *graph, clock))
             }
             Prepared::Change(builder) => Ok(self.carry_out(place, builder)),
         }

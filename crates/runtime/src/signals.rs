@@ -74,7 +74,7 @@ pub fn stop_or_reload_on_signals(
 ) -> io::Result<SignalGuard> {
     let on_terminal = io::stderr().is_terminal();
     listen_to(stop, first, move |signal| {
-        let reloads = signal == SIGHUP && !(on_terminal && !io::stderr().is_terminal());
+        let reloads = signal == SIGHUP && (!on_terminal || io::stderr().is_terminal());
         if reloads {
             reload();
         }

@@ -148,7 +148,7 @@ struct Round {
 /// A graph that does not run yet.
 pub(crate) enum Prepared {
     /// A graph of its own.
-    Graph(Graph, Clock),
+    Graph(Box<Graph>, Clock),
     /// The graph that takes over from a running one, of which it keeps nodes.
     Change(GraphBuilder),
 }

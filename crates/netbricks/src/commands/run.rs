@@ -18,7 +18,7 @@ use netbricks_runtime::{
 };
 
 use super::arguments::ControlArguments;
-use super::attend::{Attending, attend, heard_events, interruptible, link_name, now_ns};
+use super::attend::{Attending, Interrupts, attend, heard_events, interruptible, link_name, now_ns};
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::session::{Installed, Overrides, Session, functions_of};
@@ -122,7 +122,7 @@ pub(super) fn execute<'t>(
     how: &How<'_>,
     store: Option<Store>,
 ) -> Result<Summary, Unrun<'t>> {
-    let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
+    let How { limits, json, .. } = *how;
     console.tell(&checked.diagnostics.render(&checked.source, console.color));
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
@@ -202,80 +202,138 @@ pub(super) fn execute<'t>(
         put_in.iter().for_each(|line| console.tell(line));
     }
 
-    let side = match control {
-        None => None,
-        Some(arguments) => Some(ControlSide::new(
-            &plan.control,
-            arguments,
-            store,
-            &file.stem(),
-            &file.directory,
-            !is_replay,
-        )?),
-    };
-    let (tasks, waiting) = Waiting::new();
-    let (events, heard) = heard_events(&tasks);
-    let seed = settings.seed(is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut config = runtime_config(settings, seed, &pool, workers).events(events);
-    config.duration = limits.duration.map(Duration::from);
-    let copies = functions_of(&installed, |_| false, &pool, seed)
-        .map_err(|problem| Failure::Failed(problem.detail))?;
-    let runtime = start(config, shares, design)?;
-    let _memory = GivenBackLater::begin();
-    let base =
-        Summary { warnings: told, workers, placement: places.clone(), shuffles, seed, ..Summary::default() };
-    let begun = Begun { layout: installed.layout.clone(), pool: &pool, base, closed: Vec::new() };
-    let (store, side) = match side {
-        Some(mut side) => (side.store.take(), Some(side)),
-        None => (None, None),
-    };
-    let mut records = Records::new(installed.source.clone(), now_ns(), Events::new(), store)
-        .map_err(|error| Failure::Failed(error.to_string()))?;
     let free = free_cores(&allowed, &placed);
-    let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
-    let listener = listening.transpose()?.flatten();
-    if let Some(cores) = &free {
-        // The director stays where no worker is; without permission it goes where the kernel puts it.
-        let _anywhere = netbricks_control::server::run_on(cores);
-    }
-    if let Some(path) = listener.as_ref().and_then(Listener::unix).filter(|_| !json && !limits.quiet) {
-        console
-            .tell(&format!("  listens on {} for `netbricks status`, `shell` and others\n", path.display()));
-    }
-    let mut session = Session {
+    let opened = Opened {
         app,
-        overrides,
-        control: runtime.control().clone(),
-        started: Instant::now(),
+        console,
+        file,
+        how,
+        plan,
+        design,
         pool: &pool,
         ports,
+        shares,
         installed,
-        copies,
-        seed,
+        told,
+        shuffles,
         places,
-        begun,
-        watchdog: Watchdog::new(runtime.control(), Instant::now()),
-        tasks,
-        events: records.events().clone(),
-        state: RunState::Running,
+        free,
+        is_replay,
+        interrupted: &interrupted,
     };
-    if let Some(begun) = on_begin {
-        begun(&session.tasks);
+    Ok(opened.run(store)?)
+}
+
+/// A run whose ports are open, and that has not begun.
+struct Opened<'a> {
+    app: &'a Application,
+    console: Console,
+    file: &'a File,
+    how: &'a How<'a>,
+    plan: &'a Plan<'a>,
+    design: &'a Design,
+    pool: &'a Pool,
+    ports: OpenPorts,
+    shares: Vec<WorkerPorts>,
+    installed: Installed,
+    /// Lines for the final report.
+    told: Vec<String>,
+    shuffles: Vec<ShuffleSummary>,
+    places: Vec<WorkerPlace>,
+    /// Cores without a worker.
+    free: Option<Vec<usize>>,
+    is_replay: bool,
+    interrupted: &'a Interrupts,
+}
+
+impl Opened<'_> {
+    /// Runs it to its end.
+    fn run(self, store: Option<Store>) -> Result<Summary, Failure> {
+        let Self { app, console, file, how, plan, pool, ports, installed, places, free, .. } = self;
+        let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
+        let side = |arguments| {
+            ControlSide::new(&plan.control, arguments, store, &file.stem(), &file.directory, !self.is_replay)
+        };
+        let mut side = control.map(side).transpose()?;
+        let (tasks, waiting) = Waiting::new();
+        let (events, heard) = heard_events(&tasks);
+        let workers = self.shares.len();
+        let seed = plan.runtime.seed(self.is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
+        let mut config = runtime_config(&plan.runtime, seed, pool, workers).events(events);
+        config.duration = limits.duration.map(Duration::from);
+        let copies = functions_of(&installed, |_| false, pool, seed)
+            .map_err(|problem| Failure::Failed(problem.detail))?;
+        let runtime = start(config, self.shares, self.design)?;
+        let _memory = GivenBackLater::begin();
+        let base = Summary {
+            warnings: self.told,
+            workers,
+            placement: places.clone(),
+            shuffles: self.shuffles,
+            seed,
+            ..Summary::default()
+        };
+        let begun = Begun { layout: installed.layout.clone(), pool, base, closed: Vec::new() };
+        let store = side.as_mut().and_then(|side| side.store.take());
+        let mut records = Records::new(installed.source.clone(), now_ns(), Events::new(), store)
+            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
+        let listener = listening.transpose()?.flatten();
+        if let Some(cores) = &free {
+            // The director stays where no worker is; without permission it goes where the kernel puts it.
+            let _anywhere = netbricks_control::server::run_on(cores);
+        }
+        if let Some(path) = listener.as_ref().and_then(Listener::unix).filter(|_| !json && !limits.quiet) {
+            let path = path.display();
+            console.tell(&format!("  listens on {path} for `netbricks status`, `shell` and others\n"));
+        }
+        let mut session = Session {
+            app,
+            overrides,
+            control: runtime.control().clone(),
+            started: Instant::now(),
+            pool,
+            ports,
+            installed,
+            copies,
+            seed,
+            places,
+            begun,
+            watchdog: Watchdog::new(runtime.control(), Instant::now()),
+            tasks,
+            events: records.events().clone(),
+            state: RunState::Running,
+        };
+        if let Some(begun) = on_begin {
+            begun(&session.tasks);
+        }
+        if !records.written().is_empty() {
+            Director::new(&mut session, &mut records).replay();
+        }
+        let reloads = listener.as_ref().and(how.file.map(Path::to_owned));
+        let interrupts = self.interrupted;
+        let attending = Attending { reloads, console, limits, json, interrupts, heard: &heard };
+        let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
+        drop(listener);
+        let Session { begun, ports, .. } = session;
+        Ok(ended(console, begun, ports, &report, events))
     }
-    if !records.written().is_empty() {
-        Director::new(&mut session, &mut records).replay();
-    }
-    let reloads = listener.as_ref().and(how.file.map(Path::to_owned));
-    let attending = Attending { reloads, console, limits, json, interrupts: &interrupted, heard: &heard };
-    let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
-    drop(listener);
-    let Session { mut begun, mut ports, .. } = session;
+}
+
+/// Makes the summary of a run that has ended, and closes its ports.
+fn ended(
+    console: Console,
+    mut begun: Begun<'_>,
+    mut ports: OpenPorts,
+    report: &FinalReport,
+    events: Vec<String>,
+) -> Summary {
     begun.base.warnings.extend(events);
     let told = begun.base.warnings.len();
-    let mut summary = begun.ended(&report, &mut ports);
+    let mut summary = begun.ended(report, &mut ports);
     // Devices keep buffers to receive into as long as their ports are open.
     drop(ports);
-    let (available, capacity) = (pool.available(), pool.capacity());
+    let (available, capacity) = (begun.pool.available(), begun.pool.capacity());
     if available != capacity && summary.conserved && summary.held == 0 {
         summary
             .warnings
@@ -285,7 +343,7 @@ pub(super) fn execute<'t>(
         console.complain(Level::Warning, warning);
     }
     summary.add_hints();
-    Ok(summary)
+    summary
 }
 
 /// Starts the workers, each with its share of the ports' queues.
