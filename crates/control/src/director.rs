@@ -3,6 +3,7 @@
 //! Other threads pass it [tasks](Task) by a bounded queue. A task must not wait: what a worker answers goes
 //! straight to the [`Answer`] that came with the question.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -379,11 +380,21 @@ impl<'d> Director<'d> {
                 return Err(problem);
             }
         };
+        let comes_back = again.is_some();
         let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
         let again: Vec<Written> =
             again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
         self.write_again(&again);
         let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
+        // A rollback brings those of its own.
+        let lost = |written: &&Written| !goes_on(written) && !comes_back;
+        let forgotten: BTreeSet<&str> =
+            self.records.written.iter().filter(lost).map(|of| of.function.as_str()).collect();
+        applied.plan.warnings.extend(forgotten.into_iter().map(|function| {
+            format!(
+                "the journal has no writes to `{function}` any more: the next start takes what the file says"
+            )
+        }));
         let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
         self.records.unconfirmed = unconfirmed;
         let begun = self.records.begin(number, written, time_ns).and_then(|()| match unconfirmed {
@@ -445,7 +456,8 @@ impl<'d> Director<'d> {
         let running = self.records.running;
         let number = self.earlier(to)?;
         let (source, written) = self.records.configuration(number)?;
-        let applied = self.install(source, &format!("rollback to {number}"), None, Some(written), now_ns())?;
+        let applied =
+            self.install(source, &format!("rollback to {number}"), None, Some(written), now_ns())?;
         if let Err(error) = self.records.give_up(running, false) {
             self.tell(EventLevel::Error, "not-kept", error.to_string());
         }

@@ -71,6 +71,21 @@ fn a_change_of_a_handler_is_seen_by_the_next_reader_and_counted() {
     assert_eq!((&after["generation"], &after["journal"]), (&4.into(), &3.into()), "{after}");
 }
 
+/// Also where the state that was changed goes on: only the file says what the next start runs.
+#[test]
+fn an_applied_file_that_takes_writes_out_of_the_journal_says_so() {
+    let directory = Directory::new("forgotten");
+    let _run = directory.run(&["edge.toml"]);
+    directory.ask(&words("set balance.add web3 02:00:00:00:00:03")).well();
+    directory.ask(&words("set routes.add 10.0.0.0/8 7")).well();
+    directory.write("next.toml", &FILE.replace("slots", "capacity = 1000\nslots"));
+    let applied = directory.json(&["apply", "next.toml"]);
+    let warnings = applied["plan"]["warnings"].as_array().expect("a list");
+    let about = |name: &str| warnings.iter().filter(|said| said.to_string().contains(name)).count();
+    assert_eq!((about("`balance`"), about("`routes`")), (1, 0), "{applied}");
+    assert_eq!(directory.json(&["status"])["journal"], 1);
+}
+
 #[test]
 fn applied_files_are_in_the_history_and_events_say_so() {
     let directory = Directory::new("applied");

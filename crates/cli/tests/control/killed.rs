@@ -189,7 +189,7 @@ impl Changes {
             0 => Change::Apply(Variant::any(&mut self.random)),
             1 => Change::ApplyToConfirm(Variant::any(&mut self.random)),
             2 if let Some(to) = earlier(directory, model) => Change::Rollback(to),
-            0..=3 => {
+            2 | 3 => {
                 self.writes += 1;
                 Change::Route(self.writes)
             }
