@@ -85,7 +85,9 @@ impl Assembler {
         while progress {
             progress = false;
             for (since, worker, part) in std::mem::take(&mut late) {
-                if self.is_next(worker, &part.sighting) {
+                if self.is_made_at_the_end(&part.sighting, &mut ended) {
+                    progress = true;
+                } else if self.is_next(worker, &part.sighting) {
                     self.take(worker, part, now, &mut ended);
                     progress = true;
                 } else if now.saturating_duration_since(since) < self.patience && late.len() < OPEN {
@@ -123,6 +125,22 @@ impl Assembler {
             (Sight::Began | Sight::Born(_), _) => true,
             (_, Some(open)) => open.worker == worker || open.held.is_some(),
             (_, None) => false,
+        }
+    }
+
+    /// Notes a packet that was made for one whose end was seen a moment ago. Answers whether it is one.
+    fn is_made_at_the_end(&self, sighting: &Sighting, ended: &mut [TraceRecord]) -> bool {
+        let Sight::Made(child) = sighting.sight else { return false };
+        if self.open.contains_key(&sighting.number) {
+            return false;
+        }
+        let record = ended.iter_mut().rev().find(|record| record.packet == sighting.number);
+        match record.and_then(|record| record.steps.last_mut()) {
+            Some(step) => {
+                step.made.push(child);
+                true
+            }
+            None => false,
         }
     }
 

@@ -215,22 +215,25 @@ impl<Tail: ?Sized> Context<Tail> {
     pub fn drop_packet(&mut self, packet: Packet, reason: DropReason) {
         self.effects |= DROPPED;
         self.drops.add(reason, 1, packet.wire_len() as u64);
-        self.record_drop(self.node, reason, &packet);
+        if self.recorder.is_due(self.node, reason, self.now) {
+            self.show_drop(self.node, reason, packet);
+        }
     }
 
     /// Records a drop, unless one of this node and reason was recorded a moment ago.
-    #[inline(always)]
-    pub(crate) fn record_drop(&mut self, node: usize, reason: DropReason, packet: &Packet) {
+    pub(crate) fn record_drop(&mut self, node: usize, reason: DropReason, packet: Packet) {
         if self.recorder.is_due(node, reason, self.now) {
             self.show_drop(node, reason, packet);
         }
     }
 
+    /// Takes the packet by value, so that callers need not put its handle into memory for this rare call.
     #[cold]
-    fn show_drop(&mut self, node: usize, reason: DropReason, packet: &Packet) {
+    #[inline(never)]
+    fn show_drop(&mut self, node: usize, reason: DropReason, packet: Packet) {
         self.recorder.record(node, reason, self.now, packet.data());
         if let Some(observer) = &mut self.observer {
-            observer.dropped(node, reason, self.now, packet);
+            observer.dropped(node, reason, self.now, &packet);
         }
     }
 
@@ -270,7 +273,7 @@ impl<Tail: ?Sized> Context<Tail> {
     /// As [`Receiving::drop_arrival`].
     pub(crate) fn drop_arrival(&mut self, packet: Packet, reason: DropReason) {
         self.lost_on_arrival(reason, 1, packet.wire_len() as u64);
-        self.record_drop(self.node, reason, &packet);
+        self.record_drop(self.node, reason, packet);
     }
 
     /// Counts a packet for which there was no buffer.

@@ -10,7 +10,9 @@ use std::os::fd::BorrowedFd;
 
 use netbricks_core::buffer::{Batch, Packet, Pool};
 use netbricks_core::consistency::{SharedStateRef, Shares, Strict};
+use netbricks_core::filter::Filter;
 use netbricks_core::graph::{AuthorCall, observe_panics};
+use netbricks_core::observer::{Allowance, At, Numbers, Watch};
 use netbricks_core::shuffle::{Handoff, Part, PartStep};
 use netbricks_core::tables::{FlowTable, FlowTableConfig};
 use netbricks_core::{
@@ -183,6 +185,10 @@ impl NodeState for Fragile {
     fn follows(&self, _: ShuffleKey) -> Vec<String> {
         vec!["flows".into()]
     }
+    fn explain(&self, _: &[u8], _: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        reach(AuthorCall::Explain);
+        Ok(())
+    }
     fn report(&self) -> Vec<Section> {
         reach(AuthorCall::Report);
         Vec::new()
@@ -305,11 +311,21 @@ impl Setting {
     }
 }
 
+fn every_packet() -> Watch {
+    let all = Filter::parse("").expect("the empty filter");
+    Watch::trace(At::Arrivals, all, Allowance::default(), Numbers::default())
+}
+
 /// Runs the graphs of two workers from the first turn to the end, with every call that exists.
 fn live(graphs: &mut [Graph]) {
     graphs.iter_mut().for_each(|graph| graph.set_burst(8));
     for turn in 0..4_000 {
         for graph in graphs.iter_mut() {
+            match turn {
+                5 => graph.watch(every_packet()),
+                30 => graph.unwatch(0),
+                _ => {}
+            }
             let _turn: Turn = graph.turn(turn * 1_000_000);
         }
         if turn == 20 {

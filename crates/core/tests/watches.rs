@@ -1,4 +1,4 @@
-//! Watches over a running graph: they see every end of a packet, change none, and take no more memory than said.
+//! Watches over a running graph: they see every packet's end, change none, and are bounded in memory.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

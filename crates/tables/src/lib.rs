@@ -16,6 +16,7 @@ mod counter_array;
 pub mod cycles;
 mod flow;
 mod group;
+mod handover;
 mod hash;
 mod lpm;
 mod maglev;
@@ -33,6 +34,7 @@ pub use flow::{
     BUCKETS, Counters, Cursor, Encode, Entry, FlowHasher, FlowTable, FlowTableConfig, FlowTicket, Full,
     ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,
 };
+pub use handover::Handover;
 pub use hash::{Key, Secret, hash_pair, hash_words};
 pub use lpm::{
     Address, Lpm, LpmConfig, LpmError, LpmHasher, LpmImportError, LpmTableError, LpmTicket, RouteChange,

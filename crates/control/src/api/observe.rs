@@ -7,7 +7,9 @@ pub struct ObserveRequest {
     pub kind: ObserveKind,
     /// The packets, in the language of pcap-filter(7); all where it is empty.
     pub filter: String,
-    /// Where to look: a node, a port, or for a capture also a drop reason. Where packets arrive if none is given.
+    /// The place to look at: a node, a port, or for a capture also a drop reason.
+    ///
+    /// Without one, it is where packets arrive.
     pub at: Option<String>,
     /// The number of packets; no end where none is given.
     pub count: Option<u64>,

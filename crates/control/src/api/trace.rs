@@ -31,7 +31,7 @@ pub struct TraceRecord {
     pub made_for: Option<u32>,
     /// The nodes on its way, in order.
     pub steps: Vec<TraceStep>,
-    /// What became of it.
+    /// The end of its way.
     pub end: TraceEnd,
     /// The last node, the port, the reason or the way out that belongs to the end.
     pub end_of: String,
@@ -69,7 +69,7 @@ pub struct TraceStep {
     pub waited: bool,
 }
 
-/// What became of a traced packet.
+/// The end of a traced packet's way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceEnd {

@@ -133,7 +133,7 @@ async fn send(feed: &Feed, bytes: Vec<u8>) -> Result<(), Gone> {
     Ok(())
 }
 
-/// What workers saw.
+/// The sightings of workers.
 struct Seen {
     sightings: Vec<(usize, Sightings)>,
     /// Whether all workers have ended.

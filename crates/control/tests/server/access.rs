@@ -42,6 +42,12 @@ fn tokens_say_who_may_read_and_who_may_write() {
         Code::Forbidden
     );
     assert!(client(&running, Some(ADMIN)).write("routes", "add", "x", None).is_ok());
+    // Packets of others are not for everyone who may read counters.
+    let code =
+        |token| client(&running, Some(token)).trace("tcp", None, None).err().map(|problem| problem.code);
+    assert_eq!((code(READ), code(ADMIN)), (Some(Code::Forbidden), Some(Code::BadRequest)));
+    let problem = client(&running, Some(READ)).capture("", None, None, None).err().expect("it may only read");
+    assert!(problem.detail.contains("shows packets"), "{problem}");
     // Over the Unix socket, the kernel has checked already.
     assert!(running.client().suspend().is_ok());
     let stream = TcpStream::connect(running.tcp()).expect("it listens");

@@ -88,9 +88,9 @@ fn handlers_of_the_other_kind_and_workers_out_of_range_are_refused() {
     let running = Running::new("kinds");
     let client = running.client();
     let problem = client.write("routes", "table", "x", None).expect_err("it is read");
-    assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called with GET")));
+    assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called by `get` (GET)")));
     let problem = client.read("routes", "add", "x", None).expect_err("it is written");
-    assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called with PUT")));
+    assert_eq!((problem.code, problem.help.as_deref()), (Code::WrongKind, Some("it is called by `set` (PUT)")));
     let reply = ask(running.socket(), "PUT", "/v1/functions/routes/handlers/table", &[], b"");
     assert_eq!((reply.status, reply.header("allow")), (405, Some("GET,HEAD")));
     let reply = ask(running.socket(), "GET", "/v1/functions/routes/handlers/add", &[], b"");

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use netbricks_control::api::{
     Answers, Applied, Change, ChangeKind, Code, Count, Function, Graph, Handler, HandlerAnswer, Node,
-    NodeStats, Plan, Port, PortStats, Problem, RunState, Source, Stats, Status, Worker,
+    NodeStats, ObserveRequest, Plan, Port, PortStats, Problem, RunState, Source, Stats, Status, Worker,
 };
 use netbricks_control::server::Limits;
 use netbricks_control::{
-    Address, Answer, Call, Client, Dataplane, Director, Events, ListenConfig, Listener, Records, Tasks,
-    Tokens, Waiting, Written,
+    Address, Answer, Call, Client, Dataplane, Director, Events, ListenConfig, Listener, Observing, Records,
+    Tasks, Tokens, Waiting, Written,
 };
 
 pub(crate) struct Plane {
@@ -132,6 +132,9 @@ impl Dataplane for Plane {
     fn resume(&mut self) -> Result<(), Problem> {
         self.state = RunState::Running;
         Ok(())
+    }
+    fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem> {
+        Err(Problem::new(Code::BadRequest, format!("no packets: {request:?}")))
     }
 }
 

@@ -84,6 +84,8 @@ pub enum AuthorCall {
     Restore,
     /// [`NodeQueue::restore_failed`](crate::NodeQueue::restore_failed): nothing is lost.
     RestoreFailed,
+    /// [`NodeState::explain`](crate::NodeState::explain): a trace has no sentence of the node.
+    Explain,
     /// [`NodeState::report`](crate::NodeState::report): the node's part of the report is missing.
     Report,
     /// The node is dropped, with its state and settings: nothing is lost.
@@ -94,7 +96,7 @@ pub enum AuthorCall {
 
 impl AuthorCall {
     /// All calls.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Build,
         Self::Describe,
         Self::Process,
@@ -119,6 +121,7 @@ impl AuthorCall {
         Self::Survivors,
         Self::Restore,
         Self::RestoreFailed,
+        Self::Explain,
         Self::Report,
         Self::DropNode,
         Self::DropPayload,

@@ -25,7 +25,9 @@ impl Graph {
         self.observe(Some(observer).filter(|observer| !observer.is_idle()));
     }
 
-    /// Takes what a watch has seen, and leaves an empty set in its place. `None` where there is no such watch.
+    /// Takes the sightings of a watch, and leaves an empty set in their place.
+    ///
+    /// `None` where there is no such watch.
     pub fn take_sightings(&mut self, id: u64, empty: Sightings) -> Option<Sightings> {
         self.cx.observer.as_mut()?.take(id, empty)
     }
@@ -139,20 +141,18 @@ impl Graph {
 
     /// Looks at the packets that a node has processed.
     fn look_behind(&mut self, node: usize) {
-        let (now, sent) = (self.cx.now(), self.cx.sent.packets);
-        let slot = &self.slots[node];
-        let held = if slot.keeps {
-            let held = slot.ask(&self.panics, now, |node| held_by(node)).unwrap_or(self.running.held);
-            held > self.running.held || slot.role == Role::Transmit && sent <= self.running.held
-        } else {
-            false
+        let (now, slot) = (self.cx.now(), &self.slots[node]);
+        let holds_more = || {
+            let held = slot.ask(&self.panics, now, |node| held_by(node));
+            slot.keeps && held.is_some_and(|held| held > self.running.held)
         };
-        let vanished = if self.cx.handoff_out.packets > 0 {
+        let vanished = if slot.role == Role::Transmit {
+            // It may still wait there, for the device or for another worker's queue.
+            Leave::Sent
+        } else if self.cx.handoff_out.packets > 0 {
             Leave::HandedOver
-        } else if held {
+        } else if holds_more() {
             Leave::Held
-        } else if slot.role == Role::Transmit {
-            if sent > 0 { Leave::Sent } else { Leave::Held }
         } else {
             Leave::Absorbed
         };

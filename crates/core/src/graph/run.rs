@@ -343,7 +343,7 @@ impl Graph {
         let slot = &mut self.slots[from];
         let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
             slot.counters.drops.add(DropReason::Unconnected, 1, packet.wire_len() as u64);
-            self.cx.record_drop(from, DropReason::Unconnected, &packet);
+            self.cx.record_drop(from, DropReason::Unconnected, packet);
             return;
         };
         slot.counters.left.add(1, packet.wire_len() as u64);

@@ -61,7 +61,9 @@ pub(crate) enum Leave {
 }
 
 impl Armed {
-    /// Whether the watch takes one more packet, of this many bytes, now (ns). Counts it as lost if it comes too fast.
+    /// Whether the watch takes one more packet, of this many bytes, now (ns).
+    ///
+    /// Counts the packet as lost if it comes too fast.
     fn admits(&mut self, now: u64, bytes: usize) -> bool {
         if self.watch.left.is_used_up() {
             return false;

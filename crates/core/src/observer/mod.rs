@@ -129,7 +129,7 @@ pub struct Numbers(Arc<AtomicU32>);
 
 impl Numbers {
     fn next(&self) -> u32 {
-        self.0.fetch_add(1, Ordering::Relaxed) & (1 << SERIAL) - 1
+        self.0.fetch_add(1, Ordering::Relaxed) & ((1 << SERIAL) - 1)
     }
 }
 
@@ -140,7 +140,7 @@ fn watches_of(number: u32) -> u8 {
 
 /// A traced packet's number without the bits of its watches.
 fn serial(number: u32) -> u32 {
-    number & (1 << SERIAL) - 1
+    number & ((1 << SERIAL) - 1)
 }
 
 /// The sentence of a function about a packet, in bounded memory.

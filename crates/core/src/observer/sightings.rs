@@ -17,7 +17,7 @@ pub struct Sighting {
     pub time: u64,
     /// The node.
     pub node: Arc<str>,
-    /// What was seen there.
+    /// The kind of sighting.
     pub sight: Sight,
     /// The port and queue of its arrival.
     pub ingress: (u16, u16),
@@ -129,7 +129,7 @@ impl Sightings {
     }
 }
 
-/// What a sighting says beside the packet itself.
+/// The facts of a sighting beside the packet itself.
 #[derive(Clone)]
 pub(super) struct Place<'n> {
     pub(super) number: u32,

@@ -109,6 +109,9 @@ macro_rules! sorters_state {
                 declared.expire(now);
             }
         }
+        fn explain(&self, frame: &[u8], why: &mut dyn std::fmt::Write) -> std::fmt::Result {
+            self.sorter.declared(|declared| Some(declared.explain(frame, why))).unwrap_or(Ok(()))
+        }
         fn report(&self) -> Vec<$crate::node::Section> {
             self.sorter.declared(|declared| declared.report())
         }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use netbricks_core::Declared;
 use netbricks_core::consistency::{Contents, RoutesState};
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::state::Mobility;
-use netbricks_core::tables::{Changing, Lpm, LpmConfig, LpmError, Routes, Secret};
+use netbricks_core::tables::{Changing, Handover, Lpm, LpmConfig, LpmError, Routes, Secret};
 
 use super::route::{self, Route};
 use crate::sealed::{hash_text, seal, unseal};
@@ -79,7 +79,7 @@ pub(super) enum Edits<V: NextHop> {
     Grow {
         base: u64,
         /// Two equal tables, one for each copy of the state.
-        larger: Arc<Mutex<Vec<Routes<V>>>>,
+        larger: Handover<Routes<V>>,
     },
 }
 
@@ -179,7 +179,7 @@ impl<V: NextHop> RouteTable<V> {
             }
             Ok::<_, String>(table)
         };
-        Ok(Edits::Grow { base, larger: Arc::new(Mutex::new(vec![make()?, make()?])) })
+        Ok(Edits::Grow { base, larger: Handover::new(vec![make()?, make()?]) })
     }
 
     /// The version and all routes, for [`larger`](Self::larger).
@@ -271,8 +271,7 @@ impl<V: NextHop> Changing for RouteTable<V> {
             Edits::All(edits) => self.make_all(edits),
             Edits::Grow { base, .. } if *base != self.version => Err(Refusal::Changed),
             Edits::Grow { larger, .. } => {
-                let next = larger.lock().unwrap_or_else(PoisonError::into_inner).pop();
-                self.routes = next.ok_or(Refusal::Changed)?;
+                self.routes = larger.take().ok_or(Refusal::Changed)?;
                 self.version += 1;
                 Ok(Done::default())
             }

@@ -159,6 +159,8 @@ pub(super) fn attend(
         }
         stock::give_back();
         notify(&[NotifyState::Watchdog]);
+        // Also what came since the last task: the run may have ended with it.
+        watched.has_news(attending, session);
         let (shown, lines) = watched.news(session);
         told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
         if !lines.is_empty() {

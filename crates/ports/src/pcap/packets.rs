@@ -37,7 +37,7 @@ pub struct CapturedPacket<'p> {
     pub wire_len: usize,
     /// Whether it came or went.
     pub direction: Option<Direction>,
-    /// The comment for whoever reads the capture; none where it is empty.
+    /// The comment for readers of the capture; none where it is empty.
     pub comment: &'p str,
 }
 
@@ -83,7 +83,7 @@ impl Packets {
         self.0.write_block(&block.into_block()).map(|_| ()).map_err(io_error)
     }
 
-    /// Adds the statistics of an interface so far: packets that were lost, because nobody read fast enough.
+    /// Adds the statistics of an interface so far: packets that were lost, because the reader was too slow.
     ///
     /// # Errors
     /// Where there is no such interface.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use netbricks_control::api::{
-    Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source,
+    Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source, Status,
 };
 
 use super::super::file::File;
@@ -70,15 +70,13 @@ pub(super) fn rollback(
 
 pub(super) fn confirm(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
     let status = api.confirm()?;
-    Ok(match json {
-        true => output.json(&status)?,
-        false => output.print(&format!("configuration {} is confirmed\n", status.configuration))?,
-    })
+    let text = |status: &Status| format!("configuration {} is confirmed\n", status.configuration);
+    Ok(output.show(json, &status, text)?)
 }
 
 pub(super) fn history(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
     let history = api.history()?;
-    Ok(if json { output.json(&history)? } else { output.print(&history_text(&history))? })
+    Ok(output.show(json, &history, |history| history_text(history))?)
 }
 
 pub(super) fn config(
@@ -237,8 +235,6 @@ fn history_text(history: &[HistoryEntry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_control::api::Status;
-
     use super::super::canned::{Canned, ran};
     use super::*;
 

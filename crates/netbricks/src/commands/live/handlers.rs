@@ -16,10 +16,7 @@ pub(super) fn get(api: &dyn Api, output: &mut Output<'_>, arguments: &GetArgumen
     let (function, handler) = parts(&arguments.handler)?;
     let answers = api.read(function, handler, &arguments.argument.join(" "), arguments.worker);
     let answers = answers.map_err(|problem| other_kind(problem, "set", &arguments.handler))?;
-    Ok(match arguments.plain.json {
-        true => output.json(&answers)?,
-        false => output.print(&text(&answers))?,
-    })
+    Ok(output.show(arguments.plain.json, &answers, text)?)
 }
 
 pub(super) fn set(api: &dyn Api, output: &mut Output<'_>, arguments: &SetArguments) -> Result<(), Trouble> {

@@ -66,6 +66,16 @@ impl<'o> Output<'o> {
         }
     }
 
+    /// Writes a value to standard output: as JSON, or as text for people.
+    pub(crate) fn show<T: serde::Serialize>(
+        &mut self,
+        json: bool,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if json { self.json(value) } else { self.print(&text(value)) }
+    }
+
     /// Writes to standard error. An error of writing is ignored: there is nowhere left to report it.
     pub(crate) fn tell(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes());

@@ -51,7 +51,7 @@ fn listed<T: Serialize>(
     rows: Vec<T>,
     text: impl FnOnce(&[T]) -> String,
 ) -> Result<(), Trouble> {
-    Ok(if json { output.json(&rows)? } else { output.print(&text(&rows))? })
+    Ok(output.show(json, &rows, |rows| text(rows))?)
 }
 
 /// All of them, or the one of this name.

@@ -20,8 +20,7 @@ pub(super) fn stats(
 ) -> Result<(), Trouble> {
     let json = arguments.plain.json;
     if !arguments.watch {
-        let stats = api.stats()?;
-        return Ok(if json { output.json(&stats)? } else { output.print(&text(&stats, None))? });
+        return Ok(output.show(json, &api.stats()?, |stats| text(stats, None))?);
     }
     let interval = interval(arguments.interval)?;
     let mut before = api.stats()?;

@@ -29,7 +29,7 @@ fn shown(
     status: Status,
     text: impl FnOnce(&Status) -> String,
 ) -> Result<(), Trouble> {
-    Ok(if json { output.json(&status)? } else { output.print(&text(&status))? })
+    Ok(output.show(json, &status, text)?)
 }
 
 /// Names with their values to the right.

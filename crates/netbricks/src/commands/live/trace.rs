@@ -34,7 +34,11 @@ fn show(output: &mut Output<'_>, record: &TraceRecord) -> Result<(), Failure> {
     output.print(&text)
 }
 
-/// A record as a head line and a line for each step, and `paint` of the parts that have a style.
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;
+
+/// A record as text: a head line, and a line for each step; `paint` gives styles.
 pub(crate) fn text(record: &TraceRecord, paint: impl Fn(Style, &str) -> String) -> String {
     let mut text = format!("{}  ", time(record.time_ns));
     let core = match record.core {
@@ -87,7 +91,7 @@ fn steps(record: &TraceRecord) -> Vec<(&str, String)> {
     lines
 }
 
-/// What a node did with a packet, in a line.
+/// The line of a step: the work of a node on a packet.
 fn told(step: &TraceStep) -> String {
     let mut parts = Vec::new();
     if !step.why.is_empty() {

@@ -143,7 +143,7 @@ impl CaptureBlocks {
         })
     }
 
-    /// The number of lost packets, as statistics of the first interface: nobody knows at which node they were.
+    /// The number of lost packets, as statistics of the first interface: it is not known at which node they were.
     fn statistics(&mut self) -> Vec<u8> {
         // Memory takes all bytes.
         if self.interfaces.is_empty() {
@@ -188,3 +188,7 @@ impl Encode for CaptureBlocks {
         self.statistics()
     }
 }
+
+#[cfg(test)]
+#[path = "observe_tests.rs"]
+mod tests;

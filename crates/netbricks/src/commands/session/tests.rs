@@ -14,7 +14,7 @@ use super::super::{Application, Console, RunLimits, file};
 use crate::report::Summary;
 
 /// An endless generator through these functions into nothing, on `workers` workers.
-fn chain(through: &str, tables: &str) -> String {
+pub(super) fn chain(through: &str, tables: &str) -> String {
     format!(
         "[port.lan]\ndriver = \"generator\"\nclock = \"real\"\nflows = 64\n[port.out]\ndriver = \"null\"\n{tables}\n\
          [[chain]]\nfrom = \"lan\"\nthrough = [{through}]\nto = \"out\"\n[runtime]\nframes = 4096\nseed = 1\n"
@@ -26,15 +26,18 @@ fn source(text: &str) -> Source {
 }
 
 /// A test's way to the director: it asks, and waits for the answer.
-struct Asking(Tasks);
+pub(super) struct Asking(Tasks);
 
 impl Asking {
-    fn ask<T: Send + 'static>(&self, task: impl FnOnce(&mut Director<'_>) -> T + Send + 'static) -> T {
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Director<'_>) -> T + Send + 'static,
+    ) -> T {
         let (sender, answer) = channel();
         self.0.post(move |director| drop(sender.send(task(director)))).unwrap();
         answer.recv().unwrap()
     }
-    fn apply(&self, text: &str) -> Result<Applied, Problem> {
+    pub(super) fn apply(&self, text: &str) -> Result<Applied, Problem> {
         let source = source(text);
         self.ask(move |director| director.apply(source, ApplyOptions::default(), None, 0))
     }
@@ -58,7 +61,7 @@ impl Asking {
         answer.recv().unwrap()
     }
     /// Waits until more packets have come.
-    fn let_packets_pass(&self) {
+    pub(super) fn let_packets_pass(&self) {
         let received = |asking: &Self| asking.ask(|director| director.status().received.packets);
         let before = received(self);
         while received(self) < before + 1_000 {
@@ -68,7 +71,7 @@ impl Asking {
 }
 
 /// Runs a file while `test` asks and changes it; then it is stopped.
-fn while_running(text: &str, test: impl FnOnce(&Asking) + Send + 'static) -> Summary {
+pub(super) fn while_running(text: &str, test: impl FnOnce(&Asking) + Send + 'static) -> Summary {
     while_running_with(crate::standard(), text, test)
 }
 
@@ -106,14 +109,14 @@ fn while_running_with(
     summary
 }
 
-fn lost_nothing(summary: &Summary) {
+pub(super) fn lost_nothing(summary: &Summary) {
     assert!(summary.conserved, "{:?}", summary.unbalanced);
     assert!(summary.dropped.is_empty(), "{:?}", summary.dropped);
     assert_eq!(summary.received, summary.sent);
     assert_eq!(summary.failures, Vec::<String>::new());
 }
 
-const FLOWS: &str = "[function.flows]\nuse = \"monitor\"\ncapacity = 1_000";
+pub(super) const FLOWS: &str = "[function.flows]\nuse = \"monitor\"\ncapacity = 1_000";
 
 #[test]
 fn functions_come_and_go_without_loss_and_state_goes_on() {
