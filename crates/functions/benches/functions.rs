@@ -152,9 +152,9 @@ fn find_next_hop(bencher: Bencher, version: Version) {
 /// Adds a route to a table of 100,000 by a call of the control side, and withdraws it by another.
 ///
 /// So many workers on threads of their own look up 32 packets at a time meanwhile. Two items are two calls.
-#[divan::bench(args = [0, 1])]
+#[divan::bench(args = [0, 1], sample_size = 64)]
 fn lpm_add_and_withdraw(bencher: Bencher, workers: u32) {
-    let route = |i: u32| format!("{}/24 {}", Ipv4Addr::from(0x0b00_0000 | i << 8), i % 200);
+    let route = |i: u32| format!("{}/24 {}", Ipv4Addr::from(0x0b00_0000 + (i << 8)), i % 200);
     let routes = (0..100_000).map(|i| route(i).parse().expect("a route"));
     let config = lpm::LpmSettings::of(routes);
     let blueprint = Blueprint::new(move |worker| lpm::node(&config, worker));
@@ -182,7 +182,7 @@ fn lpm_add_and_withdraw(bencher: Bencher, workers: u32) {
         let mut next = 0;
         bencher.counter(ItemsCount::new(2usize)).bench_local(|| {
             next = (next + 7_919) % 60_000;
-            let prefix = Ipv4Addr::from(0x0a00_0000 | next << 4);
+            let prefix = Ipv4Addr::from(0x0a00_0000 + (next << 4));
             control.call("add", &format!("{prefix}/28 7")).expect("there is room");
             control.call("withdraw", &format!("{prefix}/28")).expect("it is there");
         });
