@@ -102,7 +102,11 @@ fn a_capture_has_interfaces_comments_and_statistics() {
             ("tcpdump", &["-r", "-", "-n"][..]),
         ] {
             if let Some(told) = read_by(program, arguments, &bytes) {
-                assert_eq!(told.lines().count(), 600, "{program}: {told}");
+                // The packet inside a tunnel has a line of its own, without a time.
+                let packets = told.lines().filter(|line| {
+                    program == "tshark" || line.starts_with(|first: char| first.is_ascii_digit())
+                });
+                assert_eq!(packets.count(), 600, "{program}: {told}");
                 assert!(program != "tshark" || told.starts_with("arrives at ttl\n"), "{told}");
             }
         }
