@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::events::Events;
 use crate::observe::Observing;
-use crate::records::{Records, Unconfirmed, Written, unkept};
+use crate::records::{ROLLBACK, Records, Unconfirmed, Written, unkept};
 use crate::store::StoreError;
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
@@ -456,8 +456,7 @@ impl<'d> Director<'d> {
         let running = self.records.running;
         let number = self.earlier(to)?;
         let (source, written) = self.records.configuration(number)?;
-        let applied =
-            self.install(source, &format!("rollback to {number}"), None, Some(written), now_ns())?;
+        let applied = self.install(source, &format!("{ROLLBACK}{number}"), None, Some(written), now_ns())?;
         if let Err(error) = self.records.give_up(running, false) {
             self.tell(EventLevel::Error, "not-kept", error.to_string());
         }

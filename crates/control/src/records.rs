@@ -10,6 +10,8 @@ use crate::store::{Base, Number, Outcome, Record, State, Store, StoreError};
 
 /// Configurations that the history keeps.
 const KEPT: usize = 50;
+/// The note of a configuration that came by a rollback, before the number of the one that it is again.
+pub(crate) const ROLLBACK: &str = "rollback to ";
 /// Writes of handlers that the journal keeps for one configuration.
 const JOURNAL: usize = 100_000;
 
@@ -223,12 +225,27 @@ impl Records {
     }
 
     /// The configuration to go back to: the last confirmed one before the running one.
+    ///
+    /// Where the running one came by a rollback, it is the one before the configuration that runs again.
     pub(crate) fn earlier(&self) -> Option<u64> {
+        let running = self.origin(self.running);
         let confirmed = |known: &&Remembered| {
-            known.entry.number < self.running && known.entry.state == ConfigurationState::Confirmed
+            known.entry.number < running && known.entry.state == ConfigurationState::Confirmed
         };
         let last = || self.history.iter().rev().find(confirmed).map(|known| known.entry.number);
         self.unconfirmed.map(|unconfirmed| unconfirmed.back_to).or_else(last)
+    }
+
+    /// The configuration that this one is again, after rollbacks.
+    fn origin(&self, mut number: u64) -> u64 {
+        let again = |number: u64| {
+            let known = self.history.iter().find(|known| known.entry.number == number)?;
+            known.entry.note.strip_prefix(ROLLBACK)?.parse().ok().filter(|before: &u64| *before < number)
+        };
+        while let Some(before) = again(number) {
+            number = before;
+        }
+        number
     }
 
     /// The file of a configuration, and what handlers changed while it ran.

@@ -293,6 +293,8 @@ impl Control {
     /// Nodes that the new graphs keep go on as they are, with the packets and the state that they hold. So do
     /// the graphs' clocks. All other nodes are new; state moves to them as for [`replace`](Self::replace).
     ///
+    /// A worker that does not answer in time takes over when it comes back; its [`Replaced`] says so.
+    ///
     /// # Errors
     /// As [`replace_all`](Self::replace_all); then the graphs run on as they are everywhere.
     pub fn change_all(
@@ -305,8 +307,27 @@ impl Control {
             let (graph, change) = (graph.to_owned(), changes(worker));
             self.post(worker, move |hands| hands.prepare_change(ticket, &graph, change))
         })?;
-        let graph = graph.to_owned();
-        self.all(move |hands| hands.replace_prepared(ticket, &graph))
+        let asked: Vec<_> = (0..self.workers())
+            .map(|worker| {
+                let graph = graph.to_owned();
+                self.post(worker, move |hands| hands.replace_prepared(ticket, &graph))
+            })
+            .collect();
+        // All have their graphs: nothing can fail any more, and a worker that is late takes over later.
+        let late = |worker: usize, error: &CommandError| Replaced {
+            graph: graph.to_owned(),
+            moved: Vec::new(),
+            refused: vec![format!("worker {worker} takes over when it comes back: {error}")],
+            old: GraphReport::empty(graph),
+        };
+        let answers = asked.into_iter().map(|pending| pending.and_then(|pending| self.wait(pending)));
+        let replaced = answers.enumerate().map(|(worker, answer)| match answer {
+            Err(error @ (CommandError::NoAnswer { .. } | CommandError::Ended { .. })) => {
+                Ok(late(worker, &error))
+            }
+            answer => answer,
+        });
+        replaced.collect()
     }
 
     /// The longest time between two batches that any worker spent on commands since this was called last (ns).

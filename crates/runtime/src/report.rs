@@ -158,6 +158,18 @@ impl GraphReport {
         Self { sections, dropped_headers, ..Self::counters(graph) }
     }
 
+    /// The report of a graph of which nothing is known.
+    pub(crate) fn empty(graph: &str) -> Self {
+        Self {
+            graph: graph.to_owned(),
+            totals: Totals::default(),
+            nodes: Vec::new(),
+            unbalanced: Vec::new(),
+            sections: Vec::new(),
+            dropped_headers: Vec::new(),
+        }
+    }
+
     /// The counters of a graph now, between two batches.
     pub(crate) fn counters(graph: &Graph) -> Self {
         let name = graph.name().to_owned();

@@ -82,7 +82,7 @@ impl Change {
             Self::Apply(_) => "apply next.toml --json".to_owned(),
             Self::ApplyToConfirm(_) => "apply next.toml --confirm 1h --json".to_owned(),
             Self::Confirm => "confirm --json".to_owned(),
-            Self::Rollback(_) => "rollback --json".to_owned(),
+            Self::Rollback(to) => format!("rollback --to {to} --json"),
             Self::Route(number) => format!("set routes.add 10.{number}.0.0/16 7 --json"),
             Self::Backend(number) => {
                 format!("set balance.add live{number} 02:00:00:00:01:{number:02x} --json")

@@ -231,6 +231,9 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
             .map(|entry| (entry.number, entry.running))
             .collect();
         assert_eq!(states, [(5, true), (4, false), (3, false), (2, false), (1, false)]);
+        // It is configuration 1 again, and nothing was before that.
+        let problem = asking.ask(|director| director.rollback(None)).unwrap_err();
+        assert_eq!(problem.code, Code::Conflict);
         let stale = source(&chain("\"ttl\"", ""));
         let problem = asking
             .ask(move |director| director.apply(stale, ApplyOptions::default(), Some(1), 0))
