@@ -242,12 +242,12 @@ fn every_packet_has_metadata_of_its_own() {
         for (number, packet) in (0..).zip(&mut packets) {
             packet.set_flow_hash(number);
             packet.annotations_mut().near_mut()[..4].copy_from_slice(&number.to_be_bytes());
-            packet.annotations_mut().far_mut()[48..].copy_from_slice(&number.to_be_bytes());
+            packet.annotations_mut().far_mut()[44..].copy_from_slice(&number.to_be_bytes());
         }
         for (number, packet) in (0u32..).zip(&packets) {
             assert_eq!(packet.flow_hash(), number);
             assert_eq!(packet.near_annotations()[..4], number.to_be_bytes());
-            assert_eq!(packet.far_annotations()[48..], number.to_be_bytes());
+            assert_eq!(packet.far_annotations()[44..], number.to_be_bytes());
         }
         drop(packets);
         assert_eq!(pool.available(), frames);
