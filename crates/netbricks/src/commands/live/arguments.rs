@@ -60,12 +60,12 @@ pub(crate) enum LiveCommand {
                             netbricks events --follow --json | jq -r .message\n\n\
                             With --json each event is one line.")]
     Events(EventsArguments),
-    /// Follow the next packets that match from node to node, with each change and the reason of their end
+    /// Follow the next packets that match from node to node, to their end
     #[command(after_help = "Examples:\n  netbricks trace 'host 10.1.2.3 and tcp port 443' --count 1\n  \
                             netbricks trace icmp --at ttl\n  netbricks trace 'vlan 7 and udp' --json\n\n\
                             Filters are tcpdump's (man pcap-filter). Packets that come too fast are not traced, and never lost.")]
     Trace(TraceArguments),
-    /// Copy the next packets that match into a pcapng file or a pipe, with their node and drop reason
+    /// Copy the next packets that match to a pcapng file or a pipe
     #[command(after_help = "Examples:\n  netbricks capture tcp port 443 -w https.pcapng --count 100\n  \
                             netbricks capture --at ttl-expired -w expired.pcapng\n  \
                             netbricks capture --at lan icmp -w - | tshark -r -\n\n\
