@@ -60,10 +60,12 @@ pub fn stop_on_signals(
     stop: StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
 ) -> io::Result<SignalGuard> {
-    listen_to(stop, first, |_| false)
+    listen_to(&stopping_signals(), stop, first, |_| false)
 }
 
 /// As [`stop_on_signals`], but a SIGHUP calls `reload` instead, unless the terminal has hung up.
+///
+/// A process that was started to ignore SIGHUP, as by `nohup`, reloads too, and ignores only the terminal's end.
 ///
 /// # Errors
 /// As [`stop_on_signals`].
@@ -73,21 +75,23 @@ pub fn stop_or_reload_on_signals(
     reload: impl Fn() + Send + 'static,
 ) -> io::Result<SignalGuard> {
     let on_terminal = io::stderr().is_terminal();
-    listen_to(stop, first, move |signal| {
-        let reloads = signal == SIGHUP && (!on_terminal || io::stderr().is_terminal());
-        if reloads {
+    let ignores = !stopping_signals().contains(&SIGHUP);
+    listen_to(&[SIGINT, SIGTERM, SIGHUP], stop, first, move |signal| {
+        let hung_up = on_terminal && !io::stderr().is_terminal();
+        if signal == SIGHUP && !hung_up {
             reload();
         }
-        reloads
+        signal == SIGHUP && (!hung_up || ignores)
     })
 }
 
 fn listen_to(
+    signals: &[i32],
     stop: StopHandle,
     first: impl FnOnce(&str) + Send + 'static,
     reloads: impl Fn(i32) -> bool + Send + 'static,
 ) -> io::Result<SignalGuard> {
-    let mut signals = Signals::new(stopping_signals())?;
+    let mut signals = Signals::new(signals)?;
     let handle = signals.handle();
     let (running, ended) = channel();
     let thread = std::thread::Builder::new()

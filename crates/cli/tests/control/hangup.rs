@@ -58,8 +58,11 @@ fn sighup_ends_a_run_without_control_with_its_report() {
     let directory = Directory::new("hangup-without");
     let file = FILE.replace("driver = \"null\"", "driver = \"pcap\"\nwrite = \"out.pcap\"");
     directory.write("edge.toml", &file);
-    let mut run =
-        directory.begin(directory.netbricks(&["run", "edge.toml", "--no-control", "--color", "never"]));
+    // The test itself may have been started to ignore SIGHUP.
+    let mut command = std::process::Command::new("env");
+    command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_netbricks"));
+    command.args(["run", "edge.toml", "--no-control", "--color", "never"]).current_dir(directory.path());
+    let mut run = directory.begin(command);
     // It listens to signals before it opens ports.
     eventually("the run's capture", || directory.path().join("out.pcap.partial").exists());
     run.signal("HUP");
