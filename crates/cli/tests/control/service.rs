@@ -27,7 +27,12 @@ impl Manager {
         let mut heard = Vec::new();
         let mut bytes = [0; 4096];
         while !heard.iter().any(|known| known == line) {
-            let length = self.socket.recv(&mut bytes);
+            let length = loop {
+                match self.socket.recv(&mut bytes) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    length => break length,
+                }
+            };
             let length = length.unwrap_or_else(|error| panic!("no `{line}`: {error}; heard {heard:?}"));
             heard.extend(String::from_utf8_lossy(&bytes[..length]).lines().map(str::to_owned));
         }
