@@ -479,7 +479,7 @@ fn a_graph_that_takes_over_goes_on_watching() {
     let to = next.keep("out", &graph).unwrap();
     next.connect(from, Edge::OUT, more, 0).unwrap();
     next.connect(more, Edge::OUT, to, 0).unwrap();
-    let (mut after, _) = Graph::take_over(next, pool, &mut graph, 2);
+    let (mut after, _) = Graph::take_over(next, pool, &mut graph, 2).unwrap();
     after.set_burst(100);
     after.take_watches_over(&mut graph);
     drop(graph);

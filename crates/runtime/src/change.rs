@@ -185,7 +185,7 @@ impl Worker {
                 self.is_free(graph.name(), Some(old))?;
                 Ok(self.take_over(place, *graph, clock))
             }
-            Prepared::Change(builder) => Ok(self.carry_out(place, builder)),
+            Prepared::Change(builder) => self.carry_out(place, builder),
         }
     }
 
@@ -200,14 +200,18 @@ impl Worker {
         }
     }
 
-    /// The last step of a change, which cannot fail: nodes that stay and state move across.
-    fn carry_out(&mut self, place: usize, builder: GraphBuilder) -> Replaced {
+    /// The last step of a change: nodes that stay and state move across.
+    ///
+    /// It fails only where another change has taken nodes out since, and nothing has changed then.
+    fn carry_out(&mut self, place: usize, builder: GraphBuilder) -> Result<Replaced, CommandError> {
         let pool = self.context.pool().clone();
         let old = &mut self.graphs[place];
         let time = old.time(self.now);
-        let (graph, taken) = Graph::take_over(builder, pool, &mut old.graph, time);
+        let (graph, taken) = Graph::take_over(builder, pool, &mut old.graph, time).map_err(|error| {
+            CommandError::Build { worker: self.context.index(), problem: error.to_string() }
+        })?;
         let clock = old.clock().clone();
-        self.replace_by(place, graph, clock, Some(taken))
+        Ok(self.replace_by(place, graph, clock, Some(taken)))
     }
 
     /// The last step, which cannot fail: the old graph drains, its state moves across, and it is counted.

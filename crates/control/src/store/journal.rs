@@ -28,7 +28,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether both write the same with the same handler, at whatever time.
+    /// Whether both are the same call of the same handler. Their times may differ.
     fn repeats(&self, other: &Record) -> bool {
         (&self.function, &self.handler, &self.argument) == (&other.function, &other.handler, &other.argument)
     }

@@ -1,4 +1,4 @@
-//! Reading a state directory: whatever is in it, a store comes out that has all that can be read.
+//! Opens a state directory. Damaged files become warnings, and the store has all that can be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -35,7 +35,7 @@ proptest! {
     }
 }
 
-/// A check that nothing gets past would hold whatever happened behind it.
+/// The inputs of the other tests must reach every outcome, or those tests would check nothing.
 #[test]
 fn each_outcome_comes_about() {
     let record = br#"{"function":"f","handler":"h","argument":"a","time":1}"#;

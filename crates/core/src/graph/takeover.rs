@@ -98,19 +98,21 @@ impl Graph {
     /// Where the builder's shuffles are not those of `running`, all packets run to completion first, on all
     /// workers. `running` is then to be dropped: it has only the nodes that go, and their counters.
     ///
-    /// # Panics
-    /// Where the builder keeps nodes of another graph than `running`.
-    #[must_use]
-    pub fn take_over(builder: GraphBuilder, pool: Pool, running: &mut Self, now: u64) -> (Self, TakenOver) {
+    /// # Errors
+    /// [`GraphError::NotRunning`] where the builder keeps a node that `running` has not; nothing has changed then.
+    pub fn take_over(
+        builder: GraphBuilder,
+        pool: Pool,
+        running: &mut Self,
+        now: u64,
+    ) -> Result<(Self, TakenOver), GraphError> {
+        let places = builder.slots.iter().enumerate().filter(|(_, slot)| slot.kept);
+        let places = places.map(|(new, slot)| match running.place(&slot.name) {
+            Some(old) => Ok((old, new)),
+            None => Err(GraphError::NotRunning { name: slot.name.clone() }),
+        });
+        let kept = places.collect::<Result<Vec<(usize, usize)>, _>>()?;
         let GraphBuilder { name, mut slots, .. } = builder_of(builder, running, now);
-        let kept: Vec<(usize, usize)> = slots
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| slot.kept)
-            .map(|(new, slot)| {
-                (running.place(&slot.name).expect("the builder keeps nodes of this graph"), new)
-            })
-            .collect();
         let places: BTreeMap<usize, usize> = kept.iter().copied().collect();
         for (old, new) in &kept {
             move_node(&mut running.slots[*old], &mut slots[*new]);
@@ -120,6 +122,8 @@ impl Graph {
         graph.cx.began = running.cx.began;
         graph.cx.recorder.follow(&mut running.cx.recorder, |node| places.get(&node).copied());
         graph.moves.follow(&mut running.moves, |node| places.get(&node).copied());
+        let waiting = std::mem::take(&mut running.quarantined).into_iter();
+        graph.quarantined.extend(waiting.filter_map(|(node, until)| Some((*places.get(&node)?, until))));
         let bits = |of: &[u64], node: usize| of.get(node).copied().unwrap_or_default();
         for (old, new) in &kept {
             for (before, after) in
@@ -134,7 +138,7 @@ impl Graph {
         if running.suspended {
             graph.suspend();
         }
-        (graph, taken)
+        Ok((graph, taken))
     }
 
     /// Takes over the state of nodes that are replaced under their names, as far as that needs no copy.
@@ -226,9 +230,99 @@ fn move_node(old: &mut Slot, new: &mut Slot) {
     new.uncertain = old.uncertain;
     new.strikes = old.strikes;
     new.stopped = old.stopped;
+    new.panicked = old.panicked;
+    new.quarantined = old.quarantined;
     new.ended = old.ended;
     new.closed = old.closed;
     // The old graph asks nothing more of this place.
     (old.kept, old.keeps, old.timed, old.schedulable, old.has_end) = (true, false, false, false, false);
     (old.source, old.ended) = (false, true);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::graph::RestartPolicy;
+    use crate::{Blueprint, DropReason, Edge, Poll, Shape, Worker};
+
+    /// Brings a packet in each turn.
+    struct Source;
+    impl Node for Source {
+        fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+        fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+            assert!(batch.push(cx.pool().packet(&[0; 60]).unwrap()).is_ok());
+            Poll::Busy
+        }
+        fn shape(&self) -> Shape {
+            Shape::receive()
+        }
+    }
+
+    /// Panics at its first batch, once for all copies.
+    struct Breaks(Arc<AtomicBool>);
+    impl Node for Breaks {
+        fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {
+            assert!(self.0.swap(true, Ordering::Relaxed), "planted");
+        }
+    }
+
+    struct Sink;
+    impl Node for Sink {
+        fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+            cx.drop_batch(batch, DropReason::Discarded);
+        }
+        fn shape(&self) -> Shape {
+            Shape { outputs: Vec::new(), ..Shape::default() }
+        }
+    }
+
+    #[test]
+    fn a_function_in_quarantine_is_made_again_also_behind_a_takeover() {
+        let pool = Pool::builder().frames(64).build().unwrap();
+        let worker = Worker::new(0, 1, pool.clone());
+        let broke = Arc::new(AtomicBool::new(false));
+        let breaks = Blueprint::new(move |_| Ok(Box::new(Breaks(broke.clone()))));
+        let mut builder = GraphBuilder::new("test");
+        let source = builder.add("in", Box::new(Source)).unwrap();
+        let function =
+            builder.add_function("breaks", &breaks.restarting(RestartPolicy::BackOff), &worker).unwrap();
+        let sink = builder.add("out", Box::new(Sink)).unwrap();
+        builder.connect(source, Edge::OUT, function, 0).unwrap();
+        builder.connect(function, Edge::OUT, sink, 0).unwrap();
+        let mut running = builder.build(pool.clone()).unwrap();
+        running.turn(1_000);
+        running.turn(2_000);
+        assert!(running.is_quarantined("breaks"));
+
+        let next = |running: &Graph| {
+            let mut next = GraphBuilder::new("test");
+            let nodes = ["in", "breaks", "out"].map(|name| next.keep(name, running).unwrap());
+            next.connect(nodes[0], Edge::OUT, nodes[1], 0).unwrap();
+            next.connect(nodes[1], Edge::OUT, nodes[2], 0).unwrap();
+            next
+        };
+        let (early, late) = (next(&running), next(&running));
+        let (mut after, _) = Graph::take_over(early, pool.clone(), &mut running, 3_000).unwrap();
+        assert!(after.is_quarantined("breaks"));
+        after.turn(4_000);
+        after.turn(1_000_000_000);
+        assert!(!after.is_quarantined("breaks"));
+        after.drain(1_000_000_001);
+        let drops = after.totals().drops;
+        let of =
+            |reason| drops.iter().find(|(known, _)| *known == reason).map_or(0, |(_, count)| count.packets);
+        assert_eq!(
+            (of(DropReason::Panicked), of(DropReason::Quarantined), of(DropReason::Discarded)),
+            (1, 2, 1)
+        );
+        assert!(after.totals().is_conserved());
+
+        // A graph without one of the nodes is left as it is.
+        let mut other = GraphBuilder::new("test").build(pool.clone()).unwrap();
+        let refused = Graph::take_over(late, pool, &mut other, 5).err().unwrap();
+        assert_eq!(refused, GraphError::NotRunning { name: "in".into() });
+    }
 }

@@ -38,8 +38,8 @@ const EXPIRE: usize = 8;
 pub trait Expiring {
     /// Ends entries that are due at `now` (ns), as many as a batch of so many packets has time for.
     ///
-    /// That is more than packets come, at every batch size. So the batch size does not decide what a full
-    /// table refuses.
+    /// It ends more entries than packets come, at every batch size. So what a full table refuses does not
+    /// depend on the batch size.
     fn expire(&mut self, now: u64, packets: usize);
 }
 
