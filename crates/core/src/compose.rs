@@ -17,7 +17,7 @@ use crate::worker::{BuildError, Worker};
 /// # Errors
 /// An error of the function's declared state: a table that does not fit into memory, or a name declared
 /// twice. Or a function is fused behind one that sends it no packets
-/// ([`Operator::then`](crate::Operator::then)).
+/// ([`Operator::then`]).
 pub fn compose<F: Function>(
     worker: &Worker,
     function: impl FnOnce(Input) -> F,
