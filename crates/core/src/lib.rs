@@ -40,6 +40,7 @@ pub mod counters;
 pub mod declaration;
 pub mod events;
 pub mod filter;
+mod frame_function;
 pub mod graph;
 pub mod group;
 mod handlers;
@@ -68,6 +69,7 @@ pub use context::{Context, DetachedContext};
 pub use control_copy::ControlCopy;
 pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
+pub use frame_function::{FrameFunction, compose_frames, length_slack};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{

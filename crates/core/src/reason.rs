@@ -129,6 +129,12 @@ impl Verdict {
     /// The packet leaves the node by [`Edge::OUT`]; in a chain of fused functions, it leaves this one for the
     /// next.
     pub const OUT: Self = Self::edge(Edge::OUT);
+    /// The packet leaves the node by this edge, which the node must name:
+    /// [`FrameFunction::edges`](crate::FrameFunction::edges).
+    #[inline(always)]
+    pub const fn leave(edge: Edge) -> Self {
+        Self::edge(edge)
+    }
     /// Another arm of a branch has the packet.
     pub(crate) const ELSEWHERE: Self = Self(NonZeroU16::MIN.saturating_add(0x200));
     /// Nothing was done yet: the packet must come once more, [alone](crate::operator::Pass::Second).

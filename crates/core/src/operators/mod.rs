@@ -19,10 +19,12 @@ pub use lookup_shown::LookupShown;
 pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
 pub use observe::{Observe, Observed};
-pub use replace::{Decided, Dropped, InsideIp, Otherwise, Replaceable, Replacement, Resize, ResizeError};
+pub use replace::{
+    Decided, Dropped, InsideIp, Otherwise, Replaceable, Replacement, ReplaceTcpOptions, Resize, ResizeError,
+};
 pub use replaces::Replaces;
 pub use resize::{Insert, Insertable, Remove};
-pub(crate) use simple::dispatched;
+pub(crate) use simple::{dispatched, slack};
 pub use simple::is_cut_off;
 pub use simple::{
     Boundary, Decide, Divert, Filter, Forget, ForgetMetadata, Inspect, Map, Parse, RejectingFilter, SendTo,

@@ -9,11 +9,11 @@ use std::ops::Range;
 use netbricks_buffer::{Batch, Bytes, GsoKind, NoRoom, Offload};
 use netbricks_packet::checksum::field_offset;
 use netbricks_packet::splice::{Splice, SpliceError};
-use netbricks_packet::stack::{Header, Layer, Malformed, Stack, With};
+use netbricks_packet::stack::{Header, Layer, Malformed, Root, Stack, With};
 use netbricks_packet::tcp_options::LONGEST;
-use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Tcp, Udp, protocol};
+use netbricks_packet::{Icmpv4, Icmpv6, Ip, Ipv4, Ipv6, Link, Tcp, Udp, protocol};
 
-use super::{lend, same_loops, upstream, view};
+use super::{lend, same_loops, slack, upstream, view};
 use crate::context::Context;
 use crate::operator::Operator;
 use crate::packet_cursor::PacketCursor;
@@ -325,6 +325,45 @@ where
         if let Some(edge) = self.2.edge() {
             visit(edge);
         }
+    }
+}
+
+/// Replaces TCP options of whole frames, for a [`FrameFunction`](crate::FrameFunction).
+pub struct ReplaceTcpOptions(Replacement<Tcp>);
+
+impl ReplaceTcpOptions {
+    /// Allocates the room for the options of one packet.
+    pub fn new() -> Self {
+        Self(Replacement::new(LONGEST))
+    }
+
+    /// All options of the frame's TCP header become these: 40 bytes at most, padded to a multiple of 4 by ends
+    /// of list.
+    ///
+    /// Lengths, checksums and work that is left to a device follow, as in [`resize`](Operator::resize).
+    ///
+    /// # Errors
+    /// When it is no whole TCP segment over IP, or cannot change; then nothing has.
+    pub fn replace(
+        &mut self,
+        frame: &mut Bytes<'_>,
+        options: &[u8],
+        cx: &mut Context,
+    ) -> Result<(), ResizeError> {
+        let allowed = slack(frame);
+        let data = frame.data();
+        let link = Layer::<Root, Link>::parse_with(Root, data, allowed).map_err(SpliceError::from)?;
+        let ip = Layer::<_, Ip>::parse_with(link, data, allowed).map_err(SpliceError::from)?;
+        let tcp = Layer::<_, Tcp>::parse_with(ip, data, allowed).map_err(SpliceError::from)?;
+        self.0.options(options);
+        let mut reshaped = false;
+        replace(&self.0, PacketCursor::new(0, frame, cx, &mut reshaped), tcp).map(|_| ())
+    }
+}
+
+impl Default for ReplaceTcpOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -80,7 +80,7 @@ impl<A: Operator, H: Follows<<A::Out as Stack>::Top>> Operator for Parse<A, H> {
 /// Parses where the frame had more bytes on the wire, or a device was still to cut it.
 #[cold]
 #[inline(never)]
-pub(super) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>) -> Option<Layer<P, H>> {
+pub(crate) fn parse_with_slack<P: Stack, H: Header>(outer: P, bytes: &Bytes<'_>) -> Option<Layer<P, H>> {
     let slack = slack(bytes);
     if slack.is_none() { None } else { Layer::parse_with(outer, bytes.data(), slack).ok() }
 }
@@ -100,7 +100,7 @@ pub fn is_cut_off(ip: IpRef<'_>, at: usize, here: usize) -> bool {
 }
 
 /// The slack that the packet's metadata allow its length fields.
-pub(super) fn slack(bytes: &Bytes<'_>) -> LengthSlack {
+pub(crate) fn slack(bytes: &Bytes<'_>) -> LengthSlack {
     LengthSlack { missing: bytes.missing(), unstated: bytes.is_length_unstated() }
 }
 
