@@ -3,7 +3,8 @@
 //! Front ends stand on them: rules and the languages of other systems decide at run time which headers they look
 //! at. A function whose headers are known when it is compiled is made of [operators](crate::Operator).
 
-use netbricks_buffer::{Batch, Bytes};
+use netbricks_buffer::{Batch, Bytes, Packet};
+use netbricks_packet::stack::LengthSlack;
 
 use crate::compose::depart;
 use crate::context::Context;
@@ -12,25 +13,66 @@ use crate::operators::slack;
 use crate::reason::{Edge, Verdict};
 use crate::state::Declarations;
 use crate::worker::{BuildError, Worker};
-use netbricks_packet::stack::LengthSlack;
 
-/// A function over whole frames.
+/// A function over whole frames, a batch at a time.
 ///
-/// A batch is announced as a whole, for work that waits on memory. Then each of its packets is decided.
+/// ```
+/// use netbricks_core::buffer::Pool;
+/// use netbricks_core::{Context, DropReason, FrameFunction, Frames, Verdict, Worker, compose_frames};
+///
+/// /// Drops frames shorter than this, which nothing on Ethernet is.
+/// struct Runts(usize);
+///
+/// impl FrameFunction for Runts {
+///     fn process(&mut self, mut frames: Frames<'_>, cx: &mut Context) {
+///         frames.decide(cx, |_, frame, _| {
+///             if frame.len() < self.0 { Err(Verdict::drop(DropReason::Malformed)) } else { Ok(()) }
+///         });
+///     }
+/// }
+///
+/// let worker = Worker::new(0, 1, Pool::builder().frames(16).build()?);
+/// let node = compose_frames(&worker, || Runts(60))?;
+/// assert_eq!(node.shape().outputs.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait FrameFunction: 'static {
-    /// Sees all packets of a batch before the first is decided.
-    fn prepare(&mut self, _batch: &Batch, _cx: &mut Context) {}
-
-    /// Changes the packet in this slot of the batch and decides where it goes: `Ok` along
-    /// [`Edge::OUT`](crate::Edge::OUT), or as the verdict says.
-    ///
-    /// # Errors
-    /// The verdict on a packet that does not go on.
-    fn decide(&mut self, slot: usize, frame: &mut Bytes<'_>, cx: &mut Context) -> Result<(), Verdict>;
+    /// Changes the packets of a batch and decides where each goes.
+    fn process(&mut self, frames: Frames<'_>, cx: &mut Context);
 
     /// The edges beside `OUT` to which it sends packets, by [`Verdict::leave`], each with its name.
     fn edges(&self) -> Vec<(Edge, String)> {
         Vec::new()
+    }
+}
+
+/// The packets of a batch, lent to a [`FrameFunction`].
+pub struct Frames<'b> {
+    batch: &'b mut Batch,
+    kept: &'b mut usize,
+}
+
+impl Frames<'_> {
+    /// The packets, in order; those that were sent away are no longer there.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.batch.iter().take(*self.kept)
+    }
+
+    /// Calls `decide` with each packet's place and frame: `Ok` keeps it on the main way out, `Err` sends it away.
+    ///
+    /// Packets that leave do so when the function has returned. A second call does nothing.
+    pub fn decide(
+        &mut self,
+        cx: &mut Context,
+        mut decide: impl FnMut(usize, &mut Bytes<'_>, &mut Context) -> Result<(), Verdict>,
+    ) {
+        if *self.kept < self.batch.len() {
+            return;
+        }
+        *self.kept = self.batch.compact(|slot, frame| match decide(slot, frame, cx) {
+            Ok(()) | Err(Verdict::PASS) => 0,
+            Err(verdict) => verdict.bits(),
+        });
     }
 }
 
@@ -49,24 +91,21 @@ pub fn compose_frames<F: FrameFunction>(
     make: impl FnOnce() -> F,
 ) -> Result<Box<dyn Node>, BuildError> {
     let (function, declarations) = worker.declaring(make)?;
-    Ok(Box::new(Frames { function, declarations }))
+    Ok(Box::new(FrameNode { function, declarations }))
 }
 
-struct Frames<F> {
+struct FrameNode<F> {
     function: F,
     declarations: Declarations,
 }
 
-impl<F: FrameFunction> Node for Frames<F> {
+impl<F: FrameFunction> Node for FrameNode<F> {
     #[inline(never)]
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
         let Self { function, declarations } = self;
         let _settling = declarations.settling();
-        function.prepare(batch, cx);
-        let kept = batch.compact(|slot, frame| match function.decide(slot, frame, cx) {
-            Ok(()) | Err(Verdict::PASS) => 0,
-            Err(verdict) => verdict.bits(),
-        });
+        let mut kept = batch.len();
+        function.process(Frames { batch, kept: &mut kept }, cx);
         if kept != batch.len() {
             depart(batch, cx, kept);
         }

@@ -69,7 +69,7 @@ pub use context::{Context, DetachedContext};
 pub use control_copy::ControlCopy;
 pub use counters::{Count, Drops, NodeCounters};
 pub use events::{Event, Schedule};
-pub use frame_function::{FrameFunction, compose_frames, length_slack};
+pub use frame_function::{FrameFunction, Frames, compose_frames, length_slack};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{

@@ -1,0 +1,453 @@
+//! From a rule's matches to the classifier's conditions.
+
+use std::sync::Arc;
+
+use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
+
+use crate::field::{FieldId, Kind, Layer};
+use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared};
+use crate::rule::{Atom, Comparison, Match, Rule, Value};
+
+/// The most entries of the classifier that one rule can become: a set with so many values.
+pub const MOST_ENTRIES: usize = 1 << 16;
+/// Alternatives of a set that are written out where another set is larger.
+const FEW: usize = 4;
+
+/// The names that a rule may use beside fields: sets and interfaces.
+pub trait Names {
+    /// The values of the set with this name.
+    fn set(&self, name: &str) -> Option<&[Value]>;
+    /// The number from 1 of the port with this name.
+    fn port(&self, name: &str) -> Option<u16>;
+}
+
+/// A rule's matches as the classifier takes them.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// Conjunctions, of which one holds.
+    pub entries: Vec<Vec<Condition>>,
+    /// The fields whose values they test.
+    pub fields: Vec<FieldId>,
+    /// Whether they test which TCP options there are.
+    pub options: bool,
+    /// Whether they test which extension headers there are.
+    pub extensions: bool,
+}
+
+/// Why a rule cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// No set has this name.
+    #[error("there is no set `@{0}`: define it first, as `define @{0} {{10.0.0.0/8}}`")]
+    NoSet(String),
+    /// Sets contain each other.
+    #[error("the set `@{0}` contains itself")]
+    Cycle(String),
+    /// No port has this name.
+    #[error("there is no port `{0}` here")]
+    NoPort(String),
+    /// A value is not of the field's kind.
+    #[error("`{field}` cannot have the value {value}")]
+    Value {
+        /// The field.
+        field: String,
+        /// The value, as it was understood.
+        value: String,
+    },
+    /// More bytes than are compared.
+    #[error("`{field}` is compared by its first {most} bytes at most, found {found}")]
+    TooManyBytes {
+        /// The field.
+        field: String,
+        /// Bytes that are compared.
+        most: usize,
+        /// Bytes of the value.
+        found: usize,
+    },
+    /// The sets of the rule have too many combinations.
+    #[error("the rule's sets have {0} combinations: {MOST_ENTRIES} are possible, split the rule")]
+    TooMany(usize),
+}
+
+/// One match: conjunctions of which one holds, and the same as one condition where there is one.
+struct Compiled {
+    any: Vec<Vec<Condition>>,
+    within: Option<Condition>,
+}
+
+/// Compiles the matches of a rule.
+///
+/// # Errors
+/// As [`CompileError`] lists them.
+pub fn compile(layout: &KeyLayout, rule: &Rule, names: &dyn Names) -> Result<Conditions, CompileError> {
+    let mut compiler = Compiler { layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
+    let mut all: Vec<Compiled> = Vec::new();
+    for given in &rule.matches {
+        all.push(compiler.of_match(given)?);
+    }
+    let Compiler { fields, options, extensions, layers, .. } = compiler;
+    let mut always = Vec::new();
+    if layers & !Layer::Frame.bit() != 0 {
+        let mask = u128::from(layers & !Layer::Frame.bit());
+        always.push(masked(layout.layers(), mask, mask));
+    }
+    // The largest set becomes entries of its own; of the others the classifier asks whether they have the value.
+    let largest = all.iter().map(|one| one.any.len()).max().unwrap_or(0);
+    let mut expanded = false;
+    let mut entries = vec![always];
+    for one in all {
+        let is_largest = !expanded && one.any.len() == largest;
+        expanded |= is_largest;
+        let any = match one.within {
+            Some(within) if !is_largest && one.any.len() > FEW => vec![vec![within]],
+            _ => one.any,
+        };
+        let count = entries.len().saturating_mul(any.len());
+        if count > MOST_ENTRIES {
+            return Err(CompileError::TooMany(count));
+        }
+        entries = product(&entries, &any);
+    }
+    Ok(Conditions { entries, fields, options, extensions })
+}
+
+fn product(left: &[Vec<Condition>], right: &[Vec<Condition>]) -> Vec<Vec<Condition>> {
+    let both = |one: &Vec<Condition>, other: &Vec<Condition>| one.iter().chain(other).cloned().collect();
+    left.iter().flat_map(|one| right.iter().map(move |other| both(one, other))).collect()
+}
+
+fn masked(field: Field, value: u128, mask: u128) -> Condition {
+    Condition { field, test: Test::Masked { value, mask }, negated: false }
+}
+
+fn range(field: Field, low: u128, high: u128) -> Condition {
+    Condition { field, test: Test::Range { low, high }, negated: false }
+}
+
+/// All `bits` low bits.
+fn ones(bits: u16) -> u128 {
+    if bits == 0 { 0 } else { u128::MAX >> (128 - u32::from(bits.min(128))) }
+}
+
+/// What holds where none of these conjunctions does.
+fn negate(any: &[Vec<Condition>]) -> Vec<Vec<Condition>> {
+    let mut all = vec![Vec::new()];
+    for conjunction in any {
+        let one_fails: Vec<Vec<Condition>> = conjunction
+            .iter()
+            .map(|condition| vec![Condition { negated: !condition.negated, ..condition.clone() }])
+            .collect();
+        all = product(&all, &one_fails);
+    }
+    all
+}
+
+struct Compiler<'c> {
+    layout: &'c KeyLayout,
+    names: &'c dyn Names,
+    fields: Vec<FieldId>,
+    options: bool,
+    extensions: bool,
+    layers: u32,
+}
+
+impl Compiler<'_> {
+    fn of_match(&mut self, given: &Match) -> Result<Compiled, CompileError> {
+        let info = given.field.info();
+        self.layers |= info.layer.implied();
+        let present = self.present(given.field);
+        let (holds, requires_presence) = match &given.test {
+            None => (Compiled { any: self.bare(given.field), within: None }, false),
+            Some((comparison, value)) => {
+                let positive = self.test(given.field, *comparison, value)?;
+                if *comparison == Comparison::NotEqual {
+                    (inverse(positive), true)
+                } else {
+                    (positive, false)
+                }
+            }
+        };
+        // An option that is not equal to a value is there.
+        let holds = match present {
+            Some(present) if requires_presence => {
+                Compiled { any: product(&[vec![present]], &holds.any), within: None }
+            }
+            _ => holds,
+        };
+        Ok(if given.is_negated { inverse(holds) } else { holds })
+    }
+
+    /// The condition that an option is there; none for other fields.
+    fn present(&mut self, field: FieldId) -> Option<Condition> {
+        let kind = match field.info().kind {
+            Kind::NumberOption { kind, .. } | Kind::BytesOption { kind } => kind,
+            _ => return None,
+        };
+        self.options = true;
+        let (field, bit) = self.layout.kind(kind);
+        Some(masked(field, bit, bit))
+    }
+
+    /// A field without a value.
+    fn bare(&mut self, field: FieldId) -> Vec<Vec<Condition>> {
+        let info = field.info();
+        match info.kind {
+            Kind::Code { .. } => match self.code(field) {
+                Some((place, value, mask)) => vec![vec![masked(place, value, mask)]],
+                None => vec![Vec::new()],
+            },
+            Kind::Bits { bits: 1, .. } => {
+                self.fields.push(field);
+                self.layout.field(field).map(|place| vec![masked(place, 1, 1)]).into_iter().collect()
+            }
+            Kind::ExtensionHeader(number) => vec![self.extension(number)],
+            Kind::NumberOption { .. } | Kind::BytesOption { .. } => {
+                vec![self.present(field).into_iter().collect()]
+            }
+            Kind::AnyOption => {
+                self.options = true;
+                let there = |place| Condition { negated: true, ..masked(place, 0, u128::MAX) };
+                self.layout.kinds().map(|place| vec![there(place)]).into()
+            }
+            // The layer alone.
+            _ => vec![Vec::new()],
+        }
+    }
+
+    fn extension(&mut self, number: u8) -> Vec<Condition> {
+        self.extensions = true;
+        let place = EXTENSIONS.iter().position(|known| *known == number).unwrap_or(0);
+        let bit = 1u128 << place;
+        vec![masked(self.layout.extensions(), bit, bit)]
+    }
+
+    /// The field of which this one is a value, with the value and the mask.
+    fn code(&mut self, field: FieldId) -> Option<(Field, u128, u128)> {
+        let info = field.info();
+        let Kind::Code { bit, bits, value } = info.kind else { return None };
+        let of = |id: &FieldId| {
+            let other = id.info();
+            other.layer == info.layer && other.kind == Kind::Bits { bit, bits }
+        };
+        let whole = FieldId::all().find(of)?;
+        self.fields.push(whole);
+        Some((self.layout.field(whole)?, value.into(), ones(bits)))
+    }
+
+    fn test(&mut self, field: FieldId, comparison: Comparison, value: &Value) -> Result<Compiled, CompileError> {
+        let info = field.info();
+        match info.kind {
+            Kind::Code { .. } | Kind::ExtensionHeader(_) | Kind::All => {
+                let is = self.bare(field);
+                let is_one = match value {
+                    Value::Atom(Atom::Number(number)) => *number != 0,
+                    other => return Err(wrong(field, &format!("{other:?}"))),
+                };
+                let any = if is_one { is } else { negate(&is) };
+                return Ok(Compiled { any, within: None });
+            }
+            Kind::AnyOption => return self.kinds(field, comparison, value),
+            Kind::Payload | Kind::BytesOption { .. } => return self.bytes(field, value, 0),
+            _ => {}
+        }
+        self.fields.push(field);
+        let Some(place) = self.layout.field(field) else { return Err(wrong(field, "any")) };
+        let bits = info.kind.bits();
+        let (there, most) = match info.kind {
+            Kind::NumberOption { .. } => (1u128 << bits, ones(bits)),
+            _ => (0, ones(bits)),
+        };
+        // `<=` and so on, as a range.
+        let bound = |value: &Value| match value {
+            Value::Atom(atom) => self.number(field, atom),
+            other => Err(wrong(field, &format!("{other:?}"))),
+        };
+        let between = |low: u128, high: u128| {
+            let any = if low <= high { vec![vec![range(place, there | low, there | high)]] } else { Vec::new() };
+            Ok(Compiled { any, within: None })
+        };
+        match comparison {
+            Comparison::Less => match bound(value)?.checked_sub(1) {
+                Some(high) => between(0, high),
+                None => Ok(Compiled { any: Vec::new(), within: None }),
+            },
+            Comparison::AtMost => between(0, bound(value)?),
+            Comparison::Greater => match bound(value)? {
+                number if number >= most => Ok(Compiled { any: Vec::new(), within: None }),
+                number => between(number + 1, most),
+            },
+            Comparison::AtLeast => between(bound(value)?, most),
+            Comparison::Equal | Comparison::NotEqual => {
+                let mut tests = Vec::new();
+                self.tests(field, (there, bits), value, 0, &mut tests)?;
+                let any = tests.iter().map(|test| vec![condition(place, test.clone())]).collect();
+                let within = as_set(&tests, ones(bits) | there).map(|set| condition(place, Test::Within(set)));
+                Ok(Compiled { any, within })
+            }
+        }
+    }
+
+    /// The tests of which one holds where the field has this value.
+    fn tests(
+        &self,
+        field: FieldId,
+        (there, bits): (u128, u16),
+        value: &Value,
+        depth: usize,
+        tests: &mut Vec<Test>,
+    ) -> Result<(), CompileError> {
+        let all = ones(bits) | there;
+        match value {
+            Value::Atom(atom) => {
+                tests.push(Test::Masked { value: there | self.number(field, atom)?, mask: all });
+            }
+            Value::Range(low, high) => {
+                let (low, high) = (self.number(field, low)?, self.number(field, high)?);
+                tests.push(Test::Range { low: there | low, high: there | high });
+            }
+            Value::Prefix(atom, len) => {
+                let bits = u32::from(bits);
+                let mask = ones(bits as u16) & !ones((bits - u32::from(*len).min(bits)) as u16) | there;
+                tests.push(Test::Masked { value: (there | self.number(field, atom)?) & mask, mask });
+            }
+            Value::Masked(atom, mask) => {
+                let mask = self.number(field, mask)? | there;
+                tests.push(Test::Masked { value: (there | self.number(field, atom)?) & mask, mask });
+            }
+            Value::Set(values) => {
+                for value in values {
+                    self.tests(field, (there, bits), value, depth, tests)?;
+                }
+            }
+            Value::Named(name) => {
+                for value in self.named(name, depth)? {
+                    self.tests(field, (there, bits), value, depth + 1, tests)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of a named set, which may name others but not itself.
+    fn named(&self, name: &str, depth: usize) -> Result<&[Value], CompileError> {
+        if depth > 16 {
+            return Err(CompileError::Cycle(name.to_owned()));
+        }
+        self.names.set(name).ok_or_else(|| CompileError::NoSet(name.to_owned()))
+    }
+
+    /// A test of the bytes that a payload begins with, or that an option has.
+    fn bytes(&mut self, field: FieldId, value: &Value, depth: usize) -> Result<Compiled, CompileError> {
+        let mut any = Vec::new();
+        match value {
+            Value::Atom(Atom::Bytes(bytes)) => any.push(self.these_bytes(field, bytes)?),
+            Value::Set(values) => {
+                for value in values {
+                    any.extend(self.bytes(field, value, depth)?.any);
+                }
+            }
+            Value::Named(name) => {
+                for value in self.named(name, depth)?.to_vec() {
+                    any.extend(self.bytes(field, &value, depth + 1)?.any);
+                }
+            }
+            other => return Err(wrong(field, &format!("{other:?}"))),
+        }
+        Ok(Compiled { any, within: None })
+    }
+
+    fn these_bytes(&mut self, field: FieldId, bytes: &[u8]) -> Result<Vec<Condition>, CompileError> {
+        if bytes.len() > COMPARED {
+            let (field, found) = (field.info().name.clone(), bytes.len());
+            return Err(CompileError::TooManyBytes { field, most: COMPARED, found });
+        }
+        self.fields.push(field);
+        let Some(place) = self.layout.field(field) else { return Err(wrong(field, "any")) };
+        let value = compared(bytes);
+        if field.info().kind.is_option() {
+            return Ok(vec![masked(place, value, u128::MAX)]);
+        }
+        // At least as long, and beginning with them.
+        let mask = u128::MAX >> 8 & !(u128::MAX >> 8).checked_shr(8 * bytes.len() as u32).unwrap_or(0);
+        Ok(vec![range(place, value >> 120 << 120, u128::MAX), masked(place, value & mask, mask)])
+    }
+
+    /// A test of the kinds of TCP options that there are.
+    fn kinds(&mut self, field: FieldId, comparison: Comparison, value: &Value) -> Result<Compiled, CompileError> {
+        self.options = true;
+        let mut tests = Vec::new();
+        match comparison {
+            Comparison::Equal | Comparison::NotEqual => self.tests(field, (0, 8), value, 0, &mut tests)?,
+            _ => return Err(wrong(field, "a comparison")),
+        }
+        let holds = |kind: u8| {
+            tests.iter().any(|test| match test {
+                Test::Masked { value, mask } => u128::from(kind) & mask == *value,
+                Test::Range { low, high } => (*low..=*high).contains(&kind.into()),
+                Test::Within(_) => false,
+            })
+        };
+        let there = |kind: u8| {
+            let (place, bit) = self.layout.kind(kind);
+            vec![masked(place, bit, bit)]
+        };
+        let any = (0..=u8::MAX).filter(|kind| holds(*kind)).map(there).collect();
+        Ok(Compiled { any, within: None })
+    }
+
+    fn number(&self, field: FieldId, atom: &Atom) -> Result<u128, CompileError> {
+        match atom {
+            Atom::Interface(name) => {
+                self.names.port(name).map(u128::from).ok_or_else(|| CompileError::NoPort(name.clone()))
+            }
+            other => as_number(other).ok_or_else(|| wrong(field, &format!("{other:?}"))),
+        }
+    }
+}
+
+/// The opposite of a match.
+fn inverse(of: Compiled) -> Compiled {
+    // As one condition, a set of a thousand values stays short.
+    let within = of.within.map(|within| Condition { negated: !within.negated, ..within });
+    match within {
+        Some(within) if of.any.len() > FEW => Compiled { any: vec![vec![within]], within: None },
+        _ => Compiled { any: negate(&of.any), within: None },
+    }
+}
+
+/// The number of an atom that has one without names.
+pub fn as_number(atom: &Atom) -> Option<u128> {
+    match atom {
+        Atom::Number(number) => Some(*number),
+        Atom::Ipv4(address) => Some(address.to_bits().into()),
+        Atom::Ipv6(address) => Some(address.to_bits()),
+        Atom::Mac(address) => Some(address.octets().iter().fold(0, |value, byte| value << 8 | u128::from(*byte))),
+        Atom::Bytes(_) | Atom::Interface(_) => None,
+    }
+}
+
+fn condition(field: Field, test: Test) -> Condition {
+    Condition { field, test, negated: false }
+}
+
+fn wrong(field: FieldId, value: &str) -> CompileError {
+    CompileError::Value { field: field.info().name.clone(), value: value.to_owned() }
+}
+
+/// The values of these tests as intervals, if each is one.
+fn as_set(tests: &[Test], all: u128) -> Option<Arc<ValueSet>> {
+    if tests.len() <= FEW {
+        return None;
+    }
+    let interval = |test: &Test| match test {
+        Test::Range { low, high } => Some((*low, *high)),
+        Test::Masked { value, mask } => {
+            let free = all & !mask;
+            // Low bits alone are free.
+            (free & free.wrapping_add(1) == 0).then_some((*value, value | free))
+        }
+        Test::Within(_) => None,
+    };
+    let intervals: Option<Vec<(u128, u128)>> = tests.iter().map(interval).collect();
+    Some(Arc::new(ValueSet::new(intervals?)))
+}

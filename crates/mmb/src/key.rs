@@ -1,0 +1,540 @@
+//! The key vector: the values of a packet's fields, as the classifier compares them.
+//!
+//! Every field of the catalogue has a place of its own in the vector. Only those that some rule tests are filled. What a
+//! packet has not is 0 there, and its bit in the set of layers is 0.
+
+use netbricks_core::buffer::{Bytes, Offload};
+use netbricks_core::packet::flow::FlowKey;
+use netbricks_core::packet::ip::IpFacts;
+use netbricks_core::packet::rewrite::Shape;
+use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, Root, Stack};
+use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, LinkRef, Tcp, protocol};
+use netbricks_core::tables::classifier::{Field, Layout};
+
+use crate::field::{FieldId, Kind, Layer};
+
+/// Layers that there can be.
+const LAYERS: usize = Layer::ALL.len();
+/// Bytes of a payload or an option that rules compare.
+pub const COMPARED: usize = 15;
+
+/// Where the layers of a frame are, in bytes from its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The layers that it has, by [`Layer::bit`].
+    pub layers: u32,
+    at: [u16; LAYERS],
+    /// Extension headers that it has, by place in [`EXTENSIONS`].
+    extensions: u16,
+    /// The payload's end, by which all layers within IP end.
+    end: u16,
+    /// The TCP options, as a range.
+    options: (u16, u16),
+    /// The EtherType behind all tags and labels; 0 where there is none.
+    network: u16,
+    /// Whether it is an IP fragment other than the first.
+    pub is_later_fragment: bool,
+    ip: Option<IpFacts>,
+    is_authenticated: bool,
+}
+
+/// The extension headers that rules know, by number; each has a bit.
+pub const EXTENSIONS: [u8; 9] = [0, 43, 44, 50, 51, 60, 135, 139, 140];
+
+/// The authentication header's bit.
+const AH: u16 = 1 << 4;
+
+impl Located {
+    /// Finds the layers of a frame, up to a tunnel's header.
+    ///
+    /// What is not well-formed is not there: a frame whose IP header is cut has Ethernet alone. `slack` says which bytes
+    /// behind the frame's last its length fields may state.
+    pub fn find(frame: &[u8], slack: LengthSlack) -> Self {
+        let mut found = Self {
+            layers: Layer::Frame.bit(),
+            at: [0; LAYERS],
+            extensions: 0,
+            end: frame.len().min(0xffff) as u16,
+            options: (0, 0),
+            network: 0,
+            is_later_fragment: false,
+            ip: None,
+            is_authenticated: false,
+        };
+        if frame.len() >= 14 {
+            found.put(Layer::Ethernet, 0);
+            found.network = u16::from_be_bytes([frame[12], frame[13]]);
+        }
+        let Ok(link) = Parsed::<Root, Link>::parse_with(Root, frame, slack) else { return found };
+        let (_, facts) = link.top();
+        found.link(Link::view(&frame[..link.end()], facts));
+        found.network = link.next();
+        if found.network == 0x0806 && frame.len() >= link.end() + 28 {
+            found.put(Layer::Arp, link.end());
+        }
+        if let Ok(ip) = Parsed::<_, Ip>::parse_with(link, frame, slack) {
+            let (at, facts) = ip.top();
+            found.ip(frame, at, ip.end(), ip.limit(frame.len()).min(frame.len()), facts);
+        }
+        found
+    }
+
+    fn put(&mut self, layer: Layer, at: usize) {
+        self.layers |= layer.bit();
+        self.at[layer as usize] = at.min(0xffff) as u16;
+    }
+
+    fn link(&mut self, link: LinkRef<'_>) {
+        let (vlans, labels) = (link.vlans().len(), link.labels().len());
+        let mut at = 14;
+        if vlans > 0 {
+            self.put(Layer::Vlan, at);
+        }
+        if vlans > 1 {
+            self.put(Layer::InnerVlan, at + 4);
+        }
+        at += 4 * vlans;
+        if link.pppoe().is_some() {
+            self.put(Layer::Pppoe, at);
+        }
+        if labels > 0 {
+            self.put(Layer::Mpls, link.len() - 4 * labels);
+        }
+    }
+
+    /// The IP header at `at..behind` and what it carries up to `end`.
+    fn ip(&mut self, frame: &[u8], at: usize, behind: usize, end: usize, facts: IpFacts) {
+        self.end = end.min(0xffff) as u16;
+        self.ip = Some(facts);
+        let header = Ip::view(&frame[at..behind], facts);
+        match header {
+            IpRef::V4(_) => {
+                self.put(Layer::Ipv4, at);
+                self.network = 0x0800;
+            }
+            IpRef::V6(header) => {
+                self.put(Layer::Ipv6, at);
+                self.network = 0x86dd;
+                for extension in header.extensions() {
+                    self.extension(extension.kind);
+                }
+                self.extension(header.protocol());
+            }
+        }
+        self.is_authenticated = header.protocol() == protocol::AH || self.extensions & AH != 0;
+        self.at[PAYLOAD] = behind.min(0xffff) as u16;
+        self.is_later_fragment = header.is_later_fragment();
+        if self.is_later_fragment {
+            return;
+        }
+        let payload = &frame[behind..end];
+        match header.protocol() {
+            protocol::TCP => {
+                if let Ok(found) = Tcp::find(payload, 0) {
+                    self.put(Layer::Tcp, behind);
+                    self.options = ((behind + 20) as u16, (behind + found.len).min(0xffff) as u16);
+                }
+            }
+            protocol::UDP if payload.len() >= 8 => {
+                self.put(Layer::Udp, behind);
+                self.tunnel(payload, behind + 8);
+            }
+            protocol::ICMP if matches!(facts, IpFacts::V4) && payload.len() >= Icmpv4::SIZE => {
+                self.put(Layer::Icmp, behind);
+                match (payload[0], payload[1]) {
+                    (0 | 8 | 13 | 14 | 15 | 16, _) => self.put(Layer::IcmpEcho, behind),
+                    (3, 4) => self.put(Layer::IcmpMtu, behind),
+                    _ => {}
+                }
+            }
+            protocol::ICMPV6 if matches!(facts, IpFacts::V6(_)) && payload.len() >= Icmpv4::SIZE => {
+                self.put(Layer::Icmpv6, behind);
+                match payload[0] {
+                    128 | 129 => self.put(Layer::Icmpv6Echo, behind),
+                    2 => self.put(Layer::Icmpv6Mtu, behind),
+                    _ => {}
+                }
+            }
+            protocol::GRE if payload.len() >= 4 => self.put(Layer::Gre, behind),
+            _ => {}
+        }
+    }
+
+    fn extension(&mut self, number: u8) {
+        if let Some(place) = EXTENSIONS.iter().position(|known| *known == number) {
+            self.extensions |= 1 << place;
+        }
+    }
+
+    /// A tunnel's header behind that of UDP.
+    fn tunnel(&mut self, udp: &[u8], at: usize) {
+        if udp.len() < 16 {
+            return;
+        }
+        match u16::from_be_bytes([udp[2], udp[3]]) {
+            4789 => self.put(Layer::Vxlan, at),
+            6081 => self.put(Layer::Geneve, at),
+            2152 => self.put(Layer::Gtpu, at),
+            _ => {}
+        }
+    }
+
+    /// Whether the frame has this layer.
+    #[inline(always)]
+    pub fn has(&self, layer: Layer) -> bool {
+        self.layers & layer.bit() != 0
+    }
+    /// Where a layer's header begins, if the frame has it.
+    #[inline(always)]
+    pub fn at(&self, layer: Layer) -> Option<usize> {
+        self.has(layer).then(|| usize::from(self.at[layer as usize]))
+    }
+    /// Where the IP header begins.
+    pub fn ip_at(&self) -> Option<usize> {
+        self.at(Layer::Ipv4).or_else(|| self.at(Layer::Ipv6))
+    }
+    /// The places that a rewrite of addresses and ports needs, and the IP packet's range in the frame.
+    pub fn shape(&self, frame: &[u8], offload: Offload) -> Option<(Shape, std::ops::Range<usize>)> {
+        let (at, end) = (self.ip_at()?, usize::from(self.end));
+        let behind = usize::from(self.at[PAYLOAD]);
+        let shape = Shape::known(frame.get(at..end)?, self.ip?, behind - at, end - at);
+        let shape = match usize::from(offload.checksum_start).checked_sub(at) {
+            Some(start) if offload.needs_checksum => shape.left_to_device(start, offload.checksum_offset.into()),
+            _ => shape,
+        };
+        Some((shape, at..end))
+    }
+    /// Whether an authentication header (RFC 4302) covers the packet.
+    pub fn has_ah(&self) -> bool {
+        self.is_authenticated
+    }
+    /// The TCP options, as a range of the frame.
+    pub fn tcp_options(&self) -> std::ops::Range<usize> {
+        usize::from(self.options.0)..usize::from(self.options.1)
+    }
+    /// The bytes that a layer carries, as a range of the frame.
+    pub fn payload(&self, layer: Layer) -> Option<std::ops::Range<usize>> {
+        let end = usize::from(self.end);
+        let start = match layer {
+            Layer::Ipv4 | Layer::Ipv6 => self.at(layer).map(|_| usize::from(self.at[PAYLOAD]))?,
+            Layer::Tcp => self.at(layer).map(|_| usize::from(self.options.1))?,
+            Layer::Udp | Layer::Icmp | Layer::Icmpv6 => self.at(layer)? + 8,
+            _ => return None,
+        };
+        (start <= end).then_some(start..end)
+    }
+    /// The flow of the packet, or the one that an ICMP error is about.
+    pub fn flow(&self, frame: &[u8], slack: LengthSlack) -> Option<FlowKey> {
+        self.ip_at()?;
+        FlowKey::related_from_frame_with(frame, slack)
+    }
+}
+
+/// The place of the IP payload's start in `at`, where the first layer, the frame, needs none.
+const PAYLOAD: usize = Layer::Frame as usize;
+
+/// The places of all fields in the key vector.
+#[derive(Clone, Debug)]
+pub struct KeyLayout {
+    layers: Field,
+    extensions: Field,
+    /// Which TCP options there are, by kind.
+    kinds: [Field; 2],
+    /// A place for each field of the catalogue that has a value of its own.
+    fields: Vec<Option<Field>>,
+    layout: Layout,
+}
+
+impl Default for KeyLayout {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl KeyLayout {
+    /// The layout, which is the same in every process.
+    pub fn new() -> Self {
+        let mut layout = Layout::new();
+        let layers = layout.field(32);
+        let extensions = layout.field(16);
+        let kinds = [layout.field(128), layout.field(128)];
+        let place = |id: FieldId| {
+            let bits = match id.info().kind {
+                Kind::All | Kind::ExtensionHeader(_) | Kind::AnyOption | Kind::Code { .. } => return None,
+                Kind::Bits { bits, .. } => bits,
+                Kind::In | Kind::Out | Kind::NetworkProtocol => 16,
+                // A bit above the value says that the option is there.
+                Kind::NumberOption { bits, .. } => bits + 1,
+                // The length from 1 above as many bytes as are compared; 0 where the option is not there.
+                Kind::BytesOption { .. } | Kind::Payload => 128,
+            };
+            Some(layout.field(bits))
+        };
+        let fields = FieldId::all().map(place).collect();
+        Self { layers, extensions, kinds, fields, layout }
+    }
+
+    /// The classifier's layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+    /// The set of layers.
+    pub fn layers(&self) -> Field {
+        self.layers
+    }
+    /// The set of extension headers.
+    pub fn extensions(&self) -> Field {
+        self.extensions
+    }
+    /// The set of TCP option kinds with this kind, and the kind's bit in it.
+    pub fn kind(&self, kind: u8) -> (Field, u128) {
+        (self.kinds[usize::from(kind >> 7)], 1 << (kind & 0x7f))
+    }
+    /// The place of a field, where it has one.
+    pub fn field(&self, id: FieldId) -> Option<Field> {
+        self.fields[id.index()]
+    }
+    /// Both sets of TCP option kinds.
+    pub fn kinds(&self) -> [Field; 2] {
+        self.kinds
+    }
+}
+
+/// One field to fill in.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    field: Field,
+    layer: Layer,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// At most 32 bits within 8 bytes at an offset: shift and mask of the big-endian number.
+    Narrow { offset: u16, shift: u8, mask: u32 },
+    /// More bits: the first bit and their number.
+    Wide { bit: u16, bits: u16 },
+    /// At most 32 bits at the end of a header shorter than 8 bytes.
+    Short { offset: u16, shift: u8, mask: u32 },
+    Ingress,
+    Egress,
+    Network,
+    NumberOption { kind: u8, bits: u16 },
+    BytesOption { kind: u8 },
+    Payload,
+}
+
+/// The fields that rules test, in the order in which they are filled.
+#[derive(Clone, Debug, Default)]
+pub struct Filling {
+    fills: Vec<Fill>,
+    options: bool,
+    extensions: bool,
+}
+
+impl Filling {
+    /// The fields of these that have values, each once.
+    pub fn of(layout: &KeyLayout, fields: impl IntoIterator<Item = FieldId>, options: bool, extensions: bool) -> Self {
+        let mut known: Vec<FieldId> = fields.into_iter().collect();
+        known.sort_unstable();
+        known.dedup();
+        let fill = |id: FieldId| {
+            let info = id.info();
+            let source = match info.kind {
+                Kind::All | Kind::ExtensionHeader(_) | Kind::AnyOption | Kind::Code { .. } => return None,
+                Kind::Bits { bit, bits } => bits_source(info.layer, bit, bits),
+                Kind::In => Source::Ingress,
+                Kind::Out => Source::Egress,
+                Kind::NetworkProtocol => Source::Network,
+                Kind::NumberOption { kind, bits } => Source::NumberOption { kind, bits },
+                Kind::BytesOption { kind } => Source::BytesOption { kind },
+                Kind::Payload => Source::Payload,
+            };
+            Some(Fill { field: layout.field(id)?, layer: info.layer, source })
+        };
+        let fills: Vec<Fill> = known.into_iter().filter_map(fill).collect();
+        let options = options
+            || fills.iter().any(|fill| {
+                matches!(fill.source, Source::NumberOption { .. } | Source::BytesOption { .. })
+            });
+        Self { fills, options, extensions }
+    }
+
+    /// Fills the key vector with the values of a frame's fields.
+    ///
+    /// `ingress` and `egress` are the numbers of ports from 1; 0 stands for none.
+    pub fn fill(
+        &self,
+        layout: &KeyLayout,
+        frame: &[u8],
+        found: &Located,
+        (ingress, egress): (u16, u16),
+        key: &mut [u32],
+    ) {
+        layout.layers.put(key, found.layers.into());
+        if self.extensions {
+            layout.extensions.put(key, found.extensions.into());
+        }
+        let options = if self.options { Options::of(frame.get(found.tcp_options()).unwrap_or_default()) } else { Options::default() };
+        if self.options {
+            layout.kinds[0].put(key, options.kinds[0]);
+            layout.kinds[1].put(key, options.kinds[1]);
+        }
+        for Fill { field, layer, source } in &self.fills {
+            let Some(at) = found.at(*layer) else {
+                field.put(key, 0);
+                continue;
+            };
+            match *source {
+                Source::Narrow { offset, shift, mask } => {
+                    let at = at + usize::from(offset);
+                    let number = match frame.get(at..at + 8).and_then(|bytes| bytes.first_chunk()) {
+                        Some(bytes) => u64::from_be_bytes(*bytes),
+                        None => 0,
+                    };
+                    field.put(key, ((number >> shift) as u32 & mask).into());
+                }
+                Source::Short { offset, shift, mask } => {
+                    let at = at + usize::from(offset);
+                    let number = match frame.get(at..at + 4).and_then(|bytes| bytes.first_chunk()) {
+                        Some(bytes) => u32::from_be_bytes(*bytes),
+                        None => 0,
+                    };
+                    field.put(key, (number >> shift & mask).into());
+                }
+                Source::Wide { bit, bits } => {
+                    field.put(key, frame.get(at..).and_then(|header| read_wide(header, bit, bits)).unwrap_or(0));
+                }
+                Source::Ingress => field.put(key, ingress.into()),
+                Source::Egress => field.put(key, egress.into()),
+                Source::Network => field.put(key, found.network.into()),
+                Source::NumberOption { kind, bits } => {
+                    field.put(key, options.data(kind).map_or(0, |data| number_option(data, bits)));
+                }
+                Source::BytesOption { kind } => field.put(key, options.data(kind).map_or(0, compared)),
+                Source::Payload => {
+                    let bytes = found.payload(*layer).and_then(|range| frame.get(range));
+                    field.put(key, bytes.map_or(0, compared));
+                }
+            }
+        }
+    }
+}
+
+/// How the bits of a header's field are read.
+fn bits_source(layer: Layer, bit: u16, bits: u16) -> Source {
+    if bits > 32 {
+        return Source::Wide { bit, bits };
+    }
+    let mask = (u64::from(u32::MAX) >> (32 - bits)) as u32;
+    let size = size(layer);
+    let (window, offset) = if size >= 8 { (8, (bit / 8).min(size - 8)) } else { (4, (bit / 8).min(size - 4)) };
+    let shift = (window * 8 - (bit - offset * 8) - bits) as u8;
+    if window == 8 { Source::Narrow { offset, shift, mask } } else { Source::Short { offset, shift, mask } }
+}
+
+/// Bytes of a layer's fixed header.
+const fn size(layer: Layer) -> u16 {
+    match layer {
+        Layer::Ethernet => 14,
+        Layer::Vlan | Layer::InnerVlan | Layer::Mpls | Layer::Gre => 4,
+        Layer::Pppoe => 6,
+        Layer::Arp => 28,
+        Layer::Ipv4 | Layer::Tcp => 20,
+        Layer::Ipv6 => 40,
+        Layer::Frame => 0,
+        _ => 8,
+    }
+}
+
+fn read_wide(header: &[u8], bit: u16, bits: u16) -> Option<u128> {
+    let field = netbricks_core::packet::field::Field {
+        name: "",
+        bit,
+        bits,
+        covered: netbricks_core::packet::field::Covered::No,
+        show: netbricks_core::packet::field::Show::Hex,
+    };
+    field.read(header)
+}
+
+/// A number option's value with the bit that says that it is there; 0 for one whose length is wrong.
+fn number_option(data: &[u8], bits: u16) -> u128 {
+    let bytes = usize::from(bits / 8);
+    // The timestamp's value comes before its echo.
+    let is_whole = data.len() == bytes || bits == 32 && data.len() == 8;
+    match data.get(..bytes) {
+        Some(value) if is_whole => {
+            1 << bits | value.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
+        }
+        _ => 0,
+    }
+}
+
+/// The length from 1, and behind it the first bytes.
+///
+/// The length is in the highest byte, 255 standing for more; behind the last byte are zeros.
+pub fn compared(bytes: &[u8]) -> u128 {
+    let mut word = [0; 16];
+    word[0] = (bytes.len() + 1).min(255) as u8;
+    let shown = bytes.len().min(COMPARED);
+    word[1..=shown].copy_from_slice(&bytes[..shown]);
+    u128::from_be_bytes(word)
+}
+
+/// The options of a TCP header, the first of each kind.
+struct Options<'f> {
+    kinds: [u128; 2],
+    bytes: &'f [u8],
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self { kinds: [0; 2], bytes: &[] }
+    }
+}
+
+impl<'f> Options<'f> {
+    fn of(bytes: &'f [u8]) -> Self {
+        let mut kinds = [0; 2];
+        for (kind, _) in walk(bytes) {
+            kinds[usize::from(kind >> 7)] |= 1u128 << (kind & 0x7f);
+        }
+        Self { kinds, bytes }
+    }
+    fn data(&self, kind: u8) -> Option<&'f [u8]> {
+        if self.kinds[usize::from(kind >> 7)] & 1u128 << (kind & 0x7f) == 0 {
+            return None;
+        }
+        walk(self.bytes).find(|(known, _)| *known == kind).map(|(_, data)| data)
+    }
+}
+
+/// The options of a TCP header: kind and data of each, padding left out, up to one whose length is wrong
+/// (RFC 9293, section 3.1).
+pub fn walk(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    walk_at(bytes).map(|(_, kind, data)| (kind, data))
+}
+
+/// As [`walk`], with the offset of each option's data.
+pub fn walk_at(bytes: &[u8]) -> impl Iterator<Item = (usize, u8, &[u8])> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            match bytes.get(at..)? {
+                [] | [0, ..] | [_] => return None,
+                [1, ..] => at += 1,
+                [kind, len, ..] => {
+                    let first = at + 2;
+                    at += usize::from(*len);
+                    return Some((first, *kind, bytes.get(first..at)?));
+                }
+            }
+        }
+    })
+}
+
+/// Finds the layers of a packet.
+pub fn locate(frame: &Bytes<'_>) -> Located {
+    Located::find(frame.data(), netbricks_core::length_slack(frame))
+}

@@ -1,0 +1,526 @@
+//! The rules that all workers share, and changes of them that are made together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netbricks_core::tables::Changing;
+use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
+
+use crate::action::Action;
+use crate::compile::{Conditions, Names};
+use crate::connection::RuleRef;
+use crate::field::FieldId;
+use crate::key::{Filling, KeyLayout};
+use crate::rule::{Mode, Value};
+
+/// How often a rule was met by packets of one worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct RuleCount {
+    /// Packets that it matched, of both directions of its connections.
+    pub packets: AtomicU64,
+    /// Bytes of their frames.
+    pub bytes: AtomicU64,
+    /// Packets among them that were answers of its connections.
+    pub replies: AtomicU64,
+    /// When the last came, in ns.
+    pub last: AtomicU64,
+    /// Packets that one of its targets could not change, or for which there was no room.
+    pub not_applied: AtomicU64,
+}
+
+impl RuleCount {
+    /// Counts a packet. Only the worker to which the count belongs calls it.
+    #[inline(always)]
+    pub fn add(&self, bytes: u64, is_reply: bool, now: u64) {
+        let more = |counter: &AtomicU64, by| {
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        };
+        more(&self.packets, 1);
+        more(&self.bytes, bytes);
+        if is_reply {
+            more(&self.replies, 1);
+        }
+        self.last.store(now, Ordering::Relaxed);
+    }
+    /// Counts a target that did nothing.
+    pub fn add_not_applied(&self) {
+        self.not_applied.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What is known of a rule beside its conditions.
+#[derive(Debug)]
+pub struct RuleData {
+    /// The rule as a line, in the canonical form.
+    pub text: Box<str>,
+    /// Its name.
+    pub name: Option<Box<str>>,
+    /// Whether its first match makes a connection.
+    pub is_stateful: bool,
+    /// What it does, in order.
+    pub actions: Box<[Action]>,
+    /// Counts by worker.
+    pub counts: Box<[RuleCount]>,
+}
+
+impl RuleData {
+    /// Whether a packet meets no later rule behind this one.
+    pub fn is_last(&self) -> bool {
+        self.actions.iter().any(Action::is_last)
+    }
+    /// Packets, bytes, answers, the last packet's time and what was not applied, over all workers.
+    pub fn totals(&self) -> [u64; 5] {
+        let mut totals = [0u64; 5];
+        for RuleCount { packets, bytes, replies, last, not_applied } in &self.counts {
+            for (total, counter) in totals.iter_mut().zip([packets, bytes, replies, not_applied]) {
+                *total += counter.load(Ordering::Relaxed);
+            }
+            totals[4] = totals[4].max(last.load(Ordering::Relaxed));
+        }
+        totals
+    }
+}
+
+/// A rule with its conditions, to be put in.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The rule.
+    pub data: Arc<RuleData>,
+    /// Its conditions.
+    pub conditions: Conditions,
+}
+
+/// A rule in its place.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// The rule.
+    pub data: Arc<RuleData>,
+    /// How often the slot was used before.
+    pub generation: u32,
+    order: u64,
+    entries: Box<[EntryId]>,
+    fields: Box<[FieldId]>,
+    options: bool,
+    extensions: bool,
+}
+
+impl Slot {
+    /// Its number in the order of rules.
+    #[inline(always)]
+    pub fn order(&self) -> u64 {
+        self.order
+    }
+}
+
+/// One change, against rules of a known version.
+#[derive(Clone, Debug)]
+pub enum Edit {
+    /// Puts a rule in at this place from 0.
+    Insert(usize, Arc<Prepared>),
+    /// Takes the rule at this place out.
+    Remove(usize),
+    /// Moves a rule from one place to another, counted without it.
+    Move(usize, usize),
+    /// Gives the rule at this place other conditions: a set has changed.
+    Recompile(usize, Arc<Conditions>),
+    /// Defines a set, or replaces its values; `None` takes it out.
+    Set(String, Option<Arc<[Value]>>),
+    /// The order in which rules apply.
+    Mode(Mode),
+    /// Whether packets are dropped that no rule accepts or drops.
+    PolicyDrop(bool),
+    /// Whether rules apply to packets from this port, by its number from 1.
+    Enable(u16, bool),
+    /// Takes all rules out.
+    Flush,
+}
+
+/// Changes that are made together, or not at all.
+#[derive(Clone, Debug)]
+pub struct Edits {
+    /// The version of the rules for which they were made.
+    pub base: u64,
+    /// The changes, in order.
+    pub edits: Arc<[Edit]>,
+}
+
+/// Why changes were not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The rules have another version by now.
+    Changed,
+    /// There is no room for so many conditions.
+    Full(String),
+}
+
+/// What rules need beside their lines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The most entries of the classifier: a rule has at least one.
+    pub capacity: usize,
+    /// Workers that count.
+    pub workers: usize,
+    /// The names of ports, by number from 1.
+    pub ports: Arc<[String]>,
+    /// Ways out that `lb` can name.
+    pub outputs: usize,
+    /// Seed of the classifier's hashes.
+    pub seed: u64,
+}
+
+/// Distance between the order numbers of two rules that were added one after the other.
+const GAP: u64 = 1 << 20;
+
+/// All rules, with the classifier that finds those of a packet.
+#[derive(Debug)]
+pub struct Rules {
+    /// What they need beside their lines.
+    pub setup: Setup,
+    /// The places of fields in key vectors.
+    pub layout: Arc<KeyLayout>,
+    /// Finds the rules of a packet.
+    pub classifier: Classifier,
+    /// The fields to fill in.
+    pub filling: Filling,
+    /// The order in which rules apply.
+    pub mode: Mode,
+    /// Whether packets are dropped that no rule accepts or drops.
+    pub drops_by_default: bool,
+    /// Ports to whose packets no rule applies, by number from 1.
+    pub disabled: Vec<u16>,
+    /// The number of changes.
+    pub version: u64,
+    /// How many rules are stateful.
+    pub stateful: usize,
+    slots: Vec<Option<Slot>>,
+    /// How often each slot was used.
+    uses: Vec<u32>,
+    free: Vec<u32>,
+    /// Slots in order.
+    order: Vec<u32>,
+    names: HashMap<Box<str>, u32>,
+    sets: BTreeMap<String, Arc<[Value]>>,
+    /// How many rules test a field, and TCP options or extension headers as such.
+    tested: BTreeMap<FieldId, usize>,
+    tested_kinds: [usize; 2],
+}
+
+impl Names for Rules {
+    fn set(&self, name: &str) -> Option<&[Value]> {
+        self.sets.get(name).map(|values| &values[..])
+    }
+    fn port(&self, name: &str) -> Option<u16> {
+        port(&self.setup.ports, name)
+    }
+}
+
+/// The number from 1 of the port with this name.
+pub fn port(ports: &[String], name: &str) -> Option<u16> {
+    ports.iter().position(|known| known == name).map(|place| (place + 1) as u16)
+}
+
+impl Rules {
+    /// No rules.
+    pub fn new(setup: Setup) -> Self {
+        let layout = Arc::new(KeyLayout::new());
+        let config = ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
+        Self {
+            classifier: Classifier::new(layout.layout().clone(), config),
+            layout,
+            filling: Filling::default(),
+            mode: Mode::Ordered,
+            drops_by_default: false,
+            disabled: Vec::new(),
+            version: 0,
+            stateful: 0,
+            slots: Vec::new(),
+            uses: Vec::new(),
+            free: Vec::new(),
+            order: Vec::new(),
+            names: HashMap::new(),
+            sets: BTreeMap::new(),
+            tested: BTreeMap::new(),
+            tested_kinds: [0; 2],
+            setup,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+    /// The rules in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<RuleData>> {
+        let missing = || unreachable!("the order names used slots only");
+        self.order.iter().map(move |slot| self.slot(*slot).map_or_else(missing, |slot| &slot.data))
+    }
+    /// The rule at a place from 0.
+    pub fn at(&self, place: usize) -> Option<&Arc<RuleData>> {
+        self.slot(*self.order.get(place)?).map(|slot| &slot.data)
+    }
+    /// The place from 0 of the rule with this name.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.place(*self.names.get(name)?)
+    }
+    /// The place from 0 of the rule in this slot.
+    pub fn place(&self, slot: u32) -> Option<usize> {
+        let order = self.slot(slot)?.order;
+        self.order.binary_search_by_key(&order, |known| self.order_of(*known)).ok()
+    }
+    /// The rule in a slot.
+    #[inline(always)]
+    pub fn slot(&self, slot: u32) -> Option<&Slot> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+    /// The rule of a reference, unless it was deleted.
+    #[inline(always)]
+    pub fn live(&self, rule: RuleRef) -> Option<&Slot> {
+        self.slot(rule.slot.checked_sub(1)?).filter(|slot| slot.generation == rule.generation)
+    }
+    /// The reference to the rule in a slot.
+    pub fn reference(&self, slot: u32) -> RuleRef {
+        let generation = self.slot(slot).map_or(0, |slot| slot.generation);
+        RuleRef { slot: slot + 1, generation }
+    }
+    /// The order number of the rule in a slot.
+    #[inline(always)]
+    pub fn order_of(&self, slot: u32) -> u64 {
+        self.slot(slot).map_or(u64::MAX, |slot| slot.order)
+    }
+    /// The sets, by name.
+    pub fn sets(&self) -> &BTreeMap<String, Arc<[Value]>> {
+        &self.sets
+    }
+    /// Entries of the classifier that there is room for.
+    pub fn room(&self) -> usize {
+        self.setup.capacity.saturating_sub(self.classifier.len())
+    }
+
+    fn insert(&mut self, place: usize, prepared: &Prepared) -> Result<(), Refused> {
+        let place = place.min(self.order.len());
+        let order = self.order_at(place);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.uses.push(0);
+            (self.slots.len() - 1) as u32
+        });
+        let entries = match self.enter(slot, order, &prepared.data, &prepared.conditions) {
+            Ok(entries) => entries,
+            Err(refused) => {
+                self.free.push(slot);
+                return Err(refused);
+            }
+        };
+        let used = &mut self.uses[slot as usize];
+        *used = used.wrapping_add(1);
+        let Conditions { fields, options, extensions, .. } = &prepared.conditions;
+        self.slots[slot as usize] = Some(Slot {
+            data: prepared.data.clone(),
+            generation: *used,
+            order,
+            entries,
+            fields: fields.clone().into(),
+            options: *options,
+            extensions: *extensions,
+        });
+        self.order.insert(place, slot);
+        if let Some(name) = &prepared.data.name {
+            self.names.insert(name.clone(), slot);
+        }
+        self.stateful += usize::from(prepared.data.is_stateful);
+        self.count_fields(slot, true);
+        Ok(())
+    }
+
+    /// Puts a rule's conditions into the classifier, all or none.
+    fn enter(
+        &mut self,
+        slot: u32,
+        order: u64,
+        data: &RuleData,
+        conditions: &Conditions,
+    ) -> Result<Box<[EntryId]>, Refused> {
+        let mut entries = Vec::with_capacity(conditions.entries.len());
+        let last = data.is_last() && self.mode == Mode::Ordered;
+        for conjunction in &conditions.entries {
+            let entry = Entry { rule: slot, order, last, conditions: conjunction.clone() };
+            match self.classifier.insert(entry) {
+                Ok(id) => entries.push(id),
+                Err(error) => {
+                    self.leave(&entries);
+                    return Err(Refused::Full(error.to_string()));
+                }
+            }
+        }
+        Ok(entries.into())
+    }
+
+    fn leave(&mut self, entries: &[EntryId]) {
+        for id in entries {
+            self.classifier.remove(*id);
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        if place >= self.order.len() {
+            return;
+        }
+        let slot = self.order.remove(place);
+        self.count_fields(slot, false);
+        let Some(old) = self.slots[slot as usize].take() else { return };
+        self.leave(&old.entries);
+        if let Some(name) = &old.data.name {
+            self.names.remove(name);
+        }
+        self.stateful -= usize::from(old.data.is_stateful);
+        self.free.push(slot);
+    }
+
+    fn recompile(&mut self, place: usize, conditions: &Conditions) -> Result<(), Refused> {
+        let Some(slot) = self.order.get(place).copied() else { return Ok(()) };
+        let Some(old) = self.slot(slot).cloned() else { return Ok(()) };
+        self.leave(&old.entries);
+        let entries = self.enter(slot, old.order, &old.data, conditions)?;
+        self.count_fields(slot, false);
+        let Conditions { fields, options, extensions, .. } = conditions;
+        let (fields, options, extensions) = (fields.clone().into(), *options, *extensions);
+        self.slots[slot as usize] = Some(Slot { entries, fields, options, extensions, ..old });
+        self.count_fields(slot, true);
+        Ok(())
+    }
+
+    fn move_rule(&mut self, from: usize, to: usize) {
+        if from >= self.order.len() {
+            return;
+        }
+        let slot = self.order.remove(from);
+        let to = to.min(self.order.len());
+        let order = self.order_at(to);
+        self.order.insert(to, slot);
+        self.renumber(slot, order);
+    }
+
+    fn renumber(&mut self, slot: u32, order: u64) {
+        let Some(Some(rule)) = self.slots.get_mut(slot as usize) else { return };
+        rule.order = order;
+        for id in &rule.entries {
+            self.classifier.set_order(*id, order);
+        }
+    }
+
+    /// An order number for a rule between the neighbours of a place.
+    fn order_at(&mut self, place: usize) -> u64 {
+        for _ in 0..2 {
+            let before = place.checked_sub(1).map_or(0, |at| self.order_of(self.order[at]));
+            let behind = self.order.get(place).map_or(before + 2 * GAP, |slot| self.order_of(*slot));
+            if behind - before > 1 {
+                return before + (behind - before) / 2;
+            }
+            // No number is left between them: all get new ones.
+            for (at, slot) in self.order.clone().into_iter().enumerate() {
+                self.renumber(slot, (at as u64 + 1) * GAP);
+            }
+        }
+        unreachable!("rules that were numbered again have numbers between them")
+    }
+
+    fn count_fields(&mut self, slot: u32, is_new: bool) {
+        let Some(Some(rule)) = self.slots.get(slot as usize) else { return };
+        let mut is_other = false;
+        for field in &rule.fields {
+            let count = self.tested.entry(*field).or_default();
+            *count = if is_new { *count + 1 } else { *count - 1 };
+            is_other |= *count == usize::from(is_new);
+            if *count == 0 {
+                self.tested.remove(field);
+            }
+        }
+        for (count, tests) in self.tested_kinds.iter_mut().zip([rule.options, rule.extensions]) {
+            if tests {
+                *count = if is_new { *count + 1 } else { *count - 1 };
+                is_other |= *count == usize::from(is_new);
+            }
+        }
+        if is_other {
+            let [options, extensions] = self.tested_kinds.map(|count| count > 0);
+            self.filling = Filling::of(&self.layout, self.tested.keys().copied(), options, extensions);
+        }
+    }
+
+    /// In `all-match` mode no rule ends the search.
+    fn set_mode(&mut self, mode: Mode) -> Result<(), Refused> {
+        if self.mode == mode {
+            return Ok(());
+        }
+        self.mode = mode;
+        for slot in self.order.clone() {
+            let Some(Some(rule)) = self.slots.get_mut(slot as usize) else { continue };
+            let last = rule.data.is_last() && mode == Mode::Ordered;
+            for id in &rule.entries {
+                self.classifier.set_last(*id, last);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, edit: &Edit) -> Result<(), Refused> {
+        match edit {
+            Edit::Insert(place, prepared) => self.insert(*place, prepared)?,
+            Edit::Remove(place) => self.remove(*place),
+            Edit::Move(from, to) => self.move_rule(*from, *to),
+            Edit::Recompile(place, conditions) => self.recompile(*place, conditions)?,
+            Edit::Set(name, Some(values)) => {
+                self.sets.insert(name.clone(), values.clone());
+            }
+            Edit::Set(name, None) => {
+                self.sets.remove(name);
+            }
+            Edit::Mode(mode) => self.set_mode(*mode)?,
+            Edit::PolicyDrop(drops) => self.drops_by_default = *drops,
+            Edit::Enable(port, is_enabled) => {
+                self.disabled.retain(|known| known != port);
+                if !is_enabled {
+                    self.disabled.push(*port);
+                }
+            }
+            Edit::Flush => (0..self.order.len()).rev().for_each(|place| self.remove(place)),
+        }
+        Ok(())
+    }
+}
+
+impl Changing for Rules {
+    type Change = Edits;
+    type Outcome = Result<(), Refused>;
+
+    fn apply(&mut self, Edits { base, edits }: &Edits) -> Result<(), Refused> {
+        if *base != self.version {
+            return Err(Refused::Changed);
+        }
+        let room = self.room();
+        let needed = |edit: &Edit| match edit {
+            Edit::Insert(_, prepared) => prepared.conditions.entries.len(),
+            Edit::Recompile(_, conditions) => conditions.entries.len(),
+            _ => 0,
+        };
+        let needed: usize = edits.iter().map(needed).sum();
+        if needed > room {
+            let capacity = self.setup.capacity;
+            let problem = format!(
+                "there is room for {room} of {capacity} conditions, and the change needs {needed}: raise `capacity`"
+            );
+            return Err(Refused::Full(problem));
+        }
+        for edit in edits.iter() {
+            self.apply_one(edit)?;
+        }
+        self.version += 1;
+        Ok(())
+    }
+}
