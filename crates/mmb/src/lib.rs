@@ -5,5 +5,8 @@
 //! and Donnet, ANRW 2019, figure 2), with its gaps closed.
 #![forbid(unsafe_code)]
 
+pub mod complete;
 pub mod field;
+pub mod language;
+pub mod lint;
 pub mod rule;

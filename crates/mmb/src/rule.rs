@@ -23,7 +23,9 @@ pub struct Rule {
 }
 
 /// A condition about one field, or several conditions of which one holds ([`Value::Set`]).
-#[derive(Clone, Debug, PartialEq)]
+///
+/// Matches at other places of a line are equal.
+#[derive(Clone, Debug)]
 pub struct Match {
     /// Whether the condition must not hold. The packet has the field's layer in any case.
     pub is_negated: bool,
@@ -33,6 +35,12 @@ pub struct Match {
     pub test: Option<(Comparison, Value)>,
     /// Its bytes in the line.
     pub span: Range<usize>,
+}
+
+impl PartialEq for Match {
+    fn eq(&self, other: &Self) -> bool {
+        (self.is_negated, self.field) == (other.is_negated, other.field) && self.test == other.test
+    }
 }
 
 /// How a field is compared with a value.

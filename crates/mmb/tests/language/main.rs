@@ -1,0 +1,3 @@
+//! The language of rules, through its public functions.
+
+mod lines;
