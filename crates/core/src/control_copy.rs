@@ -7,7 +7,8 @@ use netbricks_buffer::Pool;
 use crate::graph::{Caught, contain};
 use crate::node::{CallError, Handler, HandlerKind, HandlerSide, Node};
 use crate::registry::Blueprint;
-use crate::worker::{BuildError, Worker};
+use crate::worker::{BuildError, PortNames, Worker};
+use crate::worker_group::WorkerGroup;
 
 /// The control side's copy of a node, which answers the node's control handlers.
 ///
@@ -23,18 +24,28 @@ pub struct ControlCopy {
     blueprint: Blueprint,
     pool: Pool,
     seed: u64,
+    workers: usize,
+    ports: PortNames,
 }
 
 impl ControlCopy {
-    pub(crate) fn new(blueprint: &Blueprint, pool: Pool, seed: u64) -> Result<Self, BuildError> {
+    pub(crate) fn new(
+        blueprint: &Blueprint,
+        (pool, seed): (Pool, u64),
+        workers: usize,
+        ports: PortNames,
+    ) -> Result<Self, BuildError> {
         let (blueprint, node, handlers) = (blueprint.clone(), None, Vec::new());
-        let mut copy = Self { node, handlers, blueprint, pool, seed };
+        let mut copy = Self { node, handlers, blueprint, pool, seed, workers, ports };
         copy.make()?;
         Ok(copy)
     }
 
     fn make(&mut self) -> Result<&mut Box<dyn Node>, BuildError> {
-        let worker = Worker::control(self.seed, self.pool.clone());
+        // A group of its own, which tells the number of workers.
+        let worker = Worker::control(self.seed, self.pool.clone())
+            .in_group(WorkerGroup::new(self.workers))
+            .among(self.ports.clone());
         let made = contain(|| {
             let mut node = self.blueprint.build(&worker)?;
             Ok((node.handlers(), node))

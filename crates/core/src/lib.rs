@@ -88,7 +88,7 @@ pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};
-pub use worker::{BuildError, Worker};
+pub use worker::{BuildError, PortNames, Worker};
 pub use worker_group::WorkerGroup;
 
 pub use netbricks_buffer as buffer;

@@ -14,7 +14,7 @@ use crate::control_copy::ControlCopy;
 use crate::graph::{RestartPolicy, contain};
 use crate::node::Node;
 use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
-use crate::worker::{BuildError, Worker};
+use crate::worker::{BuildError, PortNames, Worker};
 
 type Make = dyn Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Send + Sync;
 
@@ -75,7 +75,20 @@ impl Blueprint {
     /// # Errors
     /// As [`build`](Self::build), also where making it panics.
     pub fn control(&self, pool: Pool, seed: u64) -> Result<ControlCopy, BuildError> {
-        ControlCopy::new(self, pool, seed)
+        self.control_among(pool, seed, 1, PortNames::default())
+    }
+    /// As [`control`](Self::control), for the nodes of this many workers, among these ports.
+    ///
+    /// # Errors
+    /// As [`control`](Self::control).
+    pub fn control_among(
+        &self,
+        pool: Pool,
+        seed: u64,
+        workers: usize,
+        ports: PortNames,
+    ) -> Result<ControlCopy, BuildError> {
+        ControlCopy::new(self, (pool, seed), workers, ports)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use netbricks_buffer::Pool;
 
@@ -10,6 +11,22 @@ use crate::annotation::Slots;
 use crate::consistency::Shares;
 use crate::state::Declarations;
 use crate::worker_group::WorkerGroup;
+
+/// The ports of a network, as the packets of a node tell them apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortNames {
+    /// The name of each port, with the number that its packets have as [ingress](netbricks_buffer::Packet::ingress).
+    pub names: Arc<[(String, u16)]>,
+    /// The number of the one port to which the packets of the node go, where it is one.
+    pub egress: Option<u16>,
+}
+
+impl PortNames {
+    /// The number of the port with this name.
+    pub fn number(&self, name: &str) -> Option<u16> {
+        self.names.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+    }
+}
 
 /// A worker as a function sees it: its number, its group, and the function's declared state.
 #[derive(Clone)]
@@ -19,6 +36,7 @@ pub struct Worker {
     pool: Pool,
     group: WorkerGroup,
     control: bool,
+    ports: PortNames,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
     pub(crate) shares: Shares,
@@ -33,6 +51,7 @@ impl Worker {
             pool,
             group: WorkerGroup::new(1),
             control: false,
+            ports: PortNames::default(),
             declarations: Rc::default(),
             annotations: Rc::default(),
             shares: Shares::default(),
@@ -66,6 +85,15 @@ impl Worker {
     /// The group of workers that it belongs to.
     pub fn group(&self) -> &WorkerGroup {
         &self.group
+    }
+    /// The same worker, for a node among these ports.
+    #[must_use]
+    pub fn among(self, ports: PortNames) -> Self {
+        Self { ports, ..self }
+    }
+    /// The ports of the node's network.
+    pub fn ports(&self) -> &PortNames {
+        &self.ports
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
+use netbricks_core::tables::{Condition, Field, Test, ValueSet};
 
 use crate::field::{FieldId, Kind, Layer};
 use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared};
@@ -403,6 +403,28 @@ impl Compiler<'_> {
             other => as_number(other).ok_or_else(|| wrong(field, &format!("{other:?}"))),
         }
     }
+}
+
+/// The values of a field, as ranges: for `map`.
+///
+/// # Errors
+/// As [`CompileError`] lists them, and for values that are no range.
+pub fn intervals(field: FieldId, value: &Value, names: &dyn Names) -> Result<Vec<(u128, u128)>, CompileError> {
+    let layout = KeyLayout::new();
+    let compiler = Compiler { layout: &layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
+    let mut tests = Vec::new();
+    let bits = field.info().kind.bits();
+    compiler.tests(field, (0, bits), value, 0, &mut tests)?;
+    let range = |test: &Test| match test {
+        Test::Range { low, high } => Ok((*low, *high)),
+        Test::Masked { value, mask } => {
+            let free = ones(bits) & !mask;
+            let is_prefix = free & free.wrapping_add(1) == 0;
+            if is_prefix { Ok((*value, *value | free)) } else { Err(wrong(field, "with a mask")) }
+        }
+        Test::Within(_) => Err(wrong(field, "of this kind")),
+    };
+    tests.iter().map(range).collect()
 }
 
 /// The opposite of a match.

@@ -6,7 +6,7 @@ use netbricks_core::operators::ReplaceTcpOptions;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, HashKey};
-use netbricks_core::tables::classifier::{MatchCache, Matches};
+use netbricks_core::tables::{MatchCache, Matches};
 use netbricks_core::tables::{Entry, Table};
 use netbricks_core::{Context, DropReason, Edge, Flows, FrameFunction, Frames, Groups, TableKey, Verdict};
 

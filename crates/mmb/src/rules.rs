@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netbricks_core::PortNames;
 use netbricks_core::tables::Changing;
-use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
+use netbricks_core::tables::{Classifier, ClassifierConfig, Entry, EntryId};
 
 use crate::action::Action;
 use crate::compile::{Conditions, Names};
@@ -62,7 +63,7 @@ pub struct RuleData {
     /// What it does, in order.
     pub actions: Box<[Action]>,
     /// Counts by worker.
-    pub counts: Box<[RuleCount]>,
+    pub counts: Arc<[RuleCount]>,
 }
 
 impl RuleData {
@@ -73,7 +74,7 @@ impl RuleData {
     /// Packets, bytes, answers, the last packet's time and what was not applied, over all workers.
     pub fn totals(&self) -> [u64; 5] {
         let mut totals = [0u64; 5];
-        for RuleCount { packets, bytes, replies, last, not_applied } in &self.counts {
+        for RuleCount { packets, bytes, replies, last, not_applied } in self.counts.iter() {
             for (total, counter) in totals.iter_mut().zip([packets, bytes, replies, not_applied]) {
                 *total += counter.load(Ordering::Relaxed);
             }
@@ -123,8 +124,8 @@ pub enum Edit {
     Remove(usize),
     /// Moves a rule from one place to another, counted without it.
     Move(usize, usize),
-    /// Gives the rule at this place other conditions: a set has changed.
-    Recompile(usize, Arc<Conditions>),
+    /// Gives the rule at this place other conditions and choices: a set has changed.
+    Recompile(usize, Arc<Prepared>),
     /// Defines a set, or replaces its values; `None` takes it out.
     Set(String, Option<Arc<[Value]>>),
     /// The order in which rules apply.
@@ -156,14 +157,14 @@ pub enum Refused {
 }
 
 /// What rules need beside their lines.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Setup {
     /// The most entries of the classifier: a rule has at least one.
     pub capacity: usize,
     /// Workers that count.
     pub workers: usize,
-    /// The names of ports, by number from 1.
-    pub ports: Arc<[String]>,
+    /// The ports.
+    pub ports: PortNames,
     /// Ways out that `lb` can name.
     pub outputs: usize,
     /// Seed of the classifier's hashes.
@@ -194,6 +195,8 @@ pub struct Rules {
     pub version: u64,
     /// How many rules are stateful.
     pub stateful: usize,
+    /// A hash of the configuration's lines, by which an export is known.
+    pub origin: u64,
     slots: Vec<Option<Slot>>,
     /// How often each slot was used.
     uses: Vec<u32>,
@@ -216,9 +219,14 @@ impl Names for Rules {
     }
 }
 
-/// The number from 1 of the port with this name.
-pub fn port(ports: &[String], name: &str) -> Option<u16> {
-    ports.iter().position(|known| known == name).map(|place| (place + 1) as u16)
+/// The number of the port with this name, as key vectors have it: 0 stands for none.
+///
+/// Where no ports are known, as in a file that is only checked, every name is that of some port.
+pub fn port(ports: &PortNames, name: &str) -> Option<u16> {
+    if ports.names.is_empty() {
+        return Some(u16::MAX);
+    }
+    ports.number(name).map(|number| number + 1)
 }
 
 impl Rules {
@@ -235,6 +243,7 @@ impl Rules {
             disabled: Vec::new(),
             version: 0,
             stateful: 0,
+            origin: 0,
             slots: Vec::new(),
             uses: Vec::new(),
             free: Vec::new(),
@@ -382,15 +391,16 @@ impl Rules {
         self.free.push(slot);
     }
 
-    fn recompile(&mut self, place: usize, conditions: &Conditions) -> Result<(), Refused> {
+    fn recompile(&mut self, place: usize, prepared: &Prepared) -> Result<(), Refused> {
+        let Prepared { data, conditions } = prepared;
         let Some(slot) = self.order.get(place).copied() else { return Ok(()) };
         let Some(old) = self.slot(slot).cloned() else { return Ok(()) };
         self.leave(&old.entries);
-        let entries = self.enter(slot, old.order, &old.data, conditions)?;
+        let entries = self.enter(slot, old.order, data, conditions)?;
         self.count_fields(slot, false);
         let Conditions { fields, options, extensions, .. } = conditions;
         let (fields, options, extensions) = (fields.clone().into(), *options, *extensions);
-        self.slots[slot as usize] = Some(Slot { entries, fields, options, extensions, ..old });
+        self.slots[slot as usize] = Some(Slot { data: data.clone(), entries, fields, options, extensions, ..old });
         self.count_fields(slot, true);
         Ok(())
     }
@@ -474,7 +484,7 @@ impl Rules {
             Edit::Insert(place, prepared) => self.insert(*place, prepared)?,
             Edit::Remove(place) => self.remove(*place),
             Edit::Move(from, to) => self.move_rule(*from, *to),
-            Edit::Recompile(place, conditions) => self.recompile(*place, conditions)?,
+            Edit::Recompile(place, prepared) => self.recompile(*place, prepared)?,
             Edit::Set(name, Some(values)) => {
                 self.sets.insert(name.clone(), values.clone());
             }
@@ -505,8 +515,7 @@ impl Changing for Rules {
         }
         let room = self.room();
         let needed = |edit: &Edit| match edit {
-            Edit::Insert(_, prepared) => prepared.conditions.entries.len(),
-            Edit::Recompile(_, conditions) => conditions.entries.len(),
+            Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => prepared.conditions.entries.len(),
             _ => 0,
         };
         let needed: usize = edits.iter().map(needed).sum();

@@ -15,8 +15,6 @@ struct Loaded {
 impl Store {
     /// Appends a handler's write to a configuration's journal. It is durable when this returns.
     ///
-    /// A record that repeats the one before it, but for the time, is not written.
-    ///
     /// # Errors
     /// [`StoreError::Full`] past 100,000 records or 64 MiB, and others when there is no such configuration or the
     /// journal cannot be written.

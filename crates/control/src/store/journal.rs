@@ -27,13 +27,6 @@ pub struct Record {
     pub time: u64,
 }
 
-impl Record {
-    /// Whether both are the same call of the same handler. Their times may differ.
-    fn repeats(&self, other: &Record) -> bool {
-        (&self.function, &self.handler, &self.argument) == (&other.function, &other.handler, &other.argument)
-    }
-}
-
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
@@ -73,7 +66,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
     if header.format != FORMAT {
         return Err(Damage::Format { expected: FORMAT, got: header.format });
     }
-    let mut tail = Tail { length: first.len() + 1, records: 0, sum, last: None };
+    let mut tail = Tail { length: first.len() + 1, records: 0, sum };
     let (mut records, mut damage) = (Vec::new(), None);
     while let Some(text) = line(&bytes[tail.length..]) {
         let record = checked(&tail.sum.to_be_bytes(), text)
@@ -81,7 +74,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
         match record {
             Ok((record, sum)) => {
                 tail =
-                    Tail { length: tail.length + text.len() + 1, records: tail.records + 1, sum, last: None };
+                    Tail { length: tail.length + text.len() + 1, records: tail.records + 1, sum };
                 records.push(record);
             }
             Err(found) => {
@@ -91,7 +84,6 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
         }
     }
     let lost = bytes[tail.length..].iter().filter(|&&byte| byte == b'\n').count();
-    tail.last = records.last().cloned();
     let Header { configuration, checksum, .. } = header;
     Ok(Replay { configuration, checksum, records, good_bytes: tail.length, lost, damage, tail })
 }
@@ -120,7 +112,6 @@ pub(super) struct Tail {
     pub records: usize,
     /// The checksum of the last line.
     sum: u32,
-    last: Option<Record>,
 }
 
 impl Tail {
@@ -129,20 +120,17 @@ impl Tail {
         let header = Header { format: FORMAT, configuration, checksum: checksum.into() };
         let (mut text, sum) = with_checksum(b"", &json(&header));
         text.push('\n');
-        (Tail { length: text.len(), records: 0, sum, last: None }, text.into_bytes())
+        (Tail { length: text.len(), records: 0, sum }, text.into_bytes())
     }
 
-    /// Appends the lines of these records, without those that only repeat the one before.
+    /// Appends the lines of these records. One that repeats the one before counts too: it may add.
     pub(super) fn add<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>, bytes: &mut Vec<u8>) {
         for record in records {
-            if self.last.as_ref().is_some_and(|last| last.repeats(record)) {
-                continue;
-            }
             let (text, sum) = with_checksum(&self.sum.to_be_bytes(), &json(record));
             bytes.extend_from_slice(text.as_bytes());
             bytes.push(b'\n');
             let length = self.length + text.len() + 1;
-            *self = Tail { length, records: self.records + 1, sum, last: Some(record.clone()) };
+            *self = Tail { length, records: self.records + 1, sum };
         }
     }
 }
@@ -177,10 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_repeats_the_one_before_is_left_out() {
+    fn a_record_that_repeats_the_one_before_stays() {
         let records = [record("a", 1), record("a", 2), record("b", 3), record("a", 4)];
-        let read = replay(&journal(&records)).unwrap().records;
-        assert_eq!(read, [record("a", 1), record("b", 3), record("a", 4)]);
+        assert_eq!(replay(&journal(&records)).unwrap().records, records);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, Context, DropReason, Graph, GraphBuilder, GraphError, Node, NodeId, Poll, Role, Shape, Worker,
+    Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, GraphError, Node, NodeId, Poll, PortNames, Role, Shape,
+    Worker,
 };
 
 use super::shared::Shared;
@@ -62,6 +63,8 @@ impl Node for Stand {
 pub(crate) struct Design {
     pub(crate) name: String,
     pub(crate) ports: Vec<String>,
+    /// The number that the packets of each port have.
+    pub(crate) labels: Vec<u16>,
     pub(crate) functions: Vec<Blueprint>,
     /// Uses: the node's name, and the function's number.
     pub(crate) uses: Vec<(String, usize)>,
@@ -128,6 +131,7 @@ impl Network {
         Design {
             name: name.into(),
             ports: plan.ports.iter().map(|port| port.name.clone()).collect(),
+            labels: (0..plan.ports.len()).map(|number| number as u16).collect(),
             functions: plan.functions.iter().map(|function| function.blueprint.clone()).collect(),
             uses: self.uses.iter().map(|use_| (use_.name.clone(), use_.function)).collect(),
             wires: self.wires.clone(),
@@ -259,6 +263,7 @@ impl Design {
         worker: &Worker,
     ) -> Result<NodeId, GraphError> {
         let (name, function) = &self.uses[number];
+        let worker = &worker.clone().among(self.ports_of(self.uses[number].1));
         let blueprint = &self.functions[*function];
         let places = self.uses.iter().filter(|(_, other)| other == function).count();
         if self.stateful[*function] && places > 1 {
@@ -267,6 +272,34 @@ impl Design {
         } else {
             graph.add_function(name.clone(), blueprint, worker)
         }
+    }
+
+    /// The ports, and the one to which the packets of a function go, if it is one.
+    pub(crate) fn ports_of(&self, function: usize) -> PortNames {
+        let names = self.ports.iter().cloned().zip(self.labels.iter().copied()).collect();
+        let uses = self.uses.iter().enumerate().filter(|(_, (_, of))| *of == function);
+        let mut places: Vec<Place> = uses.map(|(number, _)| Place::Use(number)).collect();
+        let mut next = 0;
+        let mut reached = BTreeSet::new();
+        while let Some(place) = places.get(next).copied() {
+            next += 1;
+            for wire in self.wires.iter().filter(|wire| wire.from == place) {
+                match wire.to {
+                    // Answers go back to where their cause came from.
+                    Place::Transmit(port) if wire.edge != Edge::REPLY => {
+                        reached.insert(port);
+                    }
+                    to if !places.contains(&to) => places.push(to),
+                    _ => {}
+                }
+            }
+        }
+        let mut reached = reached.into_iter();
+        let egress = match (reached.next(), reached.next()) {
+            (Some(port), None) => self.labels.get(port).copied(),
+            _ => None,
+        };
+        PortNames { names, egress }
     }
 
     /// The wires that packets from these receive nodes and from other workers can take.

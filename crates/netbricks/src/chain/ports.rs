@@ -93,6 +93,11 @@ impl OpenPorts {
         (!diagnostics.has_errors()).then_some(Self { ports })
     }
 
+    /// The number by which packets know the port of this name.
+    pub(crate) fn number(&self, name: &str) -> Option<u16> {
+        self.ports.iter().find(|open| open.port.name() == name).map(|open| open.number)
+    }
+
     /// The ports in the order of `names`, each from `opened` or else from here; answers those that are left.
     pub(crate) fn arrange(&mut self, names: &[String], opened: Self) -> Self {
         let mut known = std::mem::take(&mut self.ports);

@@ -261,7 +261,7 @@ impl Opened<'_> {
         let seed = plan.runtime.seed(self.is_replay).map_err(|error| Failure::Failed(error.to_string()))?;
         let mut config = runtime_config(&plan.runtime, seed, pool, workers).events(events);
         config.duration = limits.duration.map(Duration::from);
-        let copies = functions_of(&installed, |_| false, pool, seed)
+        let copies = functions_of(&installed, |_| false, (pool, seed), workers)
             .map_err(|problem| Failure::Failed(problem.detail))?;
         let runtime = start(config, self.shares, self.design)?;
         let _memory = GivenBackLater::begin();

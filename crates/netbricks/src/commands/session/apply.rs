@@ -55,8 +55,10 @@ impl Session<'_> {
         let mut candidate = self.candidate(checked, &file, &opened, &expected)?;
         let plan = plan_of(&candidate);
         self.keep_blueprints(&mut candidate);
+        self.label_ports(&mut candidate, &opened);
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);
-        let copies = functions_of(&candidate.installed, kept, self.pool, self.seed)?;
+        let workers = self.control.workers();
+        let copies = functions_of(&candidate.installed, kept, (self.pool, self.seed), workers)?;
         self.stock_up(&candidate)?;
         let ports = self.new_queues(&candidate, &mut opened)?;
         self.control.take_longest_pause();
@@ -190,6 +192,16 @@ impl Session<'_> {
         }
     }
 
+    /// Tells functions by which number the packets of each port know it.
+    fn label_ports(&self, candidate: &mut Candidate, opened: &OpenPorts) {
+        let Installed { ports, design, .. } = &mut candidate.installed;
+        for (label, port) in design.labels.iter_mut().zip(ports) {
+            if let Some(number) = opened.number(&port.name).or_else(|| self.ports.number(&port.name)) {
+                *label = number;
+            }
+        }
+    }
+
     /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
     fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
         let worker = Worker::new(0, self.seed, self.pool.clone());
@@ -281,16 +293,17 @@ impl Session<'_> {
 pub(crate) fn functions_of(
     installed: &Installed,
     known: impl Fn(&str) -> bool,
-    pool: &Pool,
-    seed: u64,
+    (pool, seed): (&Pool, u64),
+    workers: usize,
 ) -> Result<BTreeMap<String, ControlCopy>, Problem> {
     let mut copies = BTreeMap::new();
-    for (function, blueprint) in installed.functions.iter().zip(&installed.design.functions) {
+    let design = &installed.design;
+    for (number, (function, blueprint)) in installed.functions.iter().zip(&design.functions).enumerate() {
         if known(&function.name) {
             continue;
         }
         let copy = blueprint
-            .control(pool.clone(), seed)
+            .control_among(pool.clone(), seed, workers, design.ports_of(number))
             .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
         copies.insert(function.name.clone(), copy);
     }

@@ -1,0 +1,385 @@
+//! From lines to changes of the rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::action::{Choices, actions};
+use crate::compile::{Names, compile, intervals};
+use crate::field::{FieldId, Kind};
+use crate::language::{Context, SetKind, parse_rule, set_kind};
+use crate::rule::{Command, MapTo, Rule, Selector, Value};
+use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
+
+/// Changes that lines ask for, and what there is to say about them.
+#[derive(Debug, Default)]
+pub struct Planned {
+    /// The changes, in order.
+    pub edits: Vec<Edit>,
+    /// Warnings about the lines, each with its line's number.
+    pub warnings: Vec<(usize, String)>,
+    /// Commands that change nothing, in order, each with its line's number.
+    pub questions: Vec<(usize, Command)>,
+    /// The places from 1 of the rules that were added, while no other change moves them.
+    pub added: Vec<usize>,
+}
+
+/// A rule as later lines of a text see it.
+#[derive(Clone, Debug)]
+struct Row {
+    name: Option<Box<str>>,
+    data: Arc<RuleData>,
+}
+
+/// Rules as they are after the changes so far.
+struct After<'r> {
+    rules: &'r Rules,
+    /// All rules, once a line needs them.
+    rows: Option<Vec<Row>>,
+    len: usize,
+    /// Names that lines gave (`true`) or took away.
+    names: BTreeMap<Box<str>, bool>,
+    sets: BTreeMap<String, Option<Arc<[Value]>>>,
+    edits: Vec<Edit>,
+    added: Vec<usize>,
+}
+
+impl Names for After<'_> {
+    fn set(&self, name: &str) -> Option<&[Value]> {
+        match self.sets.get(name) {
+            Some(changed) => changed.as_deref(),
+            None => self.rules.sets().get(name).map(|values| &values[..]),
+        }
+    }
+    fn port(&self, name: &str) -> Option<u16> {
+        port(&self.rules.setup.ports, name)
+    }
+}
+
+/// Reads lines and plans their changes against the rules, or refuses all of them.
+///
+/// # Errors
+/// Each wrong line with its number and its fault, as a text.
+pub fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
+    let kinds: BTreeMap<String, SetKind> = rules
+        .sets()
+        .iter()
+        .map(|(name, values)| (name.clone(), values.first().and_then(set_kind).unwrap_or(SetKind::Number)))
+        .collect();
+    let ports: Vec<String> = rules.setup.ports.names.iter().map(|(name, _)| name.clone()).collect();
+    let context = Context {
+        outputs: Some(rules.setup.outputs),
+        interfaces: (!ports.is_empty()).then_some(&ports[..]),
+        sets: Some(&kinds),
+        rules: &[],
+    };
+    let file = match text.contains('\n') {
+        true => context.parse_file(text).map_err(|errors| errors.to_string())?,
+        // A single line is shown with its fault.
+        false => {
+            let mut file = crate::language::ParsedFile::default();
+            if let Some(parsed) = context.parse(text).map_err(|error| error.render(text))? {
+                file.warnings.extend(parsed.warnings.into_iter().map(|warning| (1, warning)));
+                file.commands.push((1, parsed.command));
+            }
+            file
+        }
+    };
+    let mut after = After {
+        rules,
+        rows: None,
+        len: rules.len(),
+        names: BTreeMap::new(),
+        sets: BTreeMap::new(),
+        edits: Vec::new(),
+        added: Vec::new(),
+    };
+    let mut planned = Planned {
+        warnings: file.warnings.into_iter().map(|(line, warning)| (line, warning.to_string())).collect(),
+        ..Planned::default()
+    };
+    let mut begun = None;
+    let several = text.contains('\n');
+    for (line, command) in file.commands {
+        let fault = |problem: String| if several { format!("line {line}: {problem}") } else { problem };
+        match command {
+            Command::Begin => begun = Some((after.edits.len(), after.len)),
+            Command::Commit => begun = None,
+            Command::Abort => {
+                let (edits, _) = begun.take().unwrap_or((0, 0));
+                if edits < after.edits.len() {
+                    return Err(fault("`abort` forgets lines before it: leave them out of the text".into()));
+                }
+            }
+            Command::List
+            | Command::Show(..)
+            | Command::Explain(_)
+            | Command::Test(_)
+            | Command::Expect(..) => planned.questions.push((line, command)),
+            change => after.change(change).map_err(fault)?,
+        }
+    }
+    planned.edits = after.edits;
+    planned.added = after.added;
+    Ok(planned)
+}
+
+impl After<'_> {
+    fn change(&mut self, command: Command) -> Result<(), String> {
+        match command {
+            Command::Add { at, name, rule } => {
+                let place = match at {
+                    None => self.len,
+                    Some(at) if (1..=self.len + 1).contains(&at) => at - 1,
+                    Some(at) => {
+                        return Err(format!("there is no place {at}: rules have the places 1 to {}", self.len));
+                    }
+                };
+                self.add(place, name, &rule)?;
+            }
+            Command::Delete(selector) => {
+                let place = self.find(&selector)?;
+                self.remove(place);
+            }
+            Command::Replace(selector, rule) => {
+                let place = self.find(&selector)?;
+                let name = self.name_at(place);
+                self.remove(place);
+                self.add(place, name.map(Into::into), &rule)?;
+            }
+            Command::Move(selector, is_before, other) => self.move_rule(&selector, is_before, &other)?,
+            Command::Define(name, values) => self.define(name, values)?,
+            Command::Extend(name, values) => {
+                let mut all = self.values(&name)?;
+                all.extend(values);
+                self.define(name, all)?;
+            }
+            Command::Shrink(name, values) => {
+                let mut all = self.values(&name)?;
+                for value in values {
+                    let before = all.len();
+                    all.retain(|known| *known != value);
+                    if all.len() == before {
+                        return Err(format!("the set `@{name}` has no value {value}: see `show sets`"));
+                    }
+                }
+                self.define(name, all)?;
+            }
+            Command::Mode(mode) => self.edits.push(Edit::Mode(mode)),
+            Command::PolicyDrop(drops) => self.edits.push(Edit::PolicyDrop(drops)),
+            Command::Enable(interface, is_enabled) => {
+                let number = self.port(&interface).ok_or_else(|| {
+                    let ports: Vec<&str> = self.rules.setup.ports.names.iter().map(|(name, _)| &name[..]).collect();
+                    let ports = ports.join(", ");
+                    format!("there is no port `{interface}`: the ports are {ports}")
+                })?;
+                self.edits.push(Edit::Enable(number, is_enabled));
+            }
+            Command::Flush => {
+                self.edits.push(Edit::Flush);
+                self.rows = Some(Vec::new());
+                self.len = 0;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// All rules as they are now.
+    fn rows(&mut self) -> &mut Vec<Row> {
+        let rules = self.rules;
+        let edits = &self.edits;
+        self.rows.get_or_insert_with(|| {
+            let row = |data: &Arc<RuleData>| Row { name: data.name.clone(), data: data.clone() };
+            let mut rows: Vec<Row> = rules.iter().map(row).collect();
+            // Until now there were additions alone.
+            for edit in edits {
+                if let Edit::Insert(place, prepared) = edit {
+                    rows.insert((*place).min(rows.len()), row(&prepared.data));
+                }
+            }
+            rows
+        })
+    }
+
+    fn find(&mut self, selector: &Selector) -> Result<usize, String> {
+        let len = self.len;
+        match selector {
+            Selector::Number(number) => match number.checked_sub(1).filter(|place| *place < len) {
+                Some(place) => Ok(place),
+                None if len == 0 => Err(format!("there is no rule {number}: there are no rules")),
+                None => Err(format!("there is no rule {number}: rules have the numbers 1 to {len}")),
+            },
+            Selector::Name(name) => {
+                let found = match &self.rows {
+                    None if self.edits.is_empty() => self.rules.named(name),
+                    _ => self.rows().iter().position(|row| row.name.as_deref() == Some(name)),
+                };
+                found.ok_or_else(|| self.no_name(name))
+            }
+            Selector::Same(rule) => {
+                let text = without_comment(rule);
+                let is_same = |row: &Row| same_text(&row.data.text, &text);
+                self.rows()
+                    .iter()
+                    .position(is_same)
+                    .ok_or_else(|| format!("there is no rule `{text}`: see `list`"))
+            }
+        }
+    }
+
+    fn no_name(&mut self, name: &str) -> String {
+        let known: Vec<String> = self.rows().iter().filter_map(|row| Some(row.name.as_ref()?.to_string())).collect();
+        match netbricks_core::nearest(name, known.iter().map(String::as_str)) {
+            Some(nearest) => format!("there is no rule named `{name}`: did you mean `{nearest}`?"),
+            None => format!("there is no rule named `{name}`: see `list`"),
+        }
+    }
+
+    fn name_at(&mut self, place: usize) -> Option<Box<str>> {
+        self.rows().get(place)?.name.clone()
+    }
+
+    fn add(&mut self, place: usize, name: Option<String>, rule: &Rule) -> Result<(), String> {
+        let name: Option<Box<str>> = name.map(Into::into);
+        if let Some(name) = &name {
+            let is_taken = match self.names.get(name) {
+                Some(is_there) => *is_there,
+                None => self.rules.named(name).is_some() && !self.edits.iter().any(|edit| matches!(edit, Edit::Flush)),
+            };
+            if is_taken {
+                return Err(format!("a rule named `{name}` is there already: name this one otherwise, or `replace` it"));
+            }
+            self.names.insert(name.clone(), true);
+        }
+        let prepared = Arc::new(prepare(&self.rules.setup, self, rule, name, &self.rules.layout)?);
+        if let Some(rows) = &mut self.rows {
+            let data = prepared.data.clone();
+            rows.insert(place.min(rows.len()), Row { name: data.name.clone(), data });
+        } else if place != self.len {
+            let data = prepared.data.clone();
+            let rows = self.rows();
+            rows.insert(place.min(rows.len()), Row { name: data.name.clone(), data });
+        }
+        self.edits.push(Edit::Insert(place, prepared));
+        self.len += 1;
+        self.added.push(place + 1);
+        Ok(())
+    }
+
+    fn remove(&mut self, place: usize) {
+        let row = self.rows().remove(place);
+        if let Some(name) = row.name {
+            self.names.insert(name, false);
+        }
+        self.edits.push(Edit::Remove(place));
+        self.len -= 1;
+    }
+
+    fn move_rule(&mut self, selector: &Selector, is_before: bool, other: &Selector) -> Result<(), String> {
+        let (from, other) = (self.find(selector)?, self.find(other)?);
+        if from == other {
+            return Err("a rule cannot be moved before or after itself".into());
+        }
+        // The place is counted without the rule itself.
+        let target = if other > from { other - 1 } else { other };
+        let to = if is_before { target } else { target + 1 };
+        let rows = self.rows();
+        let row = rows.remove(from);
+        rows.insert(to.min(rows.len()), row);
+        self.edits.push(Edit::Move(from, to));
+        Ok(())
+    }
+
+    fn values(&self, name: &str) -> Result<Vec<Value>, String> {
+        let values = self.set(name).map(<[Value]>::to_vec);
+        values.ok_or_else(|| format!("there is no set `@{name}`: define it first, as `define @{name} {{80, 443}}`"))
+    }
+}
+
+impl After<'_> {
+    /// Gives a set its values, and the rules that name it their new conditions.
+    fn define(&mut self, name: String, values: Vec<Value>) -> Result<(), String> {
+        self.sets.insert(name.clone(), Some(values.clone().into()));
+        self.edits.push(Edit::Set(name.clone(), Some(values.into())));
+        let mut affected = vec![format!("@{name}")];
+        // Sets that name this one.
+        let all: Vec<(String, Vec<Value>)> =
+            self.rules.sets().iter().map(|(name, values)| (name.clone(), values.to_vec())).collect();
+        for (other, values) in all {
+            if values.iter().any(|value| names_set(value, &name)) {
+                affected.push(format!("@{other}"));
+            }
+        }
+        let rows = self.rows().clone();
+        for (place, row) in rows.iter().enumerate() {
+            let uses = |set: &String| row.data.text.split([' ', ',', '{', '}']).any(|word| word == set);
+            if !affected.iter().any(uses) {
+                continue;
+            }
+            let rule = parse_rule(&row.data.text).map_err(|error| error.to_string())?;
+            let mut prepared = prepare(&self.rules.setup, self, &rule, row.name.clone(), &self.rules.layout)
+                .map_err(|problem| format!("rule {}: {problem}", place + 1))?;
+            if let Some(data) = Arc::get_mut(&mut prepared.data) {
+                data.counts = row.data.counts.clone();
+            }
+            let prepared = Arc::new(prepared);
+            self.rows()[place].data = prepared.data.clone();
+            self.edits.push(Edit::Recompile(place, prepared));
+        }
+        Ok(())
+    }
+}
+
+fn names_set(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Named(known) => known == name,
+        Value::Set(values) => values.iter().any(|value| names_set(value, name)),
+        _ => false,
+    }
+}
+
+/// A rule's line without its comment, by which rules are the same.
+fn without_comment(rule: &Rule) -> String {
+    Rule { comment: None, ..rule.clone() }.to_string()
+}
+
+fn same_text(known: &str, text: &str) -> bool {
+    known == text || known.strip_prefix(text).is_some_and(|rest| rest.starts_with(" comment \""))
+}
+
+/// Compiles a rule.
+///
+/// # Errors
+/// The fault, as a sentence.
+pub fn prepare(
+    setup: &Setup,
+    names: &dyn Names,
+    rule: &Rule,
+    name: Option<Box<str>>,
+    layout: &crate::key::KeyLayout,
+) -> Result<Prepared, String> {
+    let conditions = compile(layout, rule, names).map_err(|error| error.to_string())?;
+    let choices = |field: FieldId, to: &MapTo| match to {
+        MapTo::Random => Ok(every(field)),
+        MapTo::Value(value) => {
+            intervals(field, value, names).map(Choices::new).map_err(|error| error.to_string())
+        }
+    };
+    let data = RuleData {
+        text: rule.to_string().into(),
+        name,
+        is_stateful: rule.is_stateful,
+        actions: actions(&rule.targets, &choices)?.into(),
+        counts: (0..setup.workers.max(1)).map(|_| RuleCount::default()).collect(),
+    };
+    Ok(Prepared { data: Arc::new(data), conditions })
+}
+
+/// The values of a field of which a random one is taken: ports from 1024, since lower ones have a meaning.
+fn every(field: FieldId) -> Choices {
+    let info = field.info();
+    let bits = info.kind.bits();
+    let most = if bits == 0 { 0 } else { u128::MAX >> (128 - u32::from(bits)) };
+    let is_port = matches!(info.kind, Kind::Bits { bits: 16, .. }) && ["tcp-sport", "tcp-dport", "udp-sport", "udp-dport"].contains(&info.name.as_str());
+    Choices::new([(if is_port { 1024 } else { 0 }, most)])
+}

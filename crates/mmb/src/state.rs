@@ -1,0 +1,174 @@
+//! The rules as declared state: made from a file's lines, changed by handlers, exported as lines.
+
+use std::sync::Arc;
+
+use netbricks_core::consistency::{Access, Bounded, Contents};
+use netbricks_core::shuffle::ShuffleKey;
+use netbricks_core::state::Mobility;
+use netbricks_core::tables::{Changing, Secret, hash_words};
+use netbricks_core::{Declared, PortNames};
+
+use crate::change::{Planned, plan};
+use crate::rule::{Command, Mode};
+use crate::rules::{Edits, Refused, Rules, Setup};
+
+/// Most attempts at a change while other changes come first.
+const TRIES: usize = 8;
+
+/// The rules of the configuration, and what they need.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// What rules need beside their lines.
+    pub setup: Setup,
+    /// The lines of the configuration.
+    pub lines: Arc<str>,
+}
+
+/// Workers, ports and the seed do not make other rules.
+impl PartialEq for First {
+    fn eq(&self, other: &Self) -> bool {
+        (self.setup.capacity, self.setup.outputs, &self.lines) == (other.setup.capacity, other.setup.outputs, &other.lines)
+    }
+}
+
+impl Contents for Rules {
+    type Config = First;
+    /// Other rules in the file count more than changes by handlers.
+    const IS_CONFIGURED: bool = true;
+
+    fn make(first: &First) -> Result<Self, String> {
+        let mut rules = Self::new(first.setup.clone());
+        load(&mut rules, &first.lines)?;
+        rules.origin = hash(&first.lines);
+        Ok(rules)
+    }
+    fn least() -> Self {
+        let setup = Setup { capacity: 1, workers: 1, ports: PortNames::default(), outputs: 1, seed: 0 };
+        Self::new(setup)
+    }
+}
+
+/// Makes the changes of these lines.
+///
+/// # Errors
+/// Every wrong line, or the want of room.
+pub fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
+    // A text is shown by its lines' numbers, also when it has one line.
+    let planned = plan(rules, &format!("{lines}\n"))?;
+    let edits = Edits { base: rules.version, edits: planned.edits.clone().into() };
+    match rules.apply(&edits) {
+        Ok(()) => Ok(planned),
+        Err(Refused::Full(problem)) => Err(problem),
+        Err(Refused::Changed) => Err("the rules changed meanwhile".into()),
+    }
+}
+
+/// Makes the changes of these lines while packets flow: all of them or none.
+///
+/// # Errors
+/// Every wrong line, or the want of room.
+pub fn change(rules: &Bounded<Rules>, lines: &str) -> Result<Planned, String> {
+    for _ in 0..TRIES {
+        let (version, planned) = rules.read(|rules| (rules.version, plan(rules, lines)));
+        let planned = planned?;
+        if planned.edits.is_empty() {
+            return Ok(planned);
+        }
+        let edits = Edits { base: version, edits: planned.edits.clone().into() };
+        match rules.update(edits).map_err(|cannot| cannot.to_string())? {
+            Ok(()) => return Ok(planned),
+            Err(Refused::Full(problem)) => return Err(problem),
+            Err(Refused::Changed) => {}
+        }
+    }
+    Err("others change the rules all the time: try again".into())
+}
+
+/// The lines that make these rules.
+pub fn lines(rules: &Rules) -> String {
+    let mut text = String::new();
+    if rules.mode == Mode::AllMatch {
+        text += "mode all-match\n";
+    }
+    if rules.drops_by_default {
+        text += "policy drop\n";
+    }
+    for port in &rules.disabled {
+        let known = rules.setup.ports.names.iter().find(|(_, number)| number + 1 == *port);
+        if let Some((name, _)) = known {
+            text += &Command::Enable(name.clone(), false).to_string();
+            text.push('\n');
+        }
+    }
+    for (name, values) in rules.sets() {
+        text += &Command::Define(name.clone(), values.to_vec()).to_string();
+        text.push('\n');
+    }
+    for rule in rules.iter() {
+        let stateful = if rule.is_stateful { "add-stateful " } else { "add " };
+        text += stateful;
+        if let Some(name) = &rule.name {
+            text += "name ";
+            text += name;
+            text.push(' ');
+        }
+        text += rule.text.strip_prefix("stateful ").unwrap_or(&rule.text);
+        text.push('\n');
+    }
+    text
+}
+
+const FORMAT: &str = "mmb-rules-1";
+const SEED: u64 = 0x006d_6d62_7275_6c65;
+
+fn hash(text: &str) -> u64 {
+    let mut words = vec![text.len() as u64];
+    words.extend(text.as_bytes().chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_be_bytes(word)
+    }));
+    hash_words(&words, &Secret::from_seed(SEED))
+}
+
+/// The format is lines: the hash of the configuration's lines, those that make the rules, and the checksum.
+impl Declared for Rules {
+    fn export(&self) -> Vec<u8> {
+        let text = format!("{FORMAT} {:016x}\n{}", self.origin, lines(self));
+        let sum = hash(&text);
+        format!("{text}{sum:016x}\n").into_bytes()
+    }
+
+    /// Takes over changes made by handlers, unless the configuration has other lines since.
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        let damaged = "no exported rules, or changed on their way: fetch the whole export again";
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged)?;
+        let end = text.strip_suffix('\n').and_then(|text| text.rfind('\n')).ok_or(damaged)? + 1;
+        let (body, sum) = text.split_at(end);
+        if sum != format!("{:016x}\n", hash(body)) {
+            return Err(damaged.into());
+        }
+        let (head, lines) = body.split_once('\n').ok_or(damaged)?;
+        let (form, origin) = head.split_once(' ').ok_or(damaged)?;
+        if form != FORMAT {
+            return Err(format!("exported rules of another form, `{form}`: export them with this version"));
+        }
+        if origin != format!("{:016x}", self.origin) {
+            return Ok(());
+        }
+        let mut fresh = Self::new(self.setup.clone());
+        load(&mut fresh, lines)?;
+        fresh.origin = self.origin;
+        fresh.version = self.version + 1;
+        *self = fresh;
+        Ok(())
+    }
+
+    fn occupancy(&self) -> (u64, u64) {
+        (self.classifier.len() as u64, self.setup.capacity as u64)
+    }
+
+    fn mobility(&self, _: ShuffleKey) -> Mobility {
+        Mobility::Stays
+    }
+}
