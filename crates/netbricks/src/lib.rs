@@ -18,6 +18,7 @@ pub use netbricks_core::units;
 pub use netbricks_core::{Registry, packet, tables};
 /// The library's functions and their parts, such as `functions::maglev::LookupTable`.
 pub use netbricks_functions as functions;
+pub use netbricks_mmb as mmb;
 pub use netbricks_ports::Drivers;
 pub use netbricks_stream as stream;
 pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent, StopHandle};
@@ -30,6 +31,7 @@ pub use report::{
 pub fn standard() -> Registry {
     let mut registry = Registry::new();
     netbricks_functions::register(&mut registry);
+    netbricks_mmb::register(&mut registry);
     registry
 }
 

@@ -256,7 +256,7 @@ impl NetBricksContext {
     fn design(&mut self) -> Result<(Design, Network), GraphError> {
         let draft = std::mem::take(&mut *self.draft.borrow_mut());
         let names = self.queues.iter().map(|queue| format!("{}.{}", queue.name, queue.number));
-        let ports = self.plan.ports.iter().map(|port| port.name.clone()).chain(names).collect();
+        let ports: Vec<String> = self.plan.ports.iter().map(|port| port.name.clone()).chain(names).collect();
         let uses = draft.names.iter().cloned().enumerate().map(|(number, name)| (name, number)).collect();
         self.plan.functions = draft
             .names
@@ -279,6 +279,7 @@ impl NetBricksContext {
         let network = Network::along(wires, &self.plan.functions, self.plan.ports.len(), &worker)?;
         let design = Design {
             name: "pipelines".into(),
+            labels: (0..ports.len()).map(|number| number as u16).collect(),
             ports,
             functions: draft.blueprints,
             uses,
