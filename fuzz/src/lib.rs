@@ -14,6 +14,8 @@ mod filter;
 mod import;
 #[path = "../../crates/control/tests/store/exercise.rs"]
 mod journal;
+#[path = "../../crates/mmb/tests/language/exercise.rs"]
+mod language;
 #[path = "../../crates/stream/tests/streams/model.rs"]
 mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
@@ -30,6 +32,7 @@ pub use exercise::{changes, difference, flow_key, header, parsers, printing};
 pub use filter::filter;
 pub use import::{Outcome, flow_import};
 pub use journal::{Outcome as JournalOutcome, journal};
+pub use language::language as mmb_language;
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
 pub use rewritten::rewritten;
 pub use streams::{connections, streams};

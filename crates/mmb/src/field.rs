@@ -3,7 +3,8 @@
 //! Fields of fixed headers come from the field tables of [`netbricks_core::packet`]; their RFC names in those tables
 //! are names here, with the header's name before them: `tcp-window`. mmb has shorter names for many: `tcp-win`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
 
 use netbricks_core::packet::field::{Field, Show};
@@ -247,7 +248,14 @@ pub struct FieldId(u16);
 impl FieldId {
     /// The field of this name; names are compared without case.
     pub fn named(name: &str) -> Option<Self> {
-        CATALOGUE.names.get(name).or_else(|| CATALOGUE.names.get(&name.to_ascii_lowercase())).copied()
+        let catalogue = &*CATALOGUE;
+        match catalogue.ids.get(name) {
+            Some(id) => Some(*id),
+            None if name.bytes().any(|byte| byte.is_ascii_uppercase()) => {
+                catalogue.ids.get(name.to_ascii_lowercase().as_str()).copied()
+            }
+            None => None,
+        }
     }
     /// All fields, in the order of their layers.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
@@ -270,6 +278,28 @@ impl FieldId {
 struct Catalogue {
     fields: Vec<FieldInfo>,
     names: BTreeMap<String, FieldId>,
+    /// The same, for a look-up in constant time: a rule's line has many names.
+    ids: HashMap<String, FieldId, BuildHasherDefault<NameHasher>>,
+}
+
+/// FNV-1a, which is quick for short names and the same in every run.
+struct NameHasher(u64);
+
+impl Default for NameHasher {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
 }
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::make);
@@ -410,7 +440,7 @@ const STRUCTURE: &[&str] = &[
 
 impl Catalogue {
     fn make() -> Self {
-        let mut all = Self { fields: Vec::new(), names: BTreeMap::new() };
+        let mut all = Self { fields: Vec::new(), names: BTreeMap::new(), ids: HashMap::default() };
         all.add("all", Layer::Frame, Kind::All, Show::Dec, false);
         all.add("in", Layer::Frame, Kind::In, Show::Dec, false);
         all.add("out", Layer::Frame, Kind::Out, Show::Dec, false);
@@ -479,6 +509,7 @@ impl Catalogue {
         let other_names: Vec<String> = short.map(|_| name.to_owned()).into_iter().collect();
         for name in other_names.iter().map(String::as_str).chain([shown]) {
             self.names.insert(name.to_owned(), id);
+            self.ids.insert(name.to_owned(), id);
         }
         self.fields.push(FieldInfo { name: shown.to_owned(), other_names, layer, kind, show, is_writable });
     }

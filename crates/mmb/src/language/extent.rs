@@ -1,11 +1,21 @@
 //! The numbers for which a condition holds, as intervals.
 
 use super::values::{Domain, largest, number_of};
-use crate::field::Kind;
+use crate::field::{FieldId, Kind};
 use crate::rule::{Comparison, Match, Value};
 
 /// Numbers from one to another, both included; in order, and without neighbours that touch.
 pub(crate) type Intervals = Vec<(u128, u128)>;
+
+/// The bits behind a prefix.
+pub(crate) const fn host_mask(length: u8, bits: u16) -> u128 {
+    largest(bits) & !prefix_mask(length, bits)
+}
+
+/// Whether a field's values are numbers or addresses.
+pub(crate) fn is_number(field: FieldId) -> bool {
+    Domain::of(field).is_some_and(|domain| domain.bits() > 0)
+}
 
 /// The mask of a prefix in the low `bits` bits.
 pub(crate) const fn prefix_mask(length: u8, bits: u16) -> u128 {
@@ -66,7 +76,7 @@ fn of_value(value: &Value, bits: u16) -> Option<Intervals> {
         Value::Prefix(atom, length) => {
             let mask = prefix_mask(*length, bits);
             let first = number_of(atom)? & mask;
-            vec![(first, first | (largest(bits) & !mask))]
+            vec![(first, first | host_mask(*length, bits))]
         }
         Value::Masked(..) | Value::Named(_) => return None,
         Value::Set(values) => {

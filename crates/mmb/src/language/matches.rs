@@ -76,7 +76,8 @@ impl Parser<'_> {
                 return Ok(matches);
             };
             if !is_negated && (words::is_target(word) || word == "comment") {
-                if matches.is_empty() {
+                let is_first = self.recording.as_ref().is_none_or(|recording| recording.errors.is_empty());
+                if matches.is_empty() && is_first {
                     let hint = "write `all` before it for every packet, or a field such as `tcp-dport 80`";
                     let message = format!("there is no match before `{word}`");
                     self.pass_over(Fault::new(message, hint).at(self.span()))?;
@@ -92,11 +93,23 @@ impl Parser<'_> {
                 let error = self.unknown_field(word);
                 self.pass_over(error)?;
                 self.advance(Class::Error);
+                self.skip_value();
                 continue;
             };
             self.advance(Class::Field);
             let test = self.test(field)?;
             matches.push(Match { is_negated, field, test, span: start..self.end });
+        }
+    }
+
+    /// Goes behind the comparison and value of a field that is unknown.
+    fn skip_value(&mut self) {
+        use Kind as K;
+        if matches!(self.next.kind, K::Equal | K::NotEqual | K::Less | K::AtMost | K::Greater | K::AtLeast) {
+            self.advance(Class::Operator);
+        }
+        if self.word().is_some_and(|word| word.starts_with(|first: char| first.is_ascii_digit())) {
+            self.advance(Class::Value);
         }
     }
 

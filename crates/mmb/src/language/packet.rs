@@ -84,7 +84,7 @@ impl Parser<'_> {
             };
             if !word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':') {
                 return Err(
-                    self.unexpected("bytes", "write two hexadecimal digits for each: `hex 0200 0000 0001`")
+                    self.unexpected("a byte", "write two hexadecimal digits for each: `hex 0200 0000 0001`")
                 );
             }
             digits.extend(word.chars().filter(|digit| *digit != ':'));
@@ -93,7 +93,7 @@ impl Parser<'_> {
         match bytes(&digits) {
             Some(bytes) if !bytes.is_empty() => Ok(DescribedPacket::Frame(bytes)),
             Some(_) => {
-                Err(self.unexpected("bytes", "write two hexadecimal digits for each: `hex 0200 0000 0001`"))
+                Err(self.unexpected("a byte", "write two hexadecimal digits for each: `hex 0200 0000 0001`"))
             }
             None => Err(self.unexpected("another digit", "each byte has two hexadecimal digits")),
         }

@@ -10,8 +10,11 @@ use super::values::{Domain, shortened};
 use super::words::{self, COMMANDS, TABLES};
 use super::{Context, SetKind};
 use crate::complete::{Class, Recording};
+use crate::field::FieldId;
 use crate::lint::Lint;
 use crate::rule::{Command, Mode, Rule, Selector, Shown, Value};
+
+const SELECTORS: &str = "write its place from 1, its name, or `=` and the rule itself";
 
 /// How a rule is asked for, which decides whether it may be stateful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +229,10 @@ impl<'t> Parser<'t> {
     fn ends(&mut self) -> Result<(), LineError> {
         match self.next.kind {
             Kind::End => Ok(()),
+            Kind::Word if FieldId::named(self.text()).is_some() => {
+                let message = format!("the match `{}` stands behind a target", self.text());
+                Err(self.fault(Fault::new(message, "write all matches before the targets")))
+            }
             _ => Err(self.unexpected("the end of the line", "remove the rest, or write `#` before a remark")),
         }
     }
@@ -235,7 +242,7 @@ impl<'t> Parser<'t> {
             return Err(self.unexpected("a command", "write for example `add tcp-dport 80 drop` or `list`"));
         };
         if !COMMANDS.iter().any(|(known, _)| *known == word) {
-            let hint = match words::is_target(word) || crate::field::FieldId::named(word).is_some() {
+            let hint = match words::is_target(word) || FieldId::named(word).is_some() {
                 true => "a rule is added by `add`: write `add` before it".to_owned(),
                 false => Self::nearest_hint(word, COMMANDS.iter().map(|(name, _)| *name), || {
                     format!("the commands are {}", listed(COMMANDS))
@@ -359,16 +366,18 @@ impl<'t> Parser<'t> {
         }
         let Some(word) = self.word().filter(|word| word.starts_with(|first: char| first.is_ascii_digit()))
         else {
-            return Ok(Selector::Name(self.name("a rule")?));
+            let Some(name) = self.word().filter(|word| words::is_name(word)) else {
+                return Err(self.unexpected("a rule", SELECTORS));
+            };
+            self.advance(Class::Name);
+            return Ok(Selector::Name(name.to_owned()));
         };
         match word.parse() {
             Ok(place) if place > 0 => {
                 self.advance(Class::Value);
                 Ok(Selector::Number(place))
             }
-            _ => {
-                Err(self.unexpected("a rule", "write its place from 1, its name, or `=` and the rule itself"))
-            }
+            _ => Err(self.unexpected("a rule", SELECTORS)),
         }
     }
 

@@ -58,6 +58,7 @@ impl Parser<'_> {
                 Target::Mod(field, value)
             }
             "strip" => {
+                self.expects(&[("!", "the option behind it stays, and all others go")]);
                 let is_kept = self.take(Kind::Not);
                 self.expects(&[("all", "every TCP option")]);
                 if self.is_word("all") {

@@ -6,7 +6,7 @@ use super::error::{Fault, LineError};
 use super::lexer::{Kind, unquoted};
 use super::parser::Parser;
 use super::values::{Domain, number_of, shortened, with_number};
-use super::{SetKind, extent, print, set_kind};
+use super::{SetKind, extent, print, set_kind, words};
 use crate::complete::Class;
 use crate::lint::Lint;
 use crate::rule::{Atom, Value};
@@ -187,7 +187,8 @@ impl Parser<'_> {
                     Ok(Value::Masked(Atom::Bytes(cleared), Atom::Bytes(mask)))
                 }
                 (Atom::Bytes(bytes), Atom::Bytes(mask)) => {
-                    let message = format!("the value has {} bytes and its mask {}", bytes.len(), mask.len());
+                    let (value, mask) = (bytes.len(), mask.len());
+                    let message = format!("a value and its mask differ in length: {value} and {mask} bytes");
                     Err(Fault::new(message, "write as many bytes for each").at(self.end..self.end))
                 }
                 _ => Err(Fault::new("a name has no mask", "remove `&` and the mask").at(self.end..self.end)),
@@ -257,7 +258,7 @@ impl Parser<'_> {
             if self.take(Kind::Close) {
                 return Ok(Value::Set(values));
             }
-            if self.is(Kind::End) {
+            if self.is(Kind::End) || self.word().is_some_and(|word| words::is_reserved(word)) {
                 return Err(Fault::new("the set has no closing brace", "write `}` at its end").at(open));
             }
             return Err(self.unexpected("`,` or `}`", "write commas between the values of a set"));

@@ -142,7 +142,7 @@ fn the_lines_of_the_paper_and_the_issue_mean_their_rules() {
 
 /// Lines with their canonical forms.
 #[rustfmt::skip]
-const FORMS: &[(&str, &str)] = &[
+pub(crate) const FORMS: &[(&str, &str)] = &[
     ("  mmb add tcp-dport<=1024 drop # remark", "add tcp-dport <= 1024 drop"),
     ("add !tcp-opt-mss!=1460 accept", "add ! tcp-opt-mss != 1460 accept"),
     ("add tcp-window x10 drop", "add tcp-win 16 drop"),
