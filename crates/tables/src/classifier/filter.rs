@@ -1,0 +1,282 @@
+//! A filter that says of a key vector which tables may have an entry for it.
+//!
+//! Each half of a tested word indexes a set of tables: those with an entry that allows this half. The sets of all halves,
+//! intersected, are the candidates. No read waits for another half's. Equal sets are stored once.
+
+use std::collections::BTreeMap;
+
+use super::records::{RecordNumber, Records};
+use super::table::MaskPart;
+
+/// Tables of a classifier at most.
+pub(super) const TABLES: usize = 256;
+/// Halves of words that a filter looks at, at most: memory is 128 KiB and more for each.
+const HALVES: usize = 16;
+/// Values of a half word.
+const VALUES: usize = 1 << 16;
+
+/// A set of tables.
+pub(super) type TableSet = [u64; TABLES / 64];
+
+/// The number of a distinct set in a half.
+type SetNumber = u16;
+
+/// The sets of one half of a word.
+#[derive(Clone, Debug)]
+struct Half {
+    word: u32,
+    shift: u32,
+    /// The number of the set of each value.
+    numbers: Box<[SetNumber]>,
+    /// The sets, `width` words each.
+    sets: Vec<u64>,
+    /// Values that have each set.
+    uses: Vec<u32>,
+    free: Vec<SetNumber>,
+    index: BTreeMap<TableSet, SetNumber>,
+    /// Tables that don't test this half.
+    open: TableSet,
+}
+
+/// Candidates among the tables; they may be too many, never too few.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    halves: Vec<Half>,
+    /// Words of a set.
+    width: usize,
+}
+
+/// Whether a set has a table.
+#[inline(always)]
+pub(super) fn has(set: &TableSet, table: usize) -> bool {
+    set[table / 64] & 1 << (table % 64) != 0
+}
+
+/// Puts a table in a set.
+pub(super) fn put(set: &mut TableSet, table: usize) {
+    set[table / 64] |= 1 << (table % 64);
+}
+
+/// Takes a table out of a set.
+pub(super) fn take(set: &mut TableSet, table: usize) {
+    set[table / 64] &= !(1 << (table % 64));
+}
+
+/// The tables of a set, in ascending order.
+#[inline(always)]
+pub(super) fn each(set: TableSet) -> impl Iterator<Item = usize> {
+    set.into_iter().enumerate().flat_map(|(at, mut word)| {
+        std::iter::from_fn(move || {
+            let bit = word.trailing_zeros() as usize;
+            (word != 0).then(|| {
+                word &= word - 1;
+                at * 64 + bit
+            })
+        })
+    })
+}
+
+impl Half {
+    fn new(word: u32, shift: u32) -> Self {
+        Self {
+            word,
+            shift,
+            numbers: vec![0; VALUES].into(),
+            sets: vec![0; 1],
+            uses: vec![VALUES as u32],
+            free: Vec::new(),
+            index: BTreeMap::from([([0; TABLES / 64], 0)]),
+            open: [u64::MAX; TABLES / 64],
+        }
+    }
+
+    fn set(&self, number: SetNumber, width: usize) -> TableSet {
+        let mut set = [0; TABLES / 64];
+        set[..width].copy_from_slice(&self.sets[usize::from(number) * width..][..width]);
+        set
+    }
+
+    fn write(&mut self, number: SetNumber, set: &TableSet, width: usize) {
+        self.sets[usize::from(number) * width..][..width].copy_from_slice(&set[..width]);
+    }
+
+    /// The bits of this half among those of a mask.
+    fn part(&self, mask: &[MaskPart]) -> u32 {
+        let bits = mask.iter().find(|(word, _)| *word == self.word).map_or(0, |(_, bits)| *bits);
+        bits >> self.shift & 0xffff
+    }
+
+    /// Puts a table into the sets of all values that have these bits under a mask.
+    fn allow(&mut self, table: usize, mask: u32, value: u32, width: usize) {
+        if has(&self.set(self.numbers[value as usize], width), table) {
+            return; // All of these values came together.
+        }
+        let others = !mask & 0xffff;
+        let mut at = others;
+        let mut known = None;
+        loop {
+            let place = (value | at) as usize;
+            let before = self.numbers[place];
+            let after = match known {
+                Some((known, after)) if known == before => after,
+                _ => self.joined(before, table, width),
+            };
+            if after != before {
+                self.uses[usize::from(before)] -= 1;
+                self.uses[usize::from(after)] += 1;
+                self.numbers[place] = after;
+                if self.uses[usize::from(before)] == 0 {
+                    self.index.remove(&self.set(before, width));
+                    self.free.push(before);
+                    known = None;
+                } else {
+                    known = Some((before, after));
+                }
+            }
+            if at == 0 {
+                return;
+            }
+            at = (at - 1) & others;
+        }
+    }
+
+    /// The number of a set with a table more.
+    fn joined(&mut self, before: SetNumber, table: usize, width: usize) -> SetNumber {
+        let mut set = self.set(before, width);
+        let old = set;
+        put(&mut set, table);
+        if let Some(number) = self.index.get(&set) {
+            return *number;
+        }
+        if self.uses[usize::from(before)] == 1 {
+            // Nobody else has it.
+            self.index.remove(&old);
+            self.write(before, &set, width);
+            self.index.insert(set, before);
+            return before;
+        }
+        // Some value shares its set, so there are fewer sets than values.
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.uses.push(0);
+            self.sets.resize(self.sets.len() + width, 0);
+            (self.uses.len() - 1) as SetNumber
+        });
+        self.write(number, &set, width);
+        self.index.insert(set, number);
+        number
+    }
+
+    /// Takes a table out of all sets.
+    fn forget(&mut self, table: usize, width: usize) {
+        put(&mut self.open, table);
+        self.index.clear();
+        for number in 0..self.uses.len() {
+            let mut set = self.set(number as SetNumber, width);
+            take(&mut set, table);
+            self.write(number as SetNumber, &set, width);
+            if self.uses[number] > 0 {
+                self.index.insert(set, number as SetNumber);
+            }
+        }
+    }
+
+    fn widen(&mut self, from: usize, to: usize) {
+        let mut sets = vec![0; self.uses.len() * to];
+        for (wide, narrow) in sets.chunks_mut(to).zip(self.sets.chunks(from)) {
+            wide[..from].copy_from_slice(narrow);
+        }
+        self.sets = sets;
+    }
+}
+
+impl Filter {
+    pub(super) fn new() -> Self {
+        Self { halves: Vec::new(), width: 1 }
+    }
+
+    /// Adds a table without entries.
+    pub(super) fn add_table(&mut self, table: usize, mask: &[MaskPart]) {
+        let width = (table / 64 + 1).next_power_of_two().max(self.width);
+        if width > self.width {
+            self.halves.iter_mut().for_each(|half| half.widen(self.width, width));
+            self.width = width;
+        }
+        for (word, bits) in mask {
+            for shift in [16, 0] {
+                let known = self.halves.iter().any(|half| half.word == *word && half.shift == shift);
+                if bits >> shift & 0xffff != 0 && !known && self.halves.len() < HALVES {
+                    let mut half = Half::new(*word, shift);
+                    half.widen(1, self.width);
+                    self.halves.push(half);
+                }
+            }
+        }
+        for half in &mut self.halves {
+            if half.part(mask) != 0 {
+                take(&mut half.open, table);
+            }
+        }
+    }
+
+    /// Takes out a table that has no entries left.
+    pub(super) fn forget_table(&mut self, table: usize) {
+        if table / 64 < self.width {
+            self.halves.iter_mut().for_each(|half| half.forget(table, self.width));
+        }
+    }
+
+    /// Lets a table be a candidate for the keys of a record.
+    pub(super) fn allow(&mut self, table: usize, mask: &[MaskPart], record: RecordNumber, records: &Records) {
+        for half in &mut self.halves {
+            let bits = half.part(mask);
+            if bits == 0 {
+                continue;
+            }
+            let value = records.masked(record).find(|part| part.word == half.word).map_or(0, |part| part.value);
+            half.allow(table, bits, value >> half.shift & bits, self.width);
+        }
+    }
+
+    /// The tables among `all` that may have an entry for a key.
+    #[inline(always)]
+    pub(super) fn candidates(&self, all: &TableSet, key: &[u32]) -> TableSet {
+        match self.width {
+            1 => self.intersect::<1>(all, key),
+            2 => self.intersect::<2>(all, key),
+            _ => self.intersect::<{ TABLES / 64 }>(all, key),
+        }
+    }
+
+    #[inline(always)]
+    fn intersect<const W: usize>(&self, all: &TableSet, key: &[u32]) -> TableSet {
+        let mut found = [0; W];
+        found.copy_from_slice(&all[..W]);
+        for half in &self.halves {
+            let value = key[half.word as usize] >> half.shift & 0xffff;
+            let number = usize::from(half.numbers[value as usize]);
+            let set = &half.sets[number * W..][..W];
+            for at in 0..W {
+                found[at] &= set[at] | half.open[at];
+            }
+        }
+        let mut set = [0; TABLES / 64];
+        set[..W].copy_from_slice(&found);
+        set
+    }
+
+    /// The places that are read first for a key, for a prefetch.
+    #[inline(always)]
+    pub(super) fn addresses(&self, key: &[u32]) -> impl Iterator<Item = *const SetNumber> {
+        self.halves.iter().map(|half| {
+            let value = key[half.word as usize] >> half.shift & 0xffff;
+            half.numbers.as_ptr().wrapping_add(value as usize)
+        })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let of = |half: &Half| {
+            half.numbers.len() * 2 + half.sets.capacity() * 8 + half.uses.capacity() * 4 + half.index.len() * 80
+        };
+        self.halves.iter().map(of).sum()
+    }
+}
