@@ -5,6 +5,7 @@
 //! - [`Table`] is the interface by which a batch of packets looks up a table without waiting for memory packet by
 //!   packet.
 //! - [`KeyedCounterArray`] counts by key, over a flow table.
+//! - [`Classifier`](classifier::Classifier) finds the rules whose tests of fields hold for a packet; [`MatchCache`](classifier::MatchCache) remembers them by flow.
 //! - [`Lpm`] maps prefixes of addresses to values, and answers by the longest.
 //! - [`MaglevTable`] says which backend a flow goes to, alike on every node.
 //! - [`replicated`] state has one writer and readers that never wait; [`Locked`] state is one for all.
@@ -12,6 +13,7 @@
 //!
 //! This is one of the crates that may use `unsafe`: one operation a block, each with its proof.
 
+pub mod classifier;
 mod counter_array;
 pub mod cycles;
 mod flow;

@@ -82,8 +82,7 @@ pub struct Condition {
 
 impl Condition {
     /// Whether it holds for a key vector.
-    #[must_use]
-    pub fn holds(&self, key: &[u32]) -> bool {
+    pub(super) fn holds(&self, key: &[u32]) -> bool {
         let at = self.field.get(key);
         let passed = match &self.test {
             Test::Masked { value, mask } => (at ^ value) & mask == 0,
