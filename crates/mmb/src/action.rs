@@ -460,7 +460,7 @@ impl EditedOptions {
             rest = match rest {
                 [] | [0, ..] => break,
                 [1, after @ ..] => after,
-                [_, len @ 2.., ..] => rest.get(usize::from(*len)..).ok_or(NotApplied)?,
+                [_, len, ..] if *len >= 2 => rest.get(usize::from(*len)..).ok_or(NotApplied)?,
                 _ => return Err(NotApplied),
             };
         }

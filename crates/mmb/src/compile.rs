@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netbricks_core::tables::{Condition, Field, Test, ValueSet};
+use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
 
 use crate::field::{FieldId, Kind, Layer};
 use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared};

@@ -54,7 +54,7 @@ fn base(fields: &[(FieldId, Atom)], has: &dyn Fn(Layer) -> bool) -> Result<Vec<u
     };
     let payload = payload(fields);
     if has(Layer::Arp) {
-        return ethernet().arp_request([2, 0, 0, 0, 0, 1], Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED).build().map_err(wrong);
+        return ethernet().arp_request(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED).build().map_err(wrong);
     }
     let is_v6 = has(Layer::Ipv6);
     let is_v4 = has(Layer::Ipv4);

@@ -6,7 +6,7 @@ use netbricks_core::operators::ReplaceTcpOptions;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, HashKey};
-use netbricks_core::tables::{MatchCache, Matches};
+use netbricks_core::tables::classifier::{MatchCache, Matches};
 use netbricks_core::tables::{Entry, Table};
 use netbricks_core::{Context, DropReason, Edge, Flows, FrameFunction, Frames, Groups, TableKey, Verdict};
 
@@ -21,6 +21,8 @@ use crate::translate;
 
 /// Attempts to find values for a connection whose answers are not another's (mmb's `map`).
 const TRIES: usize = 8;
+/// Flows whose rules a worker remembers.
+const CACHED: usize = 1 << 16;
 
 /// One worker's part of the function.
 pub struct Engine {
@@ -98,7 +100,7 @@ impl Engine {
             outputs,
             random: Random::new(seed),
             hash: HashKey::new([seed, !seed]),
-            cache: MatchCache::new(seed),
+            cache: MatchCache::new(CACHED, seed),
             located: Vec::with_capacity(BATCH),
             found: (0..BATCH).map(|_| Matches::default()).collect(),
             key: vec![0; words],
@@ -161,8 +163,8 @@ impl Engine {
     /// Lists the packet's rules in order: those that match it, and those of its connection.
     fn order_rules(&mut self, rules: &Rules, slot: usize, tracked: Option<&Tracked>) {
         self.ordered.clear();
-        let found = self.found[slot].rules().iter();
-        self.ordered.extend(found.map(|id| (rules.order_of(*id), *id)));
+        let found = self.found[slot].rules();
+        self.ordered.extend(found.map(|id| (rules.order_of(id), id)));
         let Some(Tracked { connection, .. }) = tracked else { return };
         for rule in connection.rules {
             if let Some(live) = rules.live(rule) {

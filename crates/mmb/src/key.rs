@@ -8,8 +8,9 @@ use netbricks_core::packet::flow::FlowKey;
 use netbricks_core::packet::ip::IpFacts;
 use netbricks_core::packet::rewrite::Shape;
 use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, Root, Stack};
-use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, LinkRef, Tcp, protocol};
-use netbricks_core::tables::{Field, Layout};
+use netbricks_core::packet::link::LinkRef;
+use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, Tcp, protocol};
+use netbricks_core::tables::classifier::{Field, Layout};
 
 use crate::field::{FieldId, Kind, Layer};
 

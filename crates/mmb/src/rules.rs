@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_core::PortNames;
 use netbricks_core::tables::Changing;
-use netbricks_core::tables::{Classifier, ClassifierConfig, Entry, EntryId};
+use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
 
 use crate::action::Action;
-use crate::compile::{Conditions, Names};
+use crate::compile::{Conditions, Names, compile};
 use crate::connection::RuleRef;
 use crate::field::FieldId;
 use crate::key::{Filling, KeyLayout};
+use crate::language::parse_rule;
 use crate::rule::{Mode, Value};
 
 /// How often a rule was met by packets of one worker.
@@ -469,12 +470,11 @@ impl Rules {
             return Ok(());
         }
         self.mode = mode;
-        for slot in self.order.clone() {
-            let Some(Some(rule)) = self.slots.get_mut(slot as usize) else { continue };
-            let last = rule.data.is_last() && mode == Mode::Ordered;
-            for id in &rule.entries {
-                self.classifier.set_last(*id, last);
-            }
+        for place in 0..self.order.len() {
+            let Some(data) = self.at(place).cloned() else { continue };
+            let Ok(rule) = parse_rule(&data.text) else { continue };
+            let conditions = compile(&self.layout, &rule, self).map_err(|error| Refused::Full(error.to_string()))?;
+            self.recompile(place, &Prepared { data, conditions })?;
         }
         Ok(())
     }

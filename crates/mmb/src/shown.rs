@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use netbricks_core::packet::stack::LengthSlack;
-use netbricks_core::tables::{FlowTable, Matches};
+use netbricks_core::tables::FlowTable;
+use netbricks_core::tables::classifier::Matches;
 use netbricks_core::StoredFlow;
 
 use crate::change::{Planned, plan};
@@ -194,7 +195,7 @@ fn matching(rules: &Rules, frame: &[u8]) -> Vec<usize> {
     rules.filling.fill(&rules.layout, frame, &located, (0, 0), &mut key);
     let mut found = Matches::default();
     rules.classifier.matches(&key, &mut found);
-    found.rules().iter().filter_map(|slot| rules.place(*slot)).collect()
+    found.rules().filter_map(|slot| rules.place(slot)).collect()
 }
 
 /// Whether a packet of no known connection is dropped.
