@@ -237,7 +237,9 @@ impl Linter {
         }
     }
 
-    /// The warnings about a rule. `earlier` gives the name and the rule of a number, where it applies before this one.
+    /// The warnings about a rule.
+    ///
+    /// `earlier` gives the name and the rule of a number, where that rule applies before this one.
     pub fn lint<'a>(&self, rule: &Rule, earlier: impl Fn(u32) -> Option<(&'a str, &'a Rule)>) -> Vec<Lint> {
         let mut lints: Vec<Lint> = one_way(rule).into_iter().collect();
         let facts = Constraints::of(rule);

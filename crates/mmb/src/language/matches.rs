@@ -36,8 +36,7 @@ impl Parser<'_> {
             self.advance(Class::Text);
         }
         let rule = Rule { is_stateful, matches, targets, comment };
-        let facts =
-            check::Facts { asked, spans: &spans, whole: start..self.end, outputs: self.context.outputs };
+        let facts = check::Facts { asked, spans: &spans, whole: start..self.end };
         if let Err(error) = check::rule(&rule, &facts) {
             self.pass_over_late(error)?;
         }
