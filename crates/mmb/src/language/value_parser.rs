@@ -6,7 +6,7 @@ use super::error::{Fault, LineError};
 use super::lexer::{Kind, unquoted};
 use super::parser::Parser;
 use super::values::{Domain, number_of, shortened, with_number};
-use super::{SetKind, extent, print, set_kind, words};
+use super::{SetKind, extent, print, words};
 use crate::complete::Class;
 use crate::lint::Lint;
 use crate::rule::{Atom, Value};
@@ -246,7 +246,7 @@ impl Parser<'_> {
                 value => values.push(value),
             }
             if domain == Domain::Any
-                && let Some(kind) = values.iter().find_map(set_kind)
+                && let Some(kind) = values.iter().find_map(|value| self.context.kind(value))
             {
                 domain = Domain::of_set(kind);
             }
