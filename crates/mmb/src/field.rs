@@ -367,7 +367,9 @@ const SHORT: &[(&str, &str)] = &[
     ("inner-vlan-id", "inner-vlan-vid"),
 ];
 
-/// Fields of several that are one to the reader, or of a part of a message: name, layer, first bit, bits, show.
+/// Fields of several that are one to the reader, or of a part of a message.
+///
+/// Each has a name, a layer, the first bit, the number of bits, and a form.
 const PARTS: &[(&str, Layer, u16, u16, Show)] = &[
     ("ip-flags", Layer::Ipv4, 48, 3, Show::Hex),
     ("ip6-traffic-class", Layer::Ipv6, 4, 8, Show::Hex),

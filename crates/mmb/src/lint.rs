@@ -237,7 +237,9 @@ impl Linter {
         }
     }
 
-    /// The warnings about a rule. `earlier` gives the name and the rule of a number, where it applies before this one.
+    /// The warnings about a rule.
+    ///
+    /// `earlier` gives the name and the rule of a number, where that rule applies before this one.
     pub fn lint<'a>(&self, rule: &Rule, earlier: impl Fn(u32) -> Option<(&'a str, &'a Rule)>) -> Vec<Lint> {
         let mut lints: Vec<Lint> = one_way(rule).into_iter().collect();
         let facts = Constraints::of(rule);
@@ -294,7 +296,8 @@ struct Constraints {
 impl Constraints {
     fn of(rule: &Rule) -> Self {
         let mut exact: Vec<(u16, u128, u128)> = rule.matches.iter().filter_map(masked).collect();
-        exact.sort_unstable();
+        // Of two conditions on one field, the one of more bits stays.
+        exact.sort_unstable_by_key(|(field, mask, value)| (*field, !mask, *value));
         exact.dedup_by_key(|(field, ..)| *field);
         let layers = rule.matches.iter().fold(0, |all, one| all | one.field.info().layer.implied());
         Self { exact, layers }
@@ -327,34 +330,43 @@ fn is_wider(wide: &Masks, narrow: &Masks) -> bool {
 
 /// The bits that a match compares with one value, and the value.
 fn masked(condition: &Match) -> Option<(u16, u128, u128)> {
-    let info = condition.field.info();
     let field = condition.field.index() as u16;
-    if condition.is_negated || info.kind == Kind::AnyOption {
+    if condition.field.info().kind == Kind::AnyOption {
         return None;
     }
     let (mask, value) = match &condition.test {
-        None if info.kind.is_flag() => (1, 1),
-        Some((Comparison::Equal, Value::Atom(atom))) => {
-            let value = number_of(atom).unwrap_or_else(|| {
-                let mut hasher = DefaultHasher::new();
-                match atom {
-                    Atom::Bytes(bytes) => bytes.hash(&mut hasher),
-                    Atom::Interface(name) => name.hash(&mut hasher),
-                    _ => {}
-                }
-                hasher.finish().into()
-            });
-            (u128::MAX, value)
-        }
-        Some((Comparison::Equal, Value::Prefix(atom, length))) => {
-            let bits = if matches!(atom, Atom::Ipv4(_)) { 32 } else { 128 };
-            // Bits above the address are compared, too, so that a whole address has all bits of any prefix.
-            (!extent::host_mask(*length, bits), number_of(atom)?)
-        }
-        Some((Comparison::Equal, Value::Masked(atom, mask))) => (number_of(mask)?, number_of(atom)?),
-        _ => return None,
+        Some((Comparison::Equal, value)) if !condition.is_negated => match value {
+            Value::Atom(atom) => (u128::MAX, number_of(atom).unwrap_or_else(|| hash_of(atom).into())),
+            Value::Prefix(atom, length) => {
+                let bits = if matches!(atom, Atom::Ipv4(_)) { 32 } else { 128 };
+                // Bits above the address are compared, too, so that a whole address has all bits of any prefix.
+                (!extent::host_mask(*length, bits), number_of(atom)?)
+            }
+            Value::Masked(atom, mask) => (number_of(mask)?, number_of(atom)?),
+            Value::Range(..) | Value::Set(_) => (u128::MAX, only(condition)?),
+            Value::Named(_) => return None,
+        },
+        _ => (u128::MAX, only(condition)?),
     };
     Some((field, mask, value & mask))
+}
+
+/// The one number for which a match holds, if it is one.
+fn only(condition: &Match) -> Option<u128> {
+    match extent::of(condition)?.as_slice() {
+        [(low, high)] if low == high => Some(*low),
+        _ => None,
+    }
+}
+
+fn hash_of(atom: &Atom) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match atom {
+        Atom::Bytes(bytes) => bytes.hash(&mut hasher),
+        Atom::Interface(name) => name.hash(&mut hasher),
+        _ => {}
+    }
+    hasher.finish()
 }
 
 /// The decision of a rule about every packet that it means: whether it drops.

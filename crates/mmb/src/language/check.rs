@@ -16,7 +16,6 @@ pub(super) struct Facts<'a> {
     pub(super) spans: &'a [Range<usize>],
     /// The bytes of the rule.
     pub(super) whole: Range<usize>,
-    pub(super) outputs: Option<usize>,
 }
 
 impl Facts<'_> {
@@ -45,17 +44,7 @@ pub(super) fn rule(rule: &Rule, facts: &Facts<'_>) -> Result<(), LineError> {
             return Err(Fault::new(message, hint).at(facts.target(at)));
         }
     }
-    debug_assert!(
-        facts.outputs.is_none() || rule.targets.iter().all(|target| outputs_exist(target, facts.outputs))
-    );
     Ok(())
-}
-
-fn outputs_exist(target: &Target, outputs: Option<usize>) -> bool {
-    match (target, outputs) {
-        (Target::Balance(ways), Some(outputs)) => ways.iter().all(|&way| usize::from(way) < outputs),
-        _ => true,
-    }
 }
 
 /// The layers that a packet with this one never has.
@@ -178,7 +167,10 @@ fn together(condition: &Match, before: &[Match]) -> Result<(), LineError> {
         if is_opposite(other) || is_empty() {
             let name = &condition.field.info().name;
             let message = format!("this and the match of {name} before it never hold together");
-            let hint = format!("write the values as a set: `{name} {{ …, … }}`, or two rules");
+            let hint = match condition.field.info().kind.is_flag() {
+                true => "remove one of them, or write two rules".to_owned(),
+                false => format!("write the values as a set: `{name} {{ …, … }}`, or two rules"),
+            };
             return Err(Fault::new(message, hint).at(condition.span.clone()));
         }
     }

@@ -93,6 +93,17 @@ pub fn parse_file(text: &str) -> Result<Vec<(usize, Command)>, FileErrors> {
 }
 
 impl Context<'_> {
+    /// The kind of a value of a set; `None` for the name of a set that is not known.
+    pub fn kind(&self, value: &Value) -> Option<SetKind> {
+        match value {
+            Value::Atom(atom) | Value::Range(atom, _) | Value::Prefix(atom, _) | Value::Masked(atom, _) => {
+                Some(SetKind::of(atom))
+            }
+            Value::Set(values) => values.iter().find_map(|value| self.kind(value)),
+            Value::Named(name) => self.sets?.get(name).copied(),
+        }
+    }
+
     /// Reads a line, and checks it against these facts; `None` where it is empty or a comment.
     ///
     /// # Errors
@@ -126,7 +137,8 @@ impl Context<'_> {
                 Ok(None) => {}
                 Ok(Some(Parsed { command, warnings })) => {
                     if let (Some(known), Command::Define(name, values)) = (context.sets, &command) {
-                        let kind = values.first().and_then(set_kind).unwrap_or(SetKind::Number);
+                        let kind =
+                            values.iter().find_map(|value| context.kind(value)).unwrap_or(SetKind::Number);
                         if defined.is_none() {
                             defined = Some(known.clone());
                         }
@@ -139,16 +151,5 @@ impl Context<'_> {
             }
         }
         if errors.total == 0 { Ok(file) } else { Err(errors) }
-    }
-}
-
-/// The kind of a value of a set; `None` for the name of another set.
-pub fn set_kind(value: &Value) -> Option<SetKind> {
-    match value {
-        Value::Atom(atom) | Value::Range(atom, _) | Value::Prefix(atom, _) | Value::Masked(atom, _) => {
-            Some(SetKind::of(atom))
-        }
-        Value::Set(values) => values.iter().find_map(set_kind),
-        Value::Named(_) => None,
     }
 }

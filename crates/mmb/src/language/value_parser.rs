@@ -6,7 +6,7 @@ use super::error::{Fault, LineError};
 use super::lexer::{Kind, unquoted};
 use super::parser::Parser;
 use super::values::{Domain, number_of, shortened, with_number};
-use super::{SetKind, extent, print, set_kind, words};
+use super::{SetKind, extent, print, words};
 use crate::complete::Class;
 use crate::lint::Lint;
 use crate::rule::{Atom, Value};
@@ -52,7 +52,9 @@ impl Parser<'_> {
         }
     }
 
-    /// A value that begins with a word. A `-` in the word may be part of a name, or stand between two values.
+    /// A value that begins with a word.
+    ///
+    /// A `-` in the word may be part of a name, or stand between two values.
     fn word_value(&mut self, domain: Domain, of: &str) -> Result<Value, LineError> {
         let word = self.text();
         if let Some(atom) = domain.read(word) {
@@ -102,7 +104,7 @@ impl Parser<'_> {
         Ok(Value::Range(low, high))
     }
 
-    /// What stands behind a value: a mask, a prefix length, or the end of a range.
+    /// The value with the mask, the prefix length or the end of a range behind it.
     fn behind(&mut self, atom: Atom, domain: Domain, of: &str) -> Result<Value, LineError> {
         let start = self.end;
         match self.next.kind {
@@ -244,7 +246,7 @@ impl Parser<'_> {
                 value => values.push(value),
             }
             if domain == Domain::Any
-                && let Some(kind) = values.iter().find_map(set_kind)
+                && let Some(kind) = values.iter().find_map(|value| self.context.kind(value))
             {
                 domain = Domain::of_set(kind);
             }
@@ -258,7 +260,7 @@ impl Parser<'_> {
             if self.take(Kind::Close) {
                 return Ok(Value::Set(values));
             }
-            if self.is(Kind::End) || self.word().is_some_and(|word| words::is_reserved(word)) {
+            if self.is(Kind::End) || self.word().is_some_and(words::is_reserved) {
                 return Err(Fault::new("the set has no closing brace", "write `}` at its end").at(open));
             }
             return Err(self.unexpected("`,` or `}`", "write commas between the values of a set"));

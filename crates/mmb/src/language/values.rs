@@ -292,7 +292,9 @@ pub(crate) fn bytes(digits: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
 }
 
-/// A value of a set: a number, an address, or a name of a port or protocol. Other words are names of interfaces.
+/// A value of a set: a number, an address, or a name of a port or protocol.
+///
+/// Other words are names of interfaces.
 fn any(word: &str) -> Option<Atom> {
     if let Some(number) = number(word) {
         return Some(Atom::Number(number));

@@ -66,7 +66,9 @@ pub(crate) fn is_reserved(word: &str) -> bool {
     is_target(word) || matches!(word, "comment" | "stateful" | "stateless" | "before" | "after")
 }
 
-/// Whether it may name a rule or a set: a letter or `_`, then letters, digits, `_`, `-` and `.`, 64 at most.
+/// Whether it may name a rule or a set.
+///
+/// It has a letter or `_`, then letters, digits, `_`, `-` and `.`, 64 at most.
 pub(crate) fn is_name(word: &str) -> bool {
     word.len() <= 64
         && word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')

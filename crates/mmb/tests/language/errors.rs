@@ -70,6 +70,7 @@ const BAD: &[&str] = &[
     "add tcp-dport {80,",
     "add tcp-dport {} drop",
     "define @mixed {10.0.0.1, 2001:db8::1}",
+    "define @mixed {@pool, 80}",
     "define mixed {10.0.0.1}",
     "define @mixed 10.0.0.1",
     // Targets.

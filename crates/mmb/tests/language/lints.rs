@@ -3,6 +3,7 @@
 use netbricks_mmb::language::{Context, parse_rule};
 use netbricks_mmb::lint::{Lint, Linter, covers, lint, lint_all};
 use netbricks_mmb::rule::Rule;
+use proptest::prelude::*;
 
 fn rules(lines: &[&str]) -> Vec<Rule> {
     lines
@@ -120,4 +121,90 @@ fn a_rule_that_is_gone_shadows_none() {
     assert_eq!(linter.lint(&rules[1], |_| None), []);
     linter.remove(7, &rules[0]);
     assert_eq!(linter.lint(&rules[1], earlier), []);
+}
+
+/// A match over small numbers, and whether it holds for values of `tcp-dport`, `ip-ttl`, `tcp-syn` and `tcp-opt-mss`.
+type Case = (String, Holds, u16, u16);
+
+type Holds = fn(&Packet, u16, u16) -> bool;
+
+/// The last is no number where the packet has no such option.
+struct Packet {
+    port: u16,
+    ttl: u16,
+    is_syn: bool,
+    mss: Option<u16>,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    (0usize..20, 0u16..8, 0u16..8).prop_map(|(form, a, b)| {
+        let (a, b) = (a.min(b), a.max(b));
+        let (text, holds): (String, Holds) = match form {
+            0 => ("all".into(), |_, _, _| true),
+            1 => ("tcp-sport".into(), |_, _, _| true),
+            2 => (format!("tcp-dport {a}"), |p, a, _| p.port == a),
+            3 => (format!("tcp-dport {a}-{b}"), |p, a, b| (a..=b).contains(&p.port)),
+            4 => (format!("! tcp-dport {a}-{b}"), |p, a, b| !(a..=b).contains(&p.port)),
+            5 => (format!("tcp-dport != {a}"), |p, a, _| p.port != a),
+            6 => (format!("tcp-dport {{{a}, {b}}}"), |p, a, b| p.port == a || p.port == b),
+            7 => (format!("tcp-dport {a:#x}&{b:#x}"), |p, a, b| p.port & b == a & b),
+            8 => (format!("ip-ttl {a}"), |p, a, _| p.ttl == a),
+            9 => (format!("ip-ttl <= {a}"), |p, a, _| p.ttl <= a),
+            10 => (format!("ip-ttl >= {a}"), |p, a, _| p.ttl >= a),
+            11 => (format!("! ip-ttl {a:#x}&{b:#x}"), |p, a, b| p.ttl & b != a & b),
+            12 => ("tcp-syn".into(), |p, _, _| p.is_syn),
+            13 => ("! tcp-syn".into(), |p, _, _| !p.is_syn),
+            14 => ("tcp-syn 0".into(), |p, _, _| !p.is_syn),
+            15 => ("tcp-opt-mss".into(), |p, _, _| p.mss.is_some()),
+            16 => ("! tcp-opt-mss".into(), |p, _, _| p.mss.is_none()),
+            17 => (format!("tcp-opt-mss {a}-{b}"), |p, a, b| p.mss.is_some_and(|mss| (a..=b).contains(&mss))),
+            18 => (format!("! tcp-opt-mss {a}"), |p, a, _| p.mss != Some(a)),
+            _ => (format!("tcp-opt-mss >= {a}"), |p, a, _| p.mss.is_some_and(|mss| mss >= a)),
+        };
+        (text, holds, a, b)
+    })
+}
+
+fn cases() -> impl Strategy<Value = Vec<Case>> {
+    prop::collection::vec(case(), 1..4)
+}
+
+fn text(cases: &[Case]) -> String {
+    cases.iter().map(|(text, ..)| format!("{text} ")).collect::<String>() + "drop"
+}
+
+fn packets() -> impl Iterator<Item = Packet> {
+    (0..9u16 * 9 * 2 * 9).map(|at| Packet {
+        port: at % 9,
+        ttl: at / 9 % 9,
+        is_syn: at / 81 % 2 == 1,
+        mss: Some(at / 162).filter(|mss| *mss < 8),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn a_rule_that_covers_another_matches_all_its_packets(outer in cases(), inner in cases()) {
+        // Rules that match nothing are refused.
+        let (Ok(wide), Ok(narrow)) = (parse_rule(&text(&outer)), parse_rule(&text(&inner))) else { return Ok(()) };
+        let matches = |cases: &[Case], packet: &Packet| cases.iter().all(|(_, holds, a, b)| holds(packet, *a, *b));
+        if covers(&wide, &narrow) {
+            let missed = packets().any(|packet| matches(&inner, &packet) && !matches(&outer, &packet));
+            prop_assert!(!missed, "{} / {}", wide, narrow);
+        }
+    }
+
+    #[test]
+    fn tables_find_only_rules_that_a_search_finds(all in prop::collection::vec(cases(), 1..6)) {
+        let rules: Vec<Rule> = all.iter().filter_map(|cases| parse_rule(&text(cases)).ok()).collect();
+        let named: Vec<(&str, &Rule)> = rules.iter().map(|rule| ("another", rule)).collect();
+        let found = lint_all(&named);
+        for (at, rule) in rules.iter().enumerate() {
+            let of_table: Vec<&Lint> = found.iter().filter(|(index, _)| *index == at).map(|(_, lint)| lint).collect();
+            let of_search = lint(&named, at);
+            prop_assert!(of_table.is_empty() || of_search == [of_table[0].clone()], "{}", rule);
+        }
+    }
 }

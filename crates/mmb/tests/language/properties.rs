@@ -8,7 +8,7 @@ use super::generate::{command, good_rule, is_surely_good, rule};
 use super::lines::FORMS;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
     fn a_rule_that_is_read_from_its_own_line_is_the_same(rule in rule()) {
