@@ -124,7 +124,9 @@ pub fn actions(
                 kinds.set(*kind, true);
                 Action::Strip(kinds)
             }
-            Target::Add { option, value } => Action::AddOption(*option, option_data(*option, value.as_ref())?),
+            Target::Add { option, value } => {
+                Action::AddOption(*option, option_data(*option, value.as_ref())?)
+            }
             Target::Drop(None) => Action::Drop,
             Target::Drop(Some(percent)) if *percent >= 100.0 => Action::Drop,
             Target::Drop(Some(percent)) => Action::DropShare((percent / 100.0 * 4_294_967_296.0) as u32),
@@ -152,7 +154,9 @@ fn mapped(field: FieldId, choices: Choices) -> Result<Action, String> {
     match (End::of(&info.name), info.kind) {
         (Some(end), _) => Ok(Action::MapEnd(end, choices)),
         (None, Kind::Bits { bits: ..=32, .. }) if info.is_writable => Ok(Action::MapValue(field, choices)),
-        _ => Err(format!("`{}` cannot be mapped: addresses, ports and fields of up to 32 bits can", info.name)),
+        _ => {
+            Err(format!("`{}` cannot be mapped: addresses, ports and fields of up to 32 bits can", info.name))
+        }
     }
 }
 
@@ -161,7 +165,9 @@ fn written(field: FieldId, atom: &Atom) -> Result<Action, String> {
     let wrong = || format!("`{}` cannot be set to {atom:?}", info.name);
     match (info.kind, atom) {
         (Kind::Payload, Atom::Bytes(bytes)) => Ok(Action::WritePayload(field, bytes.clone().into())),
-        (Kind::BytesOption { kind }, Atom::Bytes(bytes)) => Ok(Action::WriteOption(kind, bytes.clone().into())),
+        (Kind::BytesOption { kind }, Atom::Bytes(bytes)) => {
+            Ok(Action::WriteOption(kind, bytes.clone().into()))
+        }
         (Kind::NumberOption { kind, .. }, _) => Ok(Action::WriteOption(kind, option_data(kind, Some(atom))?)),
         (Kind::Code { bit, bits, value }, Atom::Number(1)) => {
             let is_whole =
@@ -169,7 +175,9 @@ fn written(field: FieldId, atom: &Atom) -> Result<Action, String> {
             let whole = FieldId::all().find(is_whole).ok_or_else(wrong)?;
             Ok(Action::Write(whole, value.into()))
         }
-        (Kind::Bits { .. }, _) => as_number(atom).map(|number| Action::Write(field, number)).ok_or_else(wrong),
+        (Kind::Bits { .. }, _) => {
+            as_number(atom).map(|number| Action::Write(field, number)).ok_or_else(wrong)
+        }
         _ => Err(wrong()),
     }
 }
@@ -185,7 +193,8 @@ fn option_data(kind: u8, value: Option<&Atom>) -> Result<Box<[u8]>, String> {
         (None, None) => Ok(Box::default()),
         (None, Some(Atom::Bytes(bytes))) => Ok(bytes.clone().into()),
         (Some(bits), Some(atom)) => {
-            let number = as_number(atom).ok_or_else(|| format!("option {kind} has a number as value, found {atom:?}"))?;
+            let number = as_number(atom)
+                .ok_or_else(|| format!("option {kind} has a number as value, found {atom:?}"))?;
             let bytes = number.to_be_bytes();
             let mut data = bytes[16 - usize::from(bits / 8)..].to_vec();
             // A timestamp has an echo behind its value.
@@ -227,7 +236,8 @@ pub fn write(frame: &mut Bytes<'_>, found: &Located, field: FieldId, value: u128
             let is_source = matches!((info.layer, bit), (Layer::Ipv4, 96) | (Layer::Ipv6, 64));
             let (shape, range) = found.shape(data, offload).ok_or(NotApplied)?;
             let ip = data.get_mut(range).ok_or(NotApplied)?;
-            let done = if is_source { shape.set_source(ip, address) } else { shape.set_destination(ip, address) };
+            let done =
+                if is_source { shape.set_source(ip, address) } else { shape.set_destination(ip, address) };
             done.map_err(|_| NotApplied)
         }
         _ => {
@@ -307,7 +317,11 @@ fn covering(data: &[u8], found: &Located, layer: Layer, at: usize, partial: bool
     };
     let is_left_to_device = partial && outer != Layer::Ipv4;
     let is_itself = (checksum..checksum + 2).contains(&at);
-    (has && !is_left_to_device && !is_itself).then_some(Checksum { checksum, words, udp: outer == Layer::Udp })
+    (has && !is_left_to_device && !is_itself).then_some(Checksum {
+        checksum,
+        words,
+        udp: outer == Layer::Udp,
+    })
 }
 
 /// Changes bytes of this range and carries the change into the checksum (RFC 1624).

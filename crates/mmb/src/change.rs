@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::action::{Choices, actions};
 use crate::compile::{Names, compile, intervals};
 use crate::field::{FieldId, Kind};
-use crate::language::{Context, SetKind, parse_rule, set_kind};
+use crate::language::{Context, SetKind, parse_rule};
 use crate::rule::{Command, MapTo, Rule, Selector, Value};
 use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
 
@@ -63,7 +63,10 @@ pub fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
     let kinds: BTreeMap<String, SetKind> = rules
         .sets()
         .iter()
-        .map(|(name, values)| (name.clone(), values.first().and_then(set_kind).unwrap_or(SetKind::Number)))
+        .map(|(name, values)| {
+            let kind = values.first().and_then(|value| Context::default().kind(value));
+            (name.clone(), kind.unwrap_or(SetKind::Number))
+        })
         .collect();
     let ports: Vec<String> = rules.setup.ports.names.iter().map(|(name, _)| name.clone()).collect();
     let context = Context {
@@ -131,7 +134,10 @@ impl After<'_> {
                     None => self.len,
                     Some(at) if (1..=self.len + 1).contains(&at) => at - 1,
                     Some(at) => {
-                        return Err(format!("there is no place {at}: rules have the places 1 to {}", self.len));
+                        return Err(format!(
+                            "there is no place {at}: rules have the places 1 to {}",
+                            self.len
+                        ));
                     }
                 };
                 self.add(place, name, &rule)?;
@@ -168,7 +174,8 @@ impl After<'_> {
             Command::PolicyDrop(drops) => self.edits.push(Edit::PolicyDrop(drops)),
             Command::Enable(interface, is_enabled) => {
                 let number = self.port(&interface).ok_or_else(|| {
-                    let ports: Vec<&str> = self.rules.setup.ports.names.iter().map(|(name, _)| &name[..]).collect();
+                    let ports: Vec<&str> =
+                        self.rules.setup.ports.names.iter().map(|(name, _)| &name[..]).collect();
                     let ports = ports.join(", ");
                     format!("there is no port `{interface}`: the ports are {ports}")
                 })?;
@@ -228,7 +235,8 @@ impl After<'_> {
     }
 
     fn no_name(&mut self, name: &str) -> String {
-        let known: Vec<String> = self.rows().iter().filter_map(|row| Some(row.name.as_ref()?.to_string())).collect();
+        let known: Vec<String> =
+            self.rows().iter().filter_map(|row| Some(row.name.as_ref()?.to_string())).collect();
         match netbricks_core::nearest(name, known.iter().map(String::as_str)) {
             Some(nearest) => format!("there is no rule named `{name}`: did you mean `{nearest}`?"),
             None => format!("there is no rule named `{name}`: see `list`"),
@@ -244,10 +252,15 @@ impl After<'_> {
         if let Some(name) = &name {
             let is_taken = match self.names.get(name) {
                 Some(is_there) => *is_there,
-                None => self.rules.named(name).is_some() && !self.edits.iter().any(|edit| matches!(edit, Edit::Flush)),
+                None => {
+                    self.rules.named(name).is_some()
+                        && !self.edits.iter().any(|edit| matches!(edit, Edit::Flush))
+                }
             };
             if is_taken {
-                return Err(format!("a rule named `{name}` is there already: name this one otherwise, or `replace` it"));
+                return Err(format!(
+                    "a rule named `{name}` is there already: name this one otherwise, or `replace` it"
+                ));
             }
             self.names.insert(name.clone(), true);
         }
@@ -292,7 +305,9 @@ impl After<'_> {
 
     fn values(&self, name: &str) -> Result<Vec<Value>, String> {
         let values = self.set(name).map(<[Value]>::to_vec);
-        values.ok_or_else(|| format!("there is no set `@{name}`: define it first, as `define @{name} {{80, 443}}`"))
+        values.ok_or_else(|| {
+            format!("there is no set `@{name}`: define it first, as `define @{name} {{80, 443}}`")
+        })
     }
 }
 
@@ -380,6 +395,7 @@ fn every(field: FieldId) -> Choices {
     let info = field.info();
     let bits = info.kind.bits();
     let most = if bits == 0 { 0 } else { u128::MAX >> (128 - u32::from(bits)) };
-    let is_port = matches!(info.kind, Kind::Bits { bits: 16, .. }) && ["tcp-sport", "tcp-dport", "udp-sport", "udp-dport"].contains(&info.name.as_str());
+    let is_port = matches!(info.kind, Kind::Bits { bits: 16, .. })
+        && ["tcp-sport", "tcp-dport", "udp-sport", "udp-dport"].contains(&info.name.as_str());
     Choices::new([(if is_port { 1024 } else { 0 }, most)])
 }

@@ -80,7 +80,8 @@ struct Compiled {
 /// # Errors
 /// As [`CompileError`] lists them.
 pub fn compile(layout: &KeyLayout, rule: &Rule, names: &dyn Names) -> Result<Conditions, CompileError> {
-    let mut compiler = Compiler { layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
+    let mut compiler =
+        Compiler { layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
     let mut all: Vec<Compiled> = Vec::new();
     for given in &rule.matches {
         all.push(compiler.of_match(given)?);
@@ -234,7 +235,12 @@ impl Compiler<'_> {
         Some((self.layout.field(whole)?, value.into(), ones(bits)))
     }
 
-    fn test(&mut self, field: FieldId, comparison: Comparison, value: &Value) -> Result<Compiled, CompileError> {
+    fn test(
+        &mut self,
+        field: FieldId,
+        comparison: Comparison,
+        value: &Value,
+    ) -> Result<Compiled, CompileError> {
         let info = field.info();
         match info.kind {
             Kind::Code { .. } | Kind::ExtensionHeader(_) | Kind::All => {
@@ -263,7 +269,8 @@ impl Compiler<'_> {
             other => Err(wrong(field, &format!("{other:?}"))),
         };
         let between = |low: u128, high: u128| {
-            let any = if low <= high { vec![vec![range(place, there | low, there | high)]] } else { Vec::new() };
+            let any =
+                if low <= high { vec![vec![range(place, there | low, there | high)]] } else { Vec::new() };
             Ok(Compiled { any, within: None })
         };
         match comparison {
@@ -281,7 +288,8 @@ impl Compiler<'_> {
                 let mut tests = Vec::new();
                 self.tests(field, (there, bits), value, 0, &mut tests)?;
                 let any = tests.iter().map(|test| vec![condition(place, test.clone())]).collect();
-                let within = as_set(&tests, ones(bits) | there).map(|set| condition(place, Test::Within(set)));
+                let within =
+                    as_set(&tests, ones(bits) | there).map(|set| condition(place, Test::Within(set)));
                 Ok(Compiled { any, within })
             }
         }
@@ -373,7 +381,12 @@ impl Compiler<'_> {
     }
 
     /// A test of the kinds of TCP options that there are.
-    fn kinds(&mut self, field: FieldId, comparison: Comparison, value: &Value) -> Result<Compiled, CompileError> {
+    fn kinds(
+        &mut self,
+        field: FieldId,
+        comparison: Comparison,
+        value: &Value,
+    ) -> Result<Compiled, CompileError> {
         self.options = true;
         let mut tests = Vec::new();
         match comparison {
@@ -409,9 +422,14 @@ impl Compiler<'_> {
 ///
 /// # Errors
 /// As [`CompileError`] lists them, and for values that are no range.
-pub fn intervals(field: FieldId, value: &Value, names: &dyn Names) -> Result<Vec<(u128, u128)>, CompileError> {
+pub fn intervals(
+    field: FieldId,
+    value: &Value,
+    names: &dyn Names,
+) -> Result<Vec<(u128, u128)>, CompileError> {
     let layout = KeyLayout::new();
-    let compiler = Compiler { layout: &layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
+    let compiler =
+        Compiler { layout: &layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
     let mut tests = Vec::new();
     let bits = field.info().kind.bits();
     compiler.tests(field, (0, bits), value, 0, &mut tests)?;
@@ -443,7 +461,9 @@ pub fn as_number(atom: &Atom) -> Option<u128> {
         Atom::Number(number) => Some(*number),
         Atom::Ipv4(address) => Some(address.to_bits().into()),
         Atom::Ipv6(address) => Some(address.to_bits()),
-        Atom::Mac(address) => Some(address.octets().iter().fold(0, |value, byte| value << 8 | u128::from(*byte))),
+        Atom::Mac(address) => {
+            Some(address.octets().iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
+        }
         Atom::Bytes(_) | Atom::Interface(_) => None,
     }
 }

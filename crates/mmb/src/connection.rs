@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::tables::Encode;
 
 /// Stateful rules that one connection can have.

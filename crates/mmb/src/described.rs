@@ -32,7 +32,11 @@ pub fn frame(packet: &DescribedPacket) -> Result<Vec<u8>, String> {
             _ => continue,
         };
         let Some(at) = located.at(info.layer) else {
-            return Err(format!("`{}` is of {}, which the packet does not have", info.name, info.layer.name()));
+            return Err(format!(
+                "`{}` is of {}, which the packet does not have",
+                info.name,
+                info.layer.name()
+            ));
         };
         let field = Field { name: "", bit, bits, covered: Covered::No, show: Show::Hex };
         let header = frame.get_mut(at..).unwrap_or_default();
@@ -65,12 +69,21 @@ fn base(fields: &[(FieldId, Atom)], has: &dyn Fn(Layer) -> bool) -> Result<Vec<u
         return tagged.with_payload(&payload).map_err(wrong);
     }
     let source: IpAddr = if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::new(192, 0, 2, 1).into() };
-    let destination: IpAddr = if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::new(192, 0, 2, 2).into() };
+    let destination: IpAddr =
+        if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::new(192, 0, 2, 2).into() };
     let mut segment = match transport {
         Some(Layer::Tcp) => tcp(fields)?,
         Some(Layer::Udp) => {
             let len = (8 + payload.len()).min(0xffff) as u16;
-            let port = if has(Layer::Vxlan) { 4789 } else if has(Layer::Geneve) { 6081 } else if has(Layer::Gtpu) { 2152 } else { 0u16 };
+            let port = if has(Layer::Vxlan) {
+                4789
+            } else if has(Layer::Geneve) {
+                6081
+            } else if has(Layer::Gtpu) {
+                2152
+            } else {
+                0u16
+            };
             let mut header = vec![0, 0];
             header.extend(port.to_be_bytes());
             header.extend(len.to_be_bytes());

@@ -128,7 +128,13 @@ impl Engine {
     }
 
     /// Applies the rules of the packet in this slot of the batch.
-    fn apply(&mut self, rules: &Rules, slot: usize, frame: &mut Bytes<'_>, cx: &mut Context) -> Result<(), Verdict> {
+    fn apply(
+        &mut self,
+        rules: &Rules,
+        slot: usize,
+        frame: &mut Bytes<'_>,
+        cx: &mut Context,
+    ) -> Result<(), Verdict> {
         let located = self.located[slot];
         let now = cx.now();
         let mut tracked = if rules.stateful > 0 { self.track(rules, &located, frame, now) } else { None };
@@ -142,7 +148,8 @@ impl Engine {
                 self.begin(rules, id, rule, &mut packet, &mut tracked)?;
             }
             if let Some(count) = rule.data.counts.get(self.worker) {
-                let is_reply = rule.data.is_stateful && tracked.is_some_and(|of| of.direction == Direction::Reply);
+                let is_reply =
+                    rule.data.is_stateful && tracked.is_some_and(|of| of.direction == Direction::Reply);
                 count.add(bytes, is_reply, now);
             }
             self.execute(&rule.data, &mut packet, tracked.as_ref(), &mut decided);
@@ -219,7 +226,9 @@ impl Engine {
         }
         let full = || Verdict::drop(DropReason::TableFull);
         let data = packet.frame.data();
-        let Some(flow) = packet.located.flow(data, netbricks_core::length_slack(packet.frame)) else { return Ok(()) };
+        let Some(flow) = packet.located.flow(data, netbricks_core::length_slack(packet.frame)) else {
+            return Ok(());
+        };
         if is_error(packet.located, data) {
             return Ok(());
         }
@@ -256,7 +265,8 @@ impl Engine {
         }
         let options = packet.frame.data().get(packet.located.tcp_options()).unwrap_or_default();
         // RFC 2385's MD5 signature and RFC 5925's authentication option.
-        let is_authenticated = walk(options).any(|(kind, _)| matches!(kind, 19 | 29)) || packet.located.has_ah();
+        let is_authenticated =
+            walk(options).any(|(kind, _)| matches!(kind, 19 | 29)) || packet.located.has_ah();
         let begins = is_new && tcp.is_some_and(|seen| seen & flags::SYN != 0);
         if !begins || is_authenticated {
             self.not_applied(rule);
@@ -343,7 +353,9 @@ impl Engine {
                 Action::Write(field, value) => action::write(frame, located, *field, *value),
                 Action::WritePayload(field, bytes) => action::write_payload(frame, located, *field, bytes),
                 Action::WriteOption(kind, bytes) => action::write_option(frame, located, *kind, bytes),
-                Action::Strip(kinds) => with_options(frame, located, |options| decided.options.strip(options, *kinds)),
+                Action::Strip(kinds) => {
+                    with_options(frame, located, |options| decided.options.strip(options, *kinds))
+                }
                 Action::AddOption(kind, data) => {
                     with_options(frame, located, |options| decided.options.add(options, *kind, data))
                 }
@@ -397,7 +409,8 @@ impl Engine {
         if let Some(Tracked { connection, direction, is_related }) = tracked {
             let Subject { frame, located, .. } = packet;
             if *is_related {
-                done = done.and(translate::quoted_sequence_number(frame, located, *direction, connection.shift));
+                done =
+                    done.and(translate::quoted_sequence_number(frame, located, *direction, connection.shift));
                 done = done.and(translate::related(frame, located, connection, *direction));
             } else {
                 done = done.and(translate::sequence_numbers(frame, located, *direction, connection.shift));

@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use netbricks_core::consistency::{Access, Bounded, BoundedInconsistency};
 use netbricks_core::node::SectionMerge;
+use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::units::Duration;
 use netbricks_core::{
-    BuildError, Flows, GroupConfig, Handler, InvalidSetting, Node, PortNames, Registry, Section, Settings, Worker, compose_frames,
+    BuildError, Flows, GroupConfig, Handler, InvalidSetting, Node, PortNames, Registry, Section, Settings,
+    Worker, compose_frames,
 };
-use netbricks_core::packet::FlowKey;
 
 use crate::connection::{Connection, Timeouts};
 use crate::engine::{Engine, Parts};
@@ -54,6 +55,11 @@ const TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(604_800_000_000_000);
 
 impl MmbSettings {
+    /// These commands, and usual sizes.
+    pub fn of<'l>(lines: impl IntoIterator<Item = &'l str>) -> Self {
+        Self { lines: lines.into_iter().map(str::to_owned).collect(), ..Self::default() }
+    }
+
     /// The commands of the file and of the settings.
     fn text(&self) -> Result<Arc<str>, InvalidSetting> {
         if let Some(read) = self.read.get() {
@@ -115,18 +121,27 @@ impl Settings for MmbSettings {
                 return refused(key, format!("must be 1 to {most}, found {found}"));
             }
         }
-        for (key, found) in [("tcp", self.tcp), ("tcp_transitory", self.tcp_transitory), ("other", self.other)] {
+        for (key, found) in
+            [("tcp", self.tcp), ("tcp_transitory", self.tcp_transitory), ("other", self.other)]
+        {
             if !TIMEOUT.contains(&found) {
                 return refused(key, format!("must be \"1 ms\" to \"7 d\", found \"{found}\""));
             }
         }
         // Ports are known when the file's chains are.
-        let setup =
-            Setup { capacity: self.capacity, workers: 1, ports: PortNames::default(), outputs: self.outputs, seed: 1 };
+        let setup = Setup {
+            capacity: self.capacity,
+            workers: 1,
+            ports: PortNames::default(),
+            outputs: self.outputs,
+            seed: 1,
+        };
         let text = self.text()?;
         if let Err(problem) = load(&mut Rules::new(setup), &text) {
             return match (&self.rules, self.lines.is_empty()) {
-                (Some(path), true) => refused("rules", format!("names {}, which is wrong:\n{problem}", path.display())),
+                (Some(path), true) => {
+                    refused("rules", format!("names {}, which is wrong:\n{problem}", path.display()))
+                }
                 _ => refused("lines", format!("are wrong:\n{problem}")),
             };
         }
@@ -182,7 +197,8 @@ fn handlers(rules: &Bounded<Rules>, connections: &Flows<FlowKey, Connection>, wo
         let planned = change(rules, text)?;
         rules.read(|rules| shown::answer(rules, &planned))
     });
-    let ask = Handler::read("ask", "Answers `list`, `show`, `explain` and `expect`, one a line.").argument("COMMANDS");
+    let ask = Handler::read("ask", "Answers `list`, `show`, `explain` and `expect`, one a line.")
+        .argument("COMMANDS");
     worker.handler_of(rules, ask, |rules, text| rules.read(|rules| shown::ask(rules, text)));
     let list = Handler::read("list", "The rules with their counts, as JSON.");
     worker.handler_of(rules, list, |rules, _| Ok(rules.read(shown::list_json)));
@@ -190,7 +206,8 @@ fn handlers(rules: &Bounded<Rules>, connections: &Flows<FlowKey, Connection>, wo
     worker.handler_of(rules, lines, |rules, _| Ok(rules.read(crate::state::lines)));
     let connections = connections.clone();
     let live = rules.clone();
-    let show = Handler::read("connections", "Connections, and so many of them, one a line.").argument("[CONNECTIONS]");
+    let show = Handler::read("connections", "Connections, and so many of them, one a line.")
+        .argument("[CONNECTIONS]");
     worker.handler(show, move |argument| {
         let most = match argument.trim() {
             "" => 0,

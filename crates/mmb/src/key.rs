@@ -6,9 +6,9 @@
 use netbricks_core::buffer::{Bytes, Offload};
 use netbricks_core::packet::flow::FlowKey;
 use netbricks_core::packet::ip::IpFacts;
+use netbricks_core::packet::link::LinkRef;
 use netbricks_core::packet::rewrite::Shape;
 use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, Root, Stack};
-use netbricks_core::packet::link::LinkRef;
 use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, Tcp, protocol};
 use netbricks_core::tables::classifier::{Field, Layout};
 
@@ -200,7 +200,9 @@ impl Located {
         let behind = usize::from(self.at[PAYLOAD]);
         let shape = Shape::known(frame.get(at..end)?, self.ip?, behind - at, end - at);
         let shape = match usize::from(offload.checksum_start).checked_sub(at) {
-            Some(start) if offload.needs_checksum => shape.left_to_device(start, offload.checksum_offset.into()),
+            Some(start) if offload.needs_checksum => {
+                shape.left_to_device(start, offload.checksum_offset.into())
+            }
             _ => shape,
         };
         Some((shape, at..end))
@@ -312,16 +314,32 @@ struct Fill {
 #[derive(Clone, Copy, Debug)]
 enum Source {
     /// At most 32 bits within 8 bytes at an offset: shift and mask of the big-endian number.
-    Narrow { offset: u16, shift: u8, mask: u32 },
+    Narrow {
+        offset: u16,
+        shift: u8,
+        mask: u32,
+    },
     /// More bits: the first bit and their number.
-    Wide { bit: u16, bits: u16 },
+    Wide {
+        bit: u16,
+        bits: u16,
+    },
     /// At most 32 bits at the end of a header shorter than 8 bytes.
-    Short { offset: u16, shift: u8, mask: u32 },
+    Short {
+        offset: u16,
+        shift: u8,
+        mask: u32,
+    },
     Ingress,
     Egress,
     Network,
-    NumberOption { kind: u8, bits: u16 },
-    BytesOption { kind: u8 },
+    NumberOption {
+        kind: u8,
+        bits: u16,
+    },
+    BytesOption {
+        kind: u8,
+    },
     Payload,
 }
 
@@ -335,7 +353,12 @@ pub struct Filling {
 
 impl Filling {
     /// The fields of these that have values, each once.
-    pub fn of(layout: &KeyLayout, fields: impl IntoIterator<Item = FieldId>, options: bool, extensions: bool) -> Self {
+    pub fn of(
+        layout: &KeyLayout,
+        fields: impl IntoIterator<Item = FieldId>,
+        options: bool,
+        extensions: bool,
+    ) -> Self {
         let mut known: Vec<FieldId> = fields.into_iter().collect();
         known.sort_unstable();
         known.dedup();
@@ -355,9 +378,9 @@ impl Filling {
         };
         let fills: Vec<Fill> = known.into_iter().filter_map(fill).collect();
         let options = options
-            || fills.iter().any(|fill| {
-                matches!(fill.source, Source::NumberOption { .. } | Source::BytesOption { .. })
-            });
+            || fills
+                .iter()
+                .any(|fill| matches!(fill.source, Source::NumberOption { .. } | Source::BytesOption { .. }));
         Self { fills, options, extensions }
     }
 
@@ -376,7 +399,11 @@ impl Filling {
         if self.extensions {
             layout.extensions.put(key, found.extensions.into());
         }
-        let options = if self.options { Options::of(frame.get(found.tcp_options()).unwrap_or_default()) } else { Options::default() };
+        let options = if self.options {
+            Options::of(frame.get(found.tcp_options()).unwrap_or_default())
+        } else {
+            Options::default()
+        };
         if self.options {
             layout.kinds[0].put(key, options.kinds[0]);
             layout.kinds[1].put(key, options.kinds[1]);
@@ -404,7 +431,10 @@ impl Filling {
                     field.put(key, (number >> shift & mask).into());
                 }
                 Source::Wide { bit, bits } => {
-                    field.put(key, frame.get(at..).and_then(|header| read_wide(header, bit, bits)).unwrap_or(0));
+                    field.put(
+                        key,
+                        frame.get(at..).and_then(|header| read_wide(header, bit, bits)).unwrap_or(0),
+                    );
                 }
                 Source::Ingress => field.put(key, ingress.into()),
                 Source::Egress => field.put(key, egress.into()),
@@ -429,7 +459,8 @@ fn bits_source(layer: Layer, bit: u16, bits: u16) -> Source {
     }
     let mask = (u64::from(u32::MAX) >> (32 - bits)) as u32;
     let size = size(layer);
-    let (window, offset) = if size >= 8 { (8, (bit / 8).min(size - 8)) } else { (4, (bit / 8).min(size - 4)) };
+    let (window, offset) =
+        if size >= 8 { (8, (bit / 8).min(size - 8)) } else { (4, (bit / 8).min(size - 4)) };
     let shift = (window * 8 - (bit - offset * 8) - bits) as u8;
     if window == 8 { Source::Narrow { offset, shift, mask } } else { Source::Short { offset, shift, mask } }
 }

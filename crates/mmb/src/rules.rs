@@ -234,7 +234,8 @@ impl Rules {
     /// No rules.
     pub fn new(setup: Setup) -> Self {
         let layout = Arc::new(KeyLayout::new());
-        let config = ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
+        let config =
+            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
         Self {
             classifier: Classifier::new(layout.layout().clone(), config),
             layout,
@@ -401,7 +402,8 @@ impl Rules {
         self.count_fields(slot, false);
         let Conditions { fields, options, extensions, .. } = conditions;
         let (fields, options, extensions) = (fields.clone().into(), *options, *extensions);
-        self.slots[slot as usize] = Some(Slot { data: data.clone(), entries, fields, options, extensions, ..old });
+        self.slots[slot as usize] =
+            Some(Slot { data: data.clone(), entries, fields, options, extensions, ..old });
         self.count_fields(slot, true);
         Ok(())
     }
@@ -473,7 +475,8 @@ impl Rules {
         for place in 0..self.order.len() {
             let Some(data) = self.at(place).cloned() else { continue };
             let Ok(rule) = parse_rule(&data.text) else { continue };
-            let conditions = compile(&self.layout, &rule, self).map_err(|error| Refused::Full(error.to_string()))?;
+            let conditions =
+                compile(&self.layout, &rule, self).map_err(|error| Refused::Full(error.to_string()))?;
             self.recompile(place, &Prepared { data, conditions })?;
         }
         Ok(())

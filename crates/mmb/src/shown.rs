@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use netbricks_core::StoredFlow;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::tables::FlowTable;
 use netbricks_core::tables::classifier::Matches;
-use netbricks_core::StoredFlow;
 
 use crate::change::{Planned, plan};
 use crate::compile::compile;
@@ -173,9 +173,10 @@ fn fields() -> String {
 /// Connections of this worker: how many there are, and the first.
 pub fn connections(rules: &Rules, table: &FlowTable<StoredFlow, Connection>, most: usize) -> String {
     let live = || {
-        table.iter().map(|(_, connection)| connection).filter(|of| {
-            !of.is_alias && of.rules.iter().any(|rule| rules.live(*rule).is_some())
-        })
+        table
+            .iter()
+            .map(|(_, connection)| connection)
+            .filter(|of| !of.is_alias && of.rules.iter().any(|rule| rules.live(*rule).is_some()))
     };
     let mut text = format!("{} connections\n", live().count());
     for connection in live().take(most) {
@@ -248,8 +249,9 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
         let Ok(parsed) = parse_rule(&rule.text) else { continue };
         let holds = |given: &crate::rule::Match| {
             let alone = Rule { matches: vec![given.clone()], ..parsed.clone() };
-            compile(&rules.layout, &alone, rules)
-                .is_ok_and(|conditions| conditions.entries.iter().any(|all| all.iter().all(|one| one.holds(&key))))
+            compile(&rules.layout, &alone, rules).is_ok_and(|conditions| {
+                conditions.entries.iter().any(|all| all.iter().all(|one| one.holds(&key)))
+            })
         };
         let failed: Vec<&crate::rule::Match> = parsed.matches.iter().filter(|given| !holds(given)).collect();
         if let [failed] = failed[..]
@@ -271,7 +273,11 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
 pub fn why(rules: &Rules, frame: &[u8], why: &mut dyn std::fmt::Write) -> std::fmt::Result {
     let matched = matching(rules, frame);
     if matched.is_empty() {
-        return why.write_str(if rules.drops_by_default { "no rule matches, and the policy drops" } else { "no rule matches" });
+        return why.write_str(if rules.drops_by_default {
+            "no rule matches, and the policy drops"
+        } else {
+            "no rule matches"
+        });
     }
     for (at, place) in matched.iter().take(4).enumerate() {
         let Some(rule) = rules.at(*place) else { continue };

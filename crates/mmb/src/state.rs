@@ -27,7 +27,8 @@ pub struct First {
 /// Workers, ports and the seed do not make other rules.
 impl PartialEq for First {
     fn eq(&self, other: &Self) -> bool {
-        (self.setup.capacity, self.setup.outputs, &self.lines) == (other.setup.capacity, other.setup.outputs, &other.lines)
+        (self.setup.capacity, self.setup.outputs, &self.lines)
+            == (other.setup.capacity, other.setup.outputs, &other.lines)
     }
 }
 

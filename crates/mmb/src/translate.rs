@@ -4,7 +4,7 @@ use netbricks_core::buffer::Bytes;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::rewrite::{QuotedChange, RewriteError, change_quoted};
 
-use crate::action::{NotApplied, change_tcp, change_icmp};
+use crate::action::{NotApplied, change_icmp, change_tcp};
 use crate::connection::{Connection, Direction};
 use crate::field::Layer;
 use crate::key::{Located, walk_at};

@@ -73,8 +73,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
             .and_then(|(json, sum)| Ok((content::<Record>(json)?, sum)));
         match record {
             Ok((record, sum)) => {
-                tail =
-                    Tail { length: tail.length + text.len() + 1, records: tail.records + 1, sum };
+                tail = Tail { length: tail.length + text.len() + 1, records: tail.records + 1, sum };
                 records.push(record);
             }
             Err(found) => {

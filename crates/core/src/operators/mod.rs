@@ -20,16 +20,16 @@ pub(crate) use meet::fork;
 pub use meet::{Back, Extends, Fork};
 pub use observe::{Observe, Observed};
 pub use replace::{
-    Decided, Dropped, InsideIp, Otherwise, Replaceable, Replacement, ReplaceTcpOptions, Resize, ResizeError,
+    Decided, Dropped, InsideIp, Otherwise, ReplaceTcpOptions, Replaceable, Replacement, Resize, ResizeError,
 };
 pub use replaces::Replaces;
 pub use resize::{Insert, Insertable, Remove};
-pub(crate) use simple::{dispatched, slack};
 pub use simple::is_cut_off;
 pub use simple::{
     Boundary, Decide, Divert, Filter, Forget, ForgetMetadata, Inspect, Map, Parse, RejectingFilter, SendTo,
     Then, Transform,
 };
+pub(crate) use simple::{dispatched, slack};
 pub use substitute::{Original, Substitute, Substituted, Substitutes};
 
 /// The loop constants of an operator that adds no loop.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use netbricks_buffer::Batch;
 use netbricks_core::{
-    Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, GraphError, Node, NodeId, Poll, PortNames, Role, Shape,
-    Worker,
+    Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, GraphError, Node, NodeId, Poll, PortNames,
+    Role, Shape, Worker,
 };
 
 use super::shared::Shared;

@@ -82,7 +82,8 @@ pub struct Condition {
 
 impl Condition {
     /// Whether it holds for a key vector.
-    pub(super) fn holds(&self, key: &[u32]) -> bool {
+    #[must_use]
+    pub fn holds(&self, key: &[u32]) -> bool {
         let at = self.field.get(key);
         let passed = match &self.test {
             Test::Masked { value, mask } => (at ^ value) & mask == 0,

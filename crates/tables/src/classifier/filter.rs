@@ -232,7 +232,8 @@ impl Filter {
             if bits == 0 {
                 continue;
             }
-            let value = records.masked(record).find(|part| part.word == half.word).map_or(0, |part| part.value);
+            let value =
+                records.masked(record).find(|part| part.word == half.word).map_or(0, |part| part.value);
             half.allow(table, bits, value >> half.shift & bits, self.width);
         }
     }
@@ -275,7 +276,10 @@ impl Filter {
 
     pub(super) fn bytes(&self) -> usize {
         let of = |half: &Half| {
-            half.numbers.len() * 2 + half.sets.capacity() * 8 + half.uses.capacity() * 4 + half.index.len() * 80
+            half.numbers.len() * 2
+                + half.sets.capacity() * 8
+                + half.uses.capacity() * 4
+                + half.index.len() * 80
         };
         self.halves.iter().map(of).sum()
     }

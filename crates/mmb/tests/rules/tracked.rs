@@ -1,0 +1,125 @@
+//! Stateful rules: connections, mapped addresses and ports, translated sequence numbers.
+
+use std::time::Duration;
+
+use netbricks_core::packet::tcp::flags;
+use netbricks_core::packet::{FlowKey, Ip};
+use netbricks_core::{DropReason, Worker};
+use netbricks_mmb::{MmbSettings, node};
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::{Clocked, checksums};
+
+fn clocked(lines: &[&str]) -> Clocked {
+    let settings = MmbSettings::of(lines.iter().copied());
+    Clocked::of_node(move |worker: &Worker| node(&settings, worker))
+}
+
+/// A segment from the client, or back to it.
+fn segment(out: bool, port: u16, bits: u8, sequence: u32, acknowledged: u32) -> Vec<u8> {
+    let built = match out {
+        true => ethernet().ipv4("10.0.0.9", "192.0.2.7").tcp(port, 80),
+        false => ethernet().ipv4("192.0.2.7", "10.0.0.9").tcp(80, port),
+    };
+    built.flags(bits).sequence(sequence).ack(acknowledged).flags(bits).build().unwrap()
+}
+
+#[test]
+fn answers_pass_where_a_stateful_rule_met_the_first_packet() {
+    let mut bench =
+        clocked(&["add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept", "add ip-proto tcp drop"]);
+    let report = bench.send([segment(false, 4_000, flags::SYN, 1, 0)]);
+    assert_eq!((report.out.len(), report.dropped(DropReason::Denied)), (0, 1), "nobody inside asked");
+    assert_eq!(bench.send([segment(true, 4_000, flags::SYN, 1, 0)]).out.len(), 1);
+    assert_eq!(bench.send([segment(false, 4_000, flags::SYN | flags::ACK, 1, 2)]).out.len(), 1);
+    assert_eq!(bench.send([segment(false, 4_001, flags::SYN | flags::ACK, 1, 2)]).out.len(), 0);
+    // The handshake is not over: the connection is forgotten after two minutes.
+    bench.advance(Duration::from_secs(125));
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 1, 2)]).out.len(), 0);
+    bench.finish();
+}
+
+#[test]
+fn a_deleted_rule_ends_its_connections() {
+    let mut bench =
+        clocked(&["add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept", "add ip-proto tcp drop"]);
+    bench.send([segment(true, 4_000, flags::SYN, 1, 0)]);
+    assert_eq!(bench.send([segment(false, 4_000, flags::SYN | flags::ACK, 1, 2)]).out.len(), 1);
+    bench.call("run", "delete 1");
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 2, 2)]).out.len(), 0);
+    bench.finish();
+}
+
+#[test]
+fn a_connection_is_mapped_both_ways() {
+    let mut bench = clocked(&["add-stateful ip-proto tcp map ip-saddr 30.30.30.30 shuffle tcp-sport"]);
+    let sent = bench.send([segment(true, 4_000, flags::SYN, 7, 0)]).out.remove(0);
+    assert_eq!(checksums::wrong(&sent), Vec::<String>::new());
+    let flow = FlowKey::from_frame(&sent).unwrap();
+    assert_eq!((flow.source().to_string(), flow.destination_port()), ("30.30.30.30".to_owned(), 80));
+    assert!(flow.source_port() >= 1_024);
+    let answer = ethernet().ipv4("192.0.2.7", "30.30.30.30").tcp(80, flow.source_port());
+    let answer = answer
+        .flags(flags::SYN | flags::ACK)
+        .sequence(9)
+        .ack(8)
+        .flags(flags::SYN | flags::ACK)
+        .build()
+        .unwrap();
+    let back = bench.send([answer]).out.remove(0);
+    assert_eq!(checksums::wrong(&back), Vec::<String>::new());
+    assert_eq!(
+        FlowKey::from_frame(&back).unwrap(),
+        FlowKey::from_frame(&segment(false, 4_000, 0, 0, 0)).unwrap()
+    );
+    // The second segment has the same port.
+    let again = bench.send([segment(true, 4_000, flags::ACK, 8, 10)]).out.remove(0);
+    assert_eq!(FlowKey::from_frame(&again), Some(flow));
+    assert!(bench.call("connections", "9").starts_with("1 connections\n"));
+    bench.finish();
+}
+
+#[test]
+fn an_error_about_a_mapped_packet_reaches_its_sender() {
+    let mut bench = clocked(&["add-stateful ip-proto udp map ip-saddr 30.30.30.30"]);
+    let first = ethernet().ipv4("10.0.0.9", "192.0.2.7").udp(4_000, 53).payload(&[1; 40]).build().unwrap();
+    let sent = bench.send([first.clone()]).out.remove(0);
+    let error = ethernet().ipv4("198.51.100.1", "30.30.30.30").icmp_fragmentation_needed(1_280, &sent[14..]);
+    let back = bench.send([error.build().unwrap()]).out.remove(0);
+    assert_eq!(checksums::wrong(&back), Vec::<String>::new());
+    let (ip, payload) = Ip::in_frame(&back).unwrap();
+    assert_eq!(ip.destination().to_string(), "10.0.0.9");
+    assert_eq!(ip.source().to_string(), "198.51.100.1", "a router keeps its address");
+    assert_eq!(FlowKey::quoted(ip, payload).map(|flow| flow.reversed()), FlowKey::from_frame(&first));
+    bench.finish();
+}
+
+#[test]
+fn sequence_numbers_are_translated_both_ways() {
+    let mut bench = clocked(&["add-stateful tcp-syn shuffle tcp-seq-num shuffle tcp-ack-num"]);
+    let numbers = |frame: &[u8]| {
+        let read = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
+        (read(14 + 20 + 4), read(14 + 20 + 8))
+    };
+    let syn = bench.send([segment(true, 4_000, flags::SYN, 100, 0)]).out.remove(0);
+    assert_eq!(checksums::wrong(&syn), Vec::<String>::new());
+    let (outside, none) = numbers(&syn);
+    assert_ne!(outside, 100);
+    assert_eq!(none, 0, "without ACK the number means nothing");
+    let answer = segment(false, 4_000, flags::SYN | flags::ACK, 500, outside.wrapping_add(1));
+    let (theirs, acknowledged) = numbers(&bench.send([answer]).out.remove(0));
+    assert_eq!(acknowledged, 101);
+    assert_ne!(theirs, 500);
+    let third = segment(true, 4_000, flags::ACK, 101, theirs.wrapping_add(1));
+    assert_eq!(numbers(&bench.send([third]).out.remove(0)), (outside.wrapping_add(1), 501));
+    bench.finish();
+}
+
+#[test]
+fn two_senders_of_one_port_cannot_both_be_the_same_address() {
+    let mut bench = clocked(&["add-stateful ip-proto udp map ip-saddr 30.30.30.30"]);
+    let from = |host: &str| ethernet().ipv4(host, "192.0.2.7").udp(4_000, 53).build().unwrap();
+    assert_eq!(bench.send([from("10.0.0.1")]).out.len(), 1);
+    let report = bench.send([from("10.0.0.2")]);
+    assert_eq!((report.out.len(), report.dropped(DropReason::TableFull)), (0, 1));
+    bench.finish();
+}
