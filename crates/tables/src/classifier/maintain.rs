@@ -145,7 +145,7 @@ impl Classifier {
         if size <= LONG && !small {
             return None;
         }
-        let tested: Vec<MaskPart> = records.masked(record).map(|part| (part.word, part.mask)).collect();
+        let tested = records.placed_by(record);
         let others = self.tables.iter().enumerate().skip(1).filter(|(number, table)| {
             *number != now && table.entries > entries.min(SMALL) && table.takes(&tested)
         });
