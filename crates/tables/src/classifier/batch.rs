@@ -1,7 +1,7 @@
 //! Lookups of a whole batch, whose probes wait for memory together.
 
 use super::Classifier;
-use super::filter::each;
+use super::filter::{Filter, TABLES, TableSet, each};
 use super::matches::{First, Matches, Receive};
 use crate::prefetch::prefetch;
 
@@ -81,8 +81,10 @@ impl Keys {
 
 /// Keys that are looked up together.
 const TOGETHER: usize = 32;
-/// Probes that wait together; more are made in turns.
-const PROBES: usize = 256;
+/// Tables asked for one key before any answer is looked at.
+const TURN: usize = 4;
+/// Probes that wait together.
+const PROBES: usize = TOGETHER * TURN;
 
 /// One table that may have entries for one key.
 #[derive(Clone, Copy, Default)]
@@ -149,25 +151,52 @@ impl Classifier {
                 }
                 Some(filter) => {
                     rows().for_each(|(key, _)| filter.addresses(key).for_each(prefetch));
-                    for at in 0..usize::from(count) {
-                        let Some(key) = words.get(at * keys.width..(at + 1) * keys.width) else { break };
-                        let mut candidates = filter.candidates(&self.occupied, key);
-                        for (part, bits) in candidates.iter_mut().enumerate() {
-                            while *bits != 0 {
-                                let table = part * 64 + bits.trailing_zeros() as usize;
-                                *bits &= *bits - 1;
-                                if waiting.len == PROBES {
-                                    self.resolve(keys.width, words, found, &mut waiting);
-                                }
-                                self.ask(table, key, at as u16, &mut waiting);
-                            }
-                        }
+                    let mut candidates = [[0; TABLES / 64]; TOGETHER];
+                    for (candidates, (key, _)) in candidates.iter_mut().zip(rows()) {
+                        *candidates = filter.candidates(key);
                     }
-                    self.resolve(keys.width, words, found, &mut waiting);
+                    // Some tables of each key in turn: what is found in the first may end the search.
+                    let mut more = true;
+                    while more {
+                        more = false;
+                        for ((key, at), candidates) in rows().zip(&mut candidates) {
+                            let bound = found[usize::from(at)].bound();
+                            more |= self.ask_some(filter, candidates, bound, key, at, &mut waiting);
+                        }
+                        self.resolve(keys.width, words, found, &mut waiting);
+                    }
                 }
             }
             found.iter_mut().for_each(R::finish);
         }
+    }
+
+    /// Asks the next candidates of a key; whether there are more.
+    #[inline(always)]
+    fn ask_some(
+        &self,
+        filter: &Filter,
+        candidates: &mut TableSet,
+        bound: u64,
+        key: &[u32],
+        at: u16,
+        waiting: &mut Waiting,
+    ) -> bool {
+        let mut asked = 0;
+        for (part, bits) in candidates.iter_mut().enumerate() {
+            while *bits != 0 {
+                if asked == TURN {
+                    return true;
+                }
+                let table = filter.table(part * 64 + bits.trailing_zeros() as usize);
+                *bits &= *bits - 1;
+                if self.tables[table].least <= bound {
+                    self.ask(table, key, at, waiting);
+                    asked += 1;
+                }
+            }
+        }
+        false
     }
 
     /// Hashes a key for a table, and asks for the slot.

@@ -12,10 +12,9 @@ const HEAD: usize = 2;
 const RULES: usize = 2;
 /// Words to whose multiples rows are rounded up, so that short ones share a cache line.
 const UNIT: usize = 8;
-/// Lookups after which hits are counted up.
-const WINDOW: u32 = 4_096;
-/// Windows for which a cache that hits too little stays off, before it is tried again.
-const OFF: u32 = 63;
+/// Windows for which a cache that hits too little stays off, before it is tried again. A window is as many lookups as there
+/// are places.
+const OFF: u32 = 30;
 /// In the number of rules of a row: just the first rule is known.
 const FIRST: u32 = 1 << 16;
 /// Words of a key that are hashed at a time.
@@ -30,7 +29,8 @@ const TOGETHER: usize = 32;
 ///
 /// Memory is allocated when the cache is made. A new flow takes the place of another one of four. The hash is keyed, so
 /// that a sender can't choose flows that displace a certain other. Where fewer than half of the lookups hit, as while
-/// every header is new, it stays off for 63 times as many lookups and is tried again.
+/// every header is new, it turns itself off, and is tried again later: for two of 32 times as many lookups as it has
+/// places. The first of the two fills it and is not judged.
 ///
 /// ```
 /// use netbricks_tables::classifier::{Classifier, ClassifierConfig, Entry, Layout, MatchCache};
@@ -66,6 +66,8 @@ pub struct MatchCache {
     hits: u32,
     /// Windows for which it stays off.
     off: u32,
+    /// Whether the window is the first since it was turned on.
+    filling: bool,
     counted: [u64; 2],
     missed: Keys,
     results: Vec<Matches>,
@@ -92,6 +94,7 @@ impl MatchCache {
             asked: 0,
             hits: 0,
             off: 0,
+            filling: true,
             counted: [0; 2],
             missed: Keys::default(),
             results: Vec::new(),
@@ -212,7 +215,7 @@ impl MatchCache {
     #[inline(always)]
     fn ready(&mut self, classifier: &Classifier, key: &[u32]) -> bool {
         self.asked += 1;
-        if self.asked > WINDOW {
+        if self.asked as usize > self.sets * WAYS {
             self.end_window();
         }
         if self.version != Some(classifier.version()) {
@@ -225,10 +228,11 @@ impl MatchCache {
     fn end_window(&mut self) {
         if self.off > 0 {
             self.off -= 1;
+            self.filling = true;
         } else {
             self.counted[0] += u64::from(self.hits);
             self.counted[1] += u64::from(self.asked - 1);
-            if self.hits < (self.asked - 1) / 2 {
+            if !std::mem::take(&mut self.filling) && self.hits < (self.asked - 1) / 2 {
                 self.off = OFF;
             }
         }

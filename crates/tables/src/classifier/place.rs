@@ -126,6 +126,12 @@ impl Classifier {
         if table.entries == 0 {
             table.least = u64::MAX;
             take(&mut self.occupied, number);
+            if let Some(filter) = &mut self.filter {
+                filter.empty(number);
+            }
+            if let Some(sweep) = &mut self.sweep {
+                sweep.empty(number);
+            }
         }
     }
 }
