@@ -3,6 +3,7 @@
 //! Each half of a tested word indexes a set of tables: those with an entry that allows this half. The sets of all halves,
 //! intersected, are the candidates. No read waits for another half's. Equal sets are stored once.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::records::{RecordNumber, Records};
@@ -15,7 +16,12 @@ const HALVES: usize = 16;
 /// Values of a half word.
 const VALUES: usize = 1 << 16;
 
-/// A set of tables.
+/// A half is looked at if more than one in so many tables tests it.
+const SHARE: usize = 8;
+/// The place of a table that a filter does not know.
+const NOWHERE: u16 = u16::MAX;
+
+/// A set of tables, or of their places in a filter.
 pub(super) type TableSet = [u64; TABLES / 64];
 
 /// The number of a distinct set in a half.
@@ -44,6 +50,14 @@ pub(super) struct Filter {
     halves: Vec<Half>,
     /// Words of a set.
     width: usize,
+    /// The table in each place of a set. Those of lesser orders come first, as of when the filter was made.
+    tables: Vec<u16>,
+    /// The place of each table.
+    places: Vec<u16>,
+    /// Places of tables that have entries.
+    occupied: TableSet,
+    /// Tables by which its halves were chosen.
+    pub(super) built_for: usize,
 }
 
 /// Whether a set has a table.
@@ -190,43 +204,81 @@ impl Half {
 }
 
 impl Filter {
-    pub(super) fn new() -> Self {
-        Self { halves: Vec::new(), width: 1 }
+    /// A filter for these tables, and others that may come. The first of them is the first candidate.
+    ///
+    /// It looks at the halves that most tables test. One that few test excludes few tables, and reading it costs about
+    /// what a probe does.
+    pub(super) fn new<'m>(tables: impl Iterator<Item = (usize, &'m [MaskPart])>) -> Self {
+        let mut tests: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        let mut all = Self {
+            halves: Vec::new(),
+            width: 1,
+            tables: Vec::new(),
+            places: Vec::new(),
+            occupied: [0; TABLES / 64],
+            built_for: 0,
+        };
+        let tables: Vec<(usize, &[MaskPart])> = tables.collect();
+        all.built_for = tables.len();
+        for (word, bits) in tables.iter().flat_map(|(_, mask)| *mask) {
+            for shift in [16, 0] {
+                *tests.entry((*word, shift)).or_default() += usize::from(bits >> shift & 0xffff != 0);
+            }
+        }
+        let mut halves: Vec<(usize, (u32, u32))> =
+            tests.into_iter().map(|(half, tests)| (tests, half)).collect();
+        halves.sort_by_key(|(tests, _)| Reverse(*tests));
+        halves.retain(|(tests, _)| *tests > 1 && tests * SHARE > tables.len());
+        halves.truncate(HALVES);
+        all.halves.extend(halves.iter().map(|(_, (word, shift))| Half::new(*word, *shift)));
+        tables.iter().for_each(|(table, mask)| all.add_table(*table, mask));
+        all
     }
 
-    /// Adds a table without entries.
+    /// Adds a table without entries. It gets the place of one that was taken out, or one behind all others.
     pub(super) fn add_table(&mut self, table: usize, mask: &[MaskPart]) {
-        let width = (table / 64 + 1).next_power_of_two().max(self.width);
+        if self.places.len() <= table {
+            self.places.resize(table + 1, NOWHERE);
+        }
+        let place = if self.places[table] == NOWHERE { self.tables.len() } else { self.places[table].into() };
+        if place == self.tables.len() {
+            self.tables.push(table as u16);
+            self.places[table] = place as u16;
+        }
+        let width = (place / 64 + 1).next_power_of_two().max(self.width);
         if width > self.width {
             self.halves.iter_mut().for_each(|half| half.widen(self.width, width));
             self.width = width;
         }
-        for (word, bits) in mask {
-            for shift in [16, 0] {
-                let known = self.halves.iter().any(|half| half.word == *word && half.shift == shift);
-                if bits >> shift & 0xffff != 0 && !known && self.halves.len() < HALVES {
-                    let mut half = Half::new(*word, shift);
-                    half.widen(1, self.width);
-                    self.halves.push(half);
-                }
-            }
-        }
         for half in &mut self.halves {
             if half.part(mask) != 0 {
-                take(&mut half.open, table);
+                take(&mut half.open, place);
             }
         }
     }
 
-    /// Takes out a table that has no entries left.
+    fn place(&self, table: usize) -> Option<usize> {
+        self.places.get(table).filter(|place| **place != NOWHERE).map(|place| usize::from(*place))
+    }
+
+    /// Notes that a table has no entries left.
+    pub(super) fn empty(&mut self, table: usize) {
+        if let Some(place) = self.place(table) {
+            take(&mut self.occupied, place);
+        }
+    }
+
+    /// Takes out the mask of a table that has no entries left, which then gets another.
     pub(super) fn forget_table(&mut self, table: usize) {
-        if table / 64 < self.width {
-            self.halves.iter_mut().for_each(|half| half.forget(table, self.width));
+        if let Some(place) = self.place(table) {
+            self.halves.iter_mut().for_each(|half| half.forget(place, self.width));
         }
     }
 
     /// Lets a table be a candidate for the keys of a record.
     pub(super) fn allow(&mut self, table: usize, mask: &[MaskPart], record: RecordNumber, records: &Records) {
+        let Some(place) = self.place(table) else { return };
+        put(&mut self.occupied, place);
         for half in &mut self.halves {
             let bits = half.part(mask);
             if bits == 0 {
@@ -234,24 +286,30 @@ impl Filter {
             }
             let value =
                 records.masked(record).find(|part| part.word == half.word).map_or(0, |part| part.value);
-            half.allow(table, bits, value >> half.shift & bits, self.width);
+            half.allow(place, bits, value >> half.shift & bits, self.width);
         }
     }
 
-    /// The tables among `all` that may have an entry for a key.
+    /// The places of the tables that may have an entry for a key.
     #[inline(always)]
-    pub(super) fn candidates(&self, all: &TableSet, key: &[u32]) -> TableSet {
+    pub(super) fn candidates(&self, key: &[u32]) -> TableSet {
         match self.width {
-            1 => self.intersect::<1>(all, key),
-            2 => self.intersect::<2>(all, key),
-            _ => self.intersect::<{ TABLES / 64 }>(all, key),
+            1 => self.intersect::<1>(key),
+            2 => self.intersect::<2>(key),
+            _ => self.intersect::<{ TABLES / 64 }>(key),
         }
     }
 
+    /// The table in a place.
     #[inline(always)]
-    fn intersect<const W: usize>(&self, all: &TableSet, key: &[u32]) -> TableSet {
+    pub(super) fn table(&self, place: usize) -> usize {
+        self.tables[place].into()
+    }
+
+    #[inline(always)]
+    fn intersect<const W: usize>(&self, key: &[u32]) -> TableSet {
         let mut found = [0; W];
-        found.copy_from_slice(&all[..W]);
+        found.copy_from_slice(&self.occupied[..W]);
         for half in &self.halves {
             let value = key[half.word as usize] >> half.shift & 0xffff;
             let number = usize::from(half.numbers[value as usize]);

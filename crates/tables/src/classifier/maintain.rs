@@ -1,13 +1,13 @@
 //! Upkeep in bounded steps: entries move to better tables, and the filter forgets what was removed.
 
 use super::Classifier;
-use super::filter::Filter;
+use super::filter::{Filter, each};
 use super::records::{NONE, RecordNumber, Records};
 use super::table::MaskPart;
 
 /// Occupied tables from which on a filter is worth its memory.
 const FILTERED: usize = 4;
-/// Entries of a sweep in one change, while there is no filter but should be.
+/// Entries of a sweep in one change, while there should be another filter.
 const STEP: usize = 8;
 /// Entries of a table that is given up if others have room for them.
 const SMALL: usize = 16;
@@ -33,6 +33,12 @@ impl Sweep {
         self.least[table] = u64::MAX;
         if let Some(filter) = &mut self.filter {
             filter.add_table(table, mask);
+        }
+    }
+
+    pub(super) fn empty(&mut self, table: usize) {
+        if let Some(filter) = &mut self.filter {
+            filter.empty(table);
         }
     }
 
@@ -75,7 +81,9 @@ impl Classifier {
 
     /// Goes on with a filter that is needed.
     pub(super) fn catch_up(&mut self) {
-        let wanted = self.filter.is_none() && self.occupied_tables() >= FILTERED;
+        // Halves are chosen by the tables that there are, so again when they are twice as many.
+        let known = self.filter.as_ref().map_or(FILTERED / 2, |filter| filter.built_for);
+        let wanted = self.occupied_tables() >= 2 * known;
         if wanted && self.sweep.is_none() {
             self.begin_sweep();
         }
@@ -92,7 +100,11 @@ impl Classifier {
 
     fn begin_sweep(&mut self) {
         self.stale = false;
-        let filter = (self.occupied_tables() >= FILTERED).then(Filter::new);
+        let mut occupied: Vec<(u64, usize)> =
+            each(self.occupied).map(|number| (self.tables[number].least, number)).collect();
+        occupied.sort_unstable();
+        let masks = occupied.iter().map(|(_, number)| (*number, &self.tables[*number].mask[..]));
+        let filter = (occupied.len() >= FILTERED).then(|| Filter::new(masks));
         let mut sweep = Sweep { at: 0, filter, least: Vec::new() };
         for (number, table) in self.tables.iter().enumerate() {
             sweep.add_table(number, &table.mask);
@@ -145,7 +157,7 @@ impl Classifier {
         if size <= LONG && !small {
             return None;
         }
-        let tested: Vec<MaskPart> = records.masked(record).map(|part| (part.word, part.mask)).collect();
+        let tested = records.placed_by(record);
         let others = self.tables.iter().enumerate().skip(1).filter(|(number, table)| {
             *number != now && table.entries > entries.min(SMALL) && table.takes(&tested)
         });

@@ -328,21 +328,27 @@ impl Classifier {
     #[inline(always)]
     fn search<R: Receive>(&self, key: &[u32], to: &mut R) {
         let Some(key) = key.get(..self.layout.words()) else { return };
-        let candidates = match &self.filter {
-            Some(filter) => filter.candidates(&self.occupied, key),
-            None => self.occupied,
-        };
-        for table in each(candidates) {
-            let table = &self.tables[table];
-            if table.least > to.bound() {
-                continue;
+        match &self.filter {
+            Some(filter) => {
+                for place in each(filter.candidates(key)) {
+                    self.probe(filter.table(place), key, to);
+                }
             }
+            None => each(self.occupied).for_each(|table| self.probe(table, key, to)),
+        }
+        to.finish();
+    }
+
+    /// Tells of all entries in a table that match.
+    #[inline(always)]
+    fn probe<R: Receive>(&self, table: usize, key: &[u32], to: &mut R) {
+        let table = &self.tables[table];
+        if table.least <= to.bound() {
             let bucket = table.slots.get(self.hasher.hash(&table.mask, key));
             if bucket != 0 {
                 self.buckets.search(bucket, key, to);
             }
         }
-        to.finish();
     }
 
     /// The number of changes so far. What was found at one version holds as long as it stays.

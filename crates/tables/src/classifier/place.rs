@@ -15,8 +15,7 @@ const ROUNDING: [(usize, u32); 4] = [(192, 32), (128, 16), (64, 8), (OWN, 4)];
 impl Classifier {
     /// Puts a record into the table that suits it, which may be a new one.
     pub(super) fn place(&mut self, record: RecordNumber) {
-        let tested: Vec<MaskPart> =
-            self.buckets.records.masked(record).map(|part| (part.word, part.mask)).collect();
+        let tested = self.buckets.records.placed_by(record);
         // The tables with room for it, and the others.
         let (mut roomy, mut crowded) = (None, Vec::new());
         for (number, table) in self.tables.iter().enumerate().filter(|(_, table)| table.takes(&tested)) {
@@ -51,9 +50,7 @@ impl Classifier {
                 continue;
             }
             for other in self.buckets.all(bucket) {
-                let tested: Vec<MaskPart> =
-                    self.buckets.records.masked(other).map(|part| (part.word, part.mask)).collect();
-                if self.tables[added].takes(&tested) {
+                if self.tables[added].takes(&self.buckets.records.placed_by(other)) {
                     self.leave(other);
                     self.enter(added, other);
                 }
@@ -128,6 +125,12 @@ impl Classifier {
         if table.entries == 0 {
             table.least = u64::MAX;
             take(&mut self.occupied, number);
+            if let Some(filter) = &mut self.filter {
+                filter.empty(number);
+            }
+            if let Some(sweep) = &mut self.sweep {
+                sweep.empty(number);
+            }
         }
     }
 }

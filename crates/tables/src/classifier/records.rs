@@ -228,6 +228,17 @@ impl Records {
         parts.zip(values).map(|(part, value)| MaskedWord { word: part[0], mask: part[1], value: *value })
     }
 
+    /// The bits of a record's masked words by which it may lie in a table, in ascending order of words.
+    ///
+    /// Words with a range are left out. The bits that low and high share vary from range to range, and a tree tells
+    /// ranges apart better than a table for each number of bits.
+    pub(super) fn placed_by(&self, number: RecordNumber) -> Vec<(u32, u32)> {
+        let (shape, masked, _) = self.shape(number);
+        let (masks, ranged) = shape.split_at(2 * masked);
+        let parts = masks.chunks_exact(2).map(|part| (part[0], part[1]));
+        parts.filter(|(word, _)| !ranged.contains(word)).collect()
+    }
+
     /// The ranges of a record.
     pub(super) fn ranges(&self, number: RecordNumber) -> impl Iterator<Item = WordRange> {
         let (shape, masked, ranges) = self.shape(number);
