@@ -16,7 +16,7 @@ use crate::rule::{Atom, MapTo, Target};
 
 /// A target as it is executed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Writes a number into a header's field.
     Write(FieldId, u128),
     /// Writes the first bytes of a payload.
@@ -45,15 +45,15 @@ pub enum Action {
 
 /// Values of which a connection gets one, as ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choices(Box<[(u128, u128)]>);
+pub(crate) struct Choices(Box<[(u128, u128)]>);
 
 impl Choices {
     /// These ranges, each with its first and last value; empty ones are left out.
-    pub fn new(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
+    pub(crate) fn new(ranges: impl IntoIterator<Item = (u128, u128)>) -> Self {
         Self(ranges.into_iter().filter(|(low, high)| low <= high).collect())
     }
     /// One of them at random; `None` where there are none.
-    pub fn choose(&self, random: &mut Random) -> Option<u128> {
+    pub(crate) fn choose(&self, random: &mut Random) -> Option<u128> {
         let sizes = || self.0.iter().map(|(low, high)| (high - low).saturating_add(1));
         let all = sizes().fold(0u128, u128::saturating_add);
         let mut place = if all == 0 { return None } else { random.below(all) };
@@ -69,26 +69,26 @@ impl Choices {
 
 /// A set of TCP option kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds([u128; 2]);
+pub(crate) struct Kinds([u128; 2]);
 
 impl Kinds {
     /// All kinds.
-    pub const ALL: Self = Self([u128::MAX; 2]);
+    pub(crate) const ALL: Self = Self([u128::MAX; 2]);
     /// Puts a kind in (`true`) or takes it out.
-    pub fn set(&mut self, kind: u8, is_in: bool) {
+    pub(crate) fn set(&mut self, kind: u8, is_in: bool) {
         let bit = 1u128 << (kind & 0x7f);
         let half = &mut self.0[usize::from(kind >> 7)];
         *half = if is_in { *half | bit } else { *half & !bit };
     }
     /// Whether a kind is in it.
-    pub fn has(self, kind: u8) -> bool {
+    pub(crate) fn has(self, kind: u8) -> bool {
         self.0[usize::from(kind >> 7)] & 1u128 << (kind & 0x7f) != 0
     }
 }
 
 impl Action {
     /// Whether a packet meets no later rule after this.
-    pub fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         matches!(self, Self::Drop | Self::Accept)
     }
 }
@@ -97,7 +97,7 @@ impl Action {
 ///
 /// # Errors
 /// A sentence about a target that cannot be done.
-pub fn actions(
+pub(crate) fn actions(
     targets: &[Target],
     choices: &dyn Fn(FieldId, &MapTo) -> Result<Choices, String>,
 ) -> Result<Vec<Action>, String> {
@@ -213,14 +213,14 @@ fn option_data(kind: u8, value: Option<&Atom>) -> Result<Box<[u8]>, String> {
 
 /// Why an action did not change a packet, which the rule counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotApplied;
+pub(crate) struct NotApplied;
 
 /// Writes a field of a layer that the frame has; a frame without the layer stays as it is.
 ///
 /// # Errors
 /// When the field cannot be written: an address of a packet under an authentication header, a port behind more
 /// extension headers than are followed.
-pub fn write(frame: &mut Bytes<'_>, found: &Located, field: FieldId, value: u128) -> Result<(), NotApplied> {
+pub(crate) fn write(frame: &mut Bytes<'_>, found: &Located, field: FieldId, value: u128) -> Result<(), NotApplied> {
     let info = field.info();
     let Some(at) = found.at(info.layer) else { return Ok(()) };
     let Kind::Bits { bit, bits } = info.kind else { return Err(NotApplied) };
@@ -256,7 +256,7 @@ pub fn write(frame: &mut Bytes<'_>, found: &Located, field: FieldId, value: u128
 ///
 /// # Errors
 /// When the payload is shorter.
-pub fn write_payload(
+pub(crate) fn write_payload(
     frame: &mut Bytes<'_>,
     found: &Located,
     field: FieldId,
@@ -370,7 +370,7 @@ fn change(
 ///
 /// # Errors
 /// When the frame has not these bytes.
-pub fn change_tcp(
+pub(crate) fn change_tcp(
     frame: &mut Bytes<'_>,
     found: &Located,
     range: std::ops::Range<usize>,
@@ -383,7 +383,7 @@ pub fn change_tcp(
 ///
 /// # Errors
 /// When the frame has not these bytes.
-pub fn change_icmp(
+pub(crate) fn change_icmp(
     frame: &mut Bytes<'_>,
     found: &Located,
     range: std::ops::Range<usize>,
@@ -414,7 +414,7 @@ fn change_of(
 ///
 /// # Errors
 /// When the packet has the option with another length.
-pub fn write_option(
+pub(crate) fn write_option(
     frame: &mut Bytes<'_>,
     found: &Located,
     kind: u8,
@@ -441,11 +441,11 @@ pub fn write_option(
 
 /// A packet's TCP options while rules change them.
 #[derive(Clone, Copy, Debug)]
-pub struct EditedOptions {
+pub(crate) struct EditedOptions {
     bytes: [u8; LONGEST],
     len: usize,
     /// Whether they differ from the packet's.
-    pub is_changed: bool,
+    pub(crate) is_changed: bool,
     is_begun: bool,
 }
 
@@ -457,7 +457,7 @@ impl Default for EditedOptions {
 
 impl EditedOptions {
     /// The bytes of the options.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
@@ -499,7 +499,7 @@ impl EditedOptions {
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
-    pub fn strip(&mut self, options: &[u8], kinds: Kinds) -> Result<(), NotApplied> {
+    pub(crate) fn strip(&mut self, options: &[u8], kinds: Kinds) -> Result<(), NotApplied> {
         let (held, len) = (self.bytes, self.len);
         let current = if self.is_begun { &held[..len] } else { options };
         if !walk(current).any(|(kind, _)| kinds.has(kind)) {
@@ -519,7 +519,7 @@ impl EditedOptions {
     ///
     /// # Errors
     /// When there is no room in 40 bytes, or as [`begin`](Self::begin).
-    pub fn add(&mut self, options: &[u8], kind: u8, data: &[u8]) -> Result<(), NotApplied> {
+    pub(crate) fn add(&mut self, options: &[u8], kind: u8, data: &[u8]) -> Result<(), NotApplied> {
         self.begin(options)?;
         self.push(kind, data)?;
         self.is_changed = true;

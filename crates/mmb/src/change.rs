@@ -12,15 +12,15 @@ use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
 
 /// Changes that lines ask for, and what there is to say about them.
 #[derive(Debug, Default)]
-pub struct Planned {
+pub(crate) struct Planned {
     /// The changes, in order.
-    pub edits: Vec<Edit>,
+    pub(crate) edits: Vec<Edit>,
     /// Warnings about the lines, each with its line's number.
-    pub warnings: Vec<(usize, String)>,
+    pub(crate) warnings: Vec<(usize, String)>,
     /// Commands that change nothing, in order, each with its line's number.
-    pub questions: Vec<(usize, Command)>,
+    pub(crate) questions: Vec<(usize, Command)>,
     /// The places from 1 of the rules that were added, while no other change moves them.
-    pub added: Vec<usize>,
+    pub(crate) added: Vec<usize>,
 }
 
 /// A rule as later lines of a text see it.
@@ -59,7 +59,7 @@ impl Names for After<'_> {
 ///
 /// # Errors
 /// Each wrong line with its number and its fault, as a text.
-pub fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
+pub(crate) fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
     let kinds: BTreeMap<String, SetKind> = rules
         .sets()
         .iter()
@@ -366,7 +366,7 @@ fn same_text(known: &str, text: &str) -> bool {
 ///
 /// # Errors
 /// The fault, as a sentence.
-pub fn prepare(
+pub(crate) fn prepare(
     setup: &Setup,
     names: &dyn Names,
     rule: &Rule,

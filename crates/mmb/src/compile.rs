@@ -9,12 +9,12 @@ use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared};
 use crate::rule::{Atom, Comparison, Match, Rule, Value};
 
 /// The most entries of the classifier that one rule can become: a set with so many values.
-pub const MOST_ENTRIES: usize = 1 << 16;
+pub(crate) const MOST_ENTRIES: usize = 1 << 16;
 /// Alternatives of a set that are written out where another set is larger.
 const FEW: usize = 4;
 
 /// The names that a rule may use beside fields: sets and interfaces.
-pub trait Names {
+pub(crate) trait Names {
     /// The values of the set with this name.
     fn set(&self, name: &str) -> Option<&[Value]>;
     /// The number from 1 of the port with this name.
@@ -23,20 +23,20 @@ pub trait Names {
 
 /// A rule's matches as the classifier takes them.
 #[derive(Clone, Debug)]
-pub struct Conditions {
+pub(crate) struct Conditions {
     /// Conjunctions, of which one holds.
-    pub entries: Vec<Vec<Condition>>,
+    pub(crate) entries: Vec<Vec<Condition>>,
     /// The fields whose values they test.
-    pub fields: Vec<FieldId>,
+    pub(crate) fields: Vec<FieldId>,
     /// Whether they test which TCP options there are.
-    pub options: bool,
+    pub(crate) options: bool,
     /// Whether they test which extension headers there are.
-    pub extensions: bool,
+    pub(crate) extensions: bool,
 }
 
 /// Why a rule cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CompileError {
+pub(crate) enum CompileError {
     /// No set has this name.
     #[error("there is no set `@{0}`: define it first, as `define @{0} {{10.0.0.0/8}}`")]
     NoSet(String),
@@ -79,7 +79,7 @@ struct Compiled {
 ///
 /// # Errors
 /// As [`CompileError`] lists them.
-pub fn compile(layout: &KeyLayout, rule: &Rule, names: &dyn Names) -> Result<Conditions, CompileError> {
+pub(crate) fn compile(layout: &KeyLayout, rule: &Rule, names: &dyn Names) -> Result<Conditions, CompileError> {
     let mut compiler =
         Compiler { layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
     let mut all: Vec<Compiled> = Vec::new();
@@ -422,7 +422,7 @@ impl Compiler<'_> {
 ///
 /// # Errors
 /// As [`CompileError`] lists them, and for values that are no range.
-pub fn intervals(
+pub(crate) fn intervals(
     field: FieldId,
     value: &Value,
     names: &dyn Names,
@@ -456,7 +456,7 @@ fn inverse(of: Compiled) -> Compiled {
 }
 
 /// The number of an atom that has one without names.
-pub fn as_number(atom: &Atom) -> Option<u128> {
+pub(crate) fn as_number(atom: &Atom) -> Option<u128> {
     match atom {
         Atom::Number(number) => Some(*number),
         Atom::Ipv4(address) => Some(address.to_bits().into()),

@@ -7,20 +7,20 @@ use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::tables::Encode;
 
 /// Stateful rules that one connection can have.
-pub const RULES: usize = 4;
+pub(crate) const RULES: usize = 4;
 
 /// A rule, by its slot and by how often the slot was used before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RuleRef {
+pub(crate) struct RuleRef {
     /// The slot from 1; 0 stands for none.
-    pub slot: u32,
+    pub(crate) slot: u32,
     /// The slot's use.
-    pub generation: u32,
+    pub(crate) generation: u32,
 }
 
 /// Which way a packet of a connection goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// As the packet that made the connection.
     Forward,
     /// Against it.
@@ -29,7 +29,7 @@ pub enum Direction {
 
 impl Direction {
     /// 0 for forward, 1 for reply.
-    pub const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self as usize
     }
 }
@@ -37,7 +37,7 @@ impl Direction {
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Only one side was seen, or TCP's handshake is not over.
     #[default]
     Opening = 0,
@@ -49,7 +49,7 @@ pub enum Progress {
 
 impl Progress {
     /// Its name in listings.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Opening => "opening",
             Self::Open => "open",
@@ -62,28 +62,28 @@ impl Progress {
 ///
 /// Where a rule maps it, its answers have another key, under which a second entry leads here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// The rules whose first match made it or joined it.
-    pub rules: [RuleRef; RULES],
+    pub(crate) rules: [RuleRef; RULES],
     /// Its packets' key, in the direction of the first.
-    pub origin: FlowKey,
+    pub(crate) origin: FlowKey,
     /// The same as it leaves, after `map`.
-    pub translated: FlowKey,
+    pub(crate) translated: FlowKey,
     /// Whether this entry is only the way to the one under `origin`.
-    pub is_alias: bool,
+    pub(crate) is_alias: bool,
     /// How far it is.
-    pub progress: Progress,
+    pub(crate) progress: Progress,
     /// TCP flags seen, by direction.
-    pub seen: [u8; 2],
+    pub(crate) seen: [u8; 2],
     /// The values of mapped fields beside addresses and ports.
-    pub values: [u32; 2],
+    pub(crate) values: [u32; 2],
     /// What is added to sequence numbers of each direction; 0 without `shuffle`.
-    pub shift: [u32; 2],
+    pub(crate) shift: [u32; 2],
 }
 
 impl Connection {
     /// A connection of this first packet.
-    pub fn new(origin: FlowKey) -> Self {
+    pub(crate) fn new(origin: FlowKey) -> Self {
         Self {
             rules: [RuleRef::default(); RULES],
             origin,
@@ -97,7 +97,7 @@ impl Connection {
     }
 
     /// The direction of a packet with this flow; `None` if it is not of this connection.
-    pub fn direction(&self, flow: &FlowKey) -> Option<Direction> {
+    pub(crate) fn direction(&self, flow: &FlowKey) -> Option<Direction> {
         if *flow == self.origin {
             Some(Direction::Forward)
         } else if *flow == self.translated.reversed() {
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// The key that a packet of this direction has behind the rewrite.
-    pub fn after(&self, direction: Direction) -> FlowKey {
+    pub(crate) fn after(&self, direction: Direction) -> FlowKey {
         match direction {
             Direction::Forward => self.translated,
             Direction::Reply => self.origin.reversed(),
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Notes a packet. `tcp` has the flags of a TCP segment.
-    pub fn note(&mut self, direction: Direction, tcp: Option<u8>) {
+    pub(crate) fn note(&mut self, direction: Direction, tcp: Option<u8>) {
         self.seen[direction.index()] |= tcp.unwrap_or(flags::ACK);
         let [forward, reply] = self.seen;
         self.progress = match tcp {
@@ -132,12 +132,12 @@ impl Connection {
     }
 
     /// Whether the rule is one of this connection's.
-    pub fn has(&self, rule: RuleRef) -> bool {
+    pub(crate) fn has(&self, rule: RuleRef) -> bool {
         self.rules.contains(&rule)
     }
 
     /// Adds a rule; `false` where there is no room.
-    pub fn join(&mut self, rule: RuleRef, is_live: impl Fn(RuleRef) -> bool) -> bool {
+    pub(crate) fn join(&mut self, rule: RuleRef, is_live: impl Fn(RuleRef) -> bool) -> bool {
         let free = self.rules.iter_mut().find(|known| known.slot == 0 || !is_live(**known));
         match free {
             Some(free) => {
@@ -151,18 +151,18 @@ impl Connection {
 
 /// Time without a packet after which connections end, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// TCP connections whose handshake is over.
-    pub tcp: u64,
+    pub(crate) tcp: u64,
     /// TCP connections that open or close.
-    pub tcp_transitory: u64,
+    pub(crate) tcp_transitory: u64,
     /// UDP, ICMP echoes, and what has no states.
-    pub other: u64,
+    pub(crate) other: u64,
 }
 
 impl Timeouts {
     /// The timeout of a connection.
-    pub fn of(&self, connection: &Connection) -> u64 {
+    pub(crate) fn of(&self, connection: &Connection) -> u64 {
         match (connection.origin.protocol(), connection.progress) {
             (protocol::TCP, Progress::Open) => self.tcp,
             (protocol::TCP, _) => self.tcp_transitory,
@@ -173,7 +173,7 @@ impl Timeouts {
 
 /// One part of a connection's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// The sender's address.
     Source,
     /// The receiver's address.
@@ -188,7 +188,7 @@ pub enum End {
 
 impl End {
     /// The part that a field is, by its name; `None` for other fields.
-    pub fn of(field: &str) -> Option<Self> {
+    pub(crate) fn of(field: &str) -> Option<Self> {
         match field {
             "ip-saddr" | "ip6-saddr" => Some(Self::Source),
             "ip-daddr" | "ip6-daddr" => Some(Self::Destination),
@@ -201,7 +201,7 @@ impl End {
 }
 
 /// A key with another value in this part.
-pub fn with(flow: &FlowKey, end: End, value: u128) -> FlowKey {
+pub(crate) fn with(flow: &FlowKey, end: End, value: u128) -> FlowKey {
     let (mut source, mut destination) = (flow.source(), flow.destination());
     let (mut from, mut to) = (flow.source_port(), flow.destination_port());
     let address = match flow.is_v6() {

@@ -15,7 +15,7 @@ use crate::rule::{Atom, DescribedPacket};
 ///
 /// # Errors
 /// A sentence, where there is no such packet.
-pub fn frame(packet: &DescribedPacket) -> Result<Vec<u8>, String> {
+pub(crate) fn frame(packet: &DescribedPacket) -> Result<Vec<u8>, String> {
     let fields = match packet {
         DescribedPacket::Frame(bytes) => return Ok(bytes.clone()),
         DescribedPacket::Fields(fields) => fields,

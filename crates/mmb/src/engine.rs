@@ -25,7 +25,7 @@ const TRIES: usize = 8;
 const CACHED: usize = 1 << 16;
 
 /// One worker's part of the function.
-pub struct Engine {
+pub(crate) struct Engine {
     rules: Bounded<Rules>,
     connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
@@ -44,21 +44,21 @@ pub struct Engine {
 }
 
 /// What an engine is made with.
-pub struct Parts {
+pub(crate) struct Parts {
     /// The rules.
-    pub rules: Bounded<Rules>,
+    pub(crate) rules: Bounded<Rules>,
     /// The connections of this worker.
-    pub connections: Flows<FlowKey, Connection>,
+    pub(crate) connections: Flows<FlowKey, Connection>,
     /// When connections end.
-    pub timeouts: Timeouts,
+    pub(crate) timeouts: Timeouts,
     /// The worker's number.
-    pub worker: usize,
+    pub(crate) worker: usize,
     /// The number from 1 of the port to which packets go; 0 where that is not one port.
-    pub egress: u16,
+    pub(crate) egress: u16,
     /// Ways out.
-    pub outputs: usize,
+    pub(crate) outputs: usize,
     /// Seed of random values.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// What a packet's rules have decided so far.
@@ -88,7 +88,7 @@ struct Subject<'s, 'b> {
 
 impl Engine {
     /// An engine that has seen no packet.
-    pub fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
         let Parts { rules, connections, timeouts, worker, egress, outputs, seed } = parts;
         let words = rules.read(|rules| rules.layout.layout().words());
         Self {

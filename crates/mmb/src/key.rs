@@ -3,7 +3,7 @@
 //! Every field of the catalogue has a place of its own in the vector. Only those that some rule tests are filled. What a
 //! packet has not is 0 there, and its bit in the set of layers is 0.
 
-use netbricks_core::buffer::{Bytes, Offload};
+use netbricks_core::buffer::Offload;
 use netbricks_core::packet::flow::FlowKey;
 use netbricks_core::packet::ip::IpFacts;
 use netbricks_core::packet::link::LinkRef;
@@ -17,13 +17,13 @@ use crate::field::{FieldId, Kind, Layer};
 /// Layers that there can be.
 const LAYERS: usize = Layer::ALL.len();
 /// Bytes of a payload or an option that rules compare.
-pub const COMPARED: usize = 15;
+pub(crate) const COMPARED: usize = 15;
 
 /// Where the layers of a frame are, in bytes from its first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Located {
+pub(crate) struct Located {
     /// The layers that it has, by [`Layer::bit`].
-    pub layers: u32,
+    pub(crate) layers: u32,
     at: [u16; LAYERS],
     /// Extension headers that it has, by place in [`EXTENSIONS`].
     extensions: u16,
@@ -34,13 +34,13 @@ pub struct Located {
     /// The EtherType behind all tags and labels; 0 where there is none.
     network: u16,
     /// Whether it is an IP fragment other than the first.
-    pub is_later_fragment: bool,
+    pub(crate) is_later_fragment: bool,
     ip: Option<IpFacts>,
     is_authenticated: bool,
 }
 
 /// The extension headers that rules know, by number; each has a bit.
-pub const EXTENSIONS: [u8; 9] = [0, 43, 44, 50, 51, 60, 135, 139, 140];
+pub(crate) const EXTENSIONS: [u8; 9] = [0, 43, 44, 50, 51, 60, 135, 139, 140];
 
 /// The authentication header's bit.
 const AH: u16 = 1 << 4;
@@ -50,7 +50,7 @@ impl Located {
     ///
     /// What is not well-formed is not there: a frame whose IP header is cut has Ethernet alone. `slack` says which bytes
     /// behind the frame's last its length fields may state.
-    pub fn find(frame: &[u8], slack: LengthSlack) -> Self {
+    pub(crate) fn find(frame: &[u8], slack: LengthSlack) -> Self {
         let mut found = Self {
             layers: Layer::Frame.bit(),
             at: [0; LAYERS],
@@ -182,20 +182,20 @@ impl Located {
 
     /// Whether the frame has this layer.
     #[inline(always)]
-    pub fn has(&self, layer: Layer) -> bool {
+    pub(crate) fn has(&self, layer: Layer) -> bool {
         self.layers & layer.bit() != 0
     }
     /// Where a layer's header begins, if the frame has it.
     #[inline(always)]
-    pub fn at(&self, layer: Layer) -> Option<usize> {
+    pub(crate) fn at(&self, layer: Layer) -> Option<usize> {
         self.has(layer).then(|| usize::from(self.at[layer as usize]))
     }
     /// Where the IP header begins.
-    pub fn ip_at(&self) -> Option<usize> {
+    pub(crate) fn ip_at(&self) -> Option<usize> {
         self.at(Layer::Ipv4).or_else(|| self.at(Layer::Ipv6))
     }
     /// The places that a rewrite of addresses and ports needs, and the IP packet's range in the frame.
-    pub fn shape(&self, frame: &[u8], offload: Offload) -> Option<(Shape, std::ops::Range<usize>)> {
+    pub(crate) fn shape(&self, frame: &[u8], offload: Offload) -> Option<(Shape, std::ops::Range<usize>)> {
         let (at, end) = (self.ip_at()?, usize::from(self.end));
         let behind = usize::from(self.at[PAYLOAD]);
         let shape = Shape::known(frame.get(at..end)?, self.ip?, behind - at, end - at);
@@ -208,15 +208,15 @@ impl Located {
         Some((shape, at..end))
     }
     /// Whether an authentication header (RFC 4302) covers the packet.
-    pub fn has_ah(&self) -> bool {
+    pub(crate) fn has_ah(&self) -> bool {
         self.is_authenticated
     }
     /// The TCP options, as a range of the frame.
-    pub fn tcp_options(&self) -> std::ops::Range<usize> {
+    pub(crate) fn tcp_options(&self) -> std::ops::Range<usize> {
         usize::from(self.options.0)..usize::from(self.options.1)
     }
     /// The bytes that a layer carries, as a range of the frame.
-    pub fn payload(&self, layer: Layer) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn payload(&self, layer: Layer) -> Option<std::ops::Range<usize>> {
         let end = usize::from(self.end);
         let start = match layer {
             Layer::Ipv4 | Layer::Ipv6 => self.at(layer).map(|_| usize::from(self.at[PAYLOAD]))?,
@@ -227,7 +227,7 @@ impl Located {
         (start <= end).then_some(start..end)
     }
     /// The flow of the packet, or the one that an ICMP error is about.
-    pub fn flow(&self, frame: &[u8], slack: LengthSlack) -> Option<FlowKey> {
+    pub(crate) fn flow(&self, frame: &[u8], slack: LengthSlack) -> Option<FlowKey> {
         self.ip_at()?;
         FlowKey::related_from_frame_with(frame, slack)
     }
@@ -238,7 +238,7 @@ const PAYLOAD: usize = Layer::Frame as usize;
 
 /// The places of all fields in the key vector.
 #[derive(Clone, Debug)]
-pub struct KeyLayout {
+pub(crate) struct KeyLayout {
     layers: Field,
     extensions: Field,
     /// Which TCP options there are, by kind.
@@ -256,7 +256,7 @@ impl Default for KeyLayout {
 
 impl KeyLayout {
     /// The layout, which is the same in every process.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut layout = Layout::new();
         let layers = layout.field(32);
         let extensions = layout.field(16);
@@ -278,27 +278,27 @@ impl KeyLayout {
     }
 
     /// The classifier's layout.
-    pub fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
     /// The set of layers.
-    pub fn layers(&self) -> Field {
+    pub(crate) fn layers(&self) -> Field {
         self.layers
     }
     /// The set of extension headers.
-    pub fn extensions(&self) -> Field {
+    pub(crate) fn extensions(&self) -> Field {
         self.extensions
     }
     /// The set of TCP option kinds with this kind, and the kind's bit in it.
-    pub fn kind(&self, kind: u8) -> (Field, u128) {
+    pub(crate) fn kind(&self, kind: u8) -> (Field, u128) {
         (self.kinds[usize::from(kind >> 7)], 1 << (kind & 0x7f))
     }
     /// The place of a field, where it has one.
-    pub fn field(&self, id: FieldId) -> Option<Field> {
+    pub(crate) fn field(&self, id: FieldId) -> Option<Field> {
         self.fields[id.index()]
     }
     /// Both sets of TCP option kinds.
-    pub fn kinds(&self) -> [Field; 2] {
+    pub(crate) fn kinds(&self) -> [Field; 2] {
         self.kinds
     }
 }
@@ -345,7 +345,7 @@ enum Source {
 
 /// The fields that rules test, in the order in which they are filled.
 #[derive(Clone, Debug, Default)]
-pub struct Filling {
+pub(crate) struct Filling {
     fills: Vec<Fill>,
     options: bool,
     extensions: bool,
@@ -353,7 +353,7 @@ pub struct Filling {
 
 impl Filling {
     /// The fields of these that have values, each once.
-    pub fn of(
+    pub(crate) fn of(
         layout: &KeyLayout,
         fields: impl IntoIterator<Item = FieldId>,
         options: bool,
@@ -387,7 +387,7 @@ impl Filling {
     /// Fills the key vector with the values of a frame's fields.
     ///
     /// `ingress` and `egress` are the numbers of ports from 1; 0 stands for none.
-    pub fn fill(
+    pub(crate) fn fill(
         &self,
         layout: &KeyLayout,
         frame: &[u8],
@@ -506,7 +506,7 @@ fn number_option(data: &[u8], bits: u16) -> u128 {
 /// The length from 1, and behind it the first bytes.
 ///
 /// The length is in the highest byte, 255 standing for more; behind the last byte are zeros.
-pub fn compared(bytes: &[u8]) -> u128 {
+pub(crate) fn compared(bytes: &[u8]) -> u128 {
     let mut word = [0; 16];
     word[0] = (bytes.len() + 1).min(255) as u8;
     let shown = bytes.len().min(COMPARED);
@@ -544,12 +544,12 @@ impl<'f> Options<'f> {
 
 /// The options of a TCP header: kind and data of each, padding left out, up to one whose length is wrong
 /// (RFC 9293, section 3.1).
-pub fn walk(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+pub(crate) fn walk(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     walk_at(bytes).map(|(_, kind, data)| (kind, data))
 }
 
 /// As [`walk`], with the offset of each option's data.
-pub fn walk_at(bytes: &[u8]) -> impl Iterator<Item = (usize, u8, &[u8])> {
+pub(crate) fn walk_at(bytes: &[u8]) -> impl Iterator<Item = (usize, u8, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
@@ -564,9 +564,4 @@ pub fn walk_at(bytes: &[u8]) -> impl Iterator<Item = (usize, u8, &[u8])> {
             }
         }
     })
-}
-
-/// Finds the layers of a packet.
-pub fn locate(frame: &Bytes<'_>) -> Located {
-    Located::find(frame.data(), netbricks_core::length_slack(frame))
 }

@@ -5,23 +5,23 @@
 //! and Donnet, ANRW 2019, figure 2), with its gaps closed.
 #![forbid(unsafe_code)]
 
-pub mod action;
-pub mod change;
-pub mod compile;
+mod action;
+mod change;
+mod compile;
 pub mod complete;
-pub mod connection;
-pub mod described;
+mod connection;
+mod described;
 mod engine;
 pub mod field;
 mod function;
-pub mod key;
+mod key;
 pub mod language;
 pub mod lint;
 mod random;
 pub mod rule;
-pub mod rules;
+mod rules;
 mod shown;
-pub mod state;
+mod state;
 mod translate;
 
 pub use function::{MmbSettings, node, register};

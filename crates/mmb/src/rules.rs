@@ -19,23 +19,23 @@ use crate::rule::{Mode, Value};
 /// How often a rule was met by packets of one worker.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct RuleCount {
+pub(crate) struct RuleCount {
     /// Packets that it matched, of both directions of its connections.
-    pub packets: AtomicU64,
+    pub(crate) packets: AtomicU64,
     /// Bytes of their frames.
-    pub bytes: AtomicU64,
+    pub(crate) bytes: AtomicU64,
     /// Packets among them that were answers of its connections.
-    pub replies: AtomicU64,
+    pub(crate) replies: AtomicU64,
     /// When the last came, in ns.
-    pub last: AtomicU64,
+    pub(crate) last: AtomicU64,
     /// Packets that one of its targets could not change, or for which there was no room.
-    pub not_applied: AtomicU64,
+    pub(crate) not_applied: AtomicU64,
 }
 
 impl RuleCount {
     /// Counts a packet. Only the worker to which the count belongs calls it.
     #[inline(always)]
-    pub fn add(&self, bytes: u64, is_reply: bool, now: u64) {
+    pub(crate) fn add(&self, bytes: u64, is_reply: bool, now: u64) {
         let more = |counter: &AtomicU64, by| {
             counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
         };
@@ -47,33 +47,33 @@ impl RuleCount {
         self.last.store(now, Ordering::Relaxed);
     }
     /// Counts a target that did nothing.
-    pub fn add_not_applied(&self) {
+    pub(crate) fn add_not_applied(&self) {
         self.not_applied.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// What is known of a rule beside its conditions.
 #[derive(Debug)]
-pub struct RuleData {
+pub(crate) struct RuleData {
     /// The rule as a line, in the canonical form.
-    pub text: Box<str>,
+    pub(crate) text: Box<str>,
     /// Its name.
-    pub name: Option<Box<str>>,
+    pub(crate) name: Option<Box<str>>,
     /// Whether its first match makes a connection.
-    pub is_stateful: bool,
+    pub(crate) is_stateful: bool,
     /// What it does, in order.
-    pub actions: Box<[Action]>,
+    pub(crate) actions: Box<[Action]>,
     /// Counts by worker.
-    pub counts: Arc<[RuleCount]>,
+    pub(crate) counts: Arc<[RuleCount]>,
 }
 
 impl RuleData {
     /// Whether a packet meets no later rule behind this one.
-    pub fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         self.actions.iter().any(Action::is_last)
     }
     /// Packets, bytes, answers, the last packet's time and what was not applied, over all workers.
-    pub fn totals(&self) -> [u64; 5] {
+    pub(crate) fn totals(&self) -> [u64; 5] {
         let mut totals = [0u64; 5];
         for RuleCount { packets, bytes, replies, last, not_applied } in self.counts.iter() {
             for (total, counter) in totals.iter_mut().zip([packets, bytes, replies, not_applied]) {
@@ -87,20 +87,20 @@ impl RuleData {
 
 /// A rule with its conditions, to be put in.
 #[derive(Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// The rule.
-    pub data: Arc<RuleData>,
+    pub(crate) data: Arc<RuleData>,
     /// Its conditions.
-    pub conditions: Conditions,
+    pub(crate) conditions: Conditions,
 }
 
 /// A rule in its place.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// The rule.
-    pub data: Arc<RuleData>,
+    pub(crate) data: Arc<RuleData>,
     /// How often the slot was used before.
-    pub generation: u32,
+    pub(crate) generation: u32,
     order: u64,
     entries: Box<[EntryId]>,
     fields: Box<[FieldId]>,
@@ -111,14 +111,14 @@ pub struct Slot {
 impl Slot {
     /// Its number in the order of rules.
     #[inline(always)]
-    pub fn order(&self) -> u64 {
+    pub(crate) fn order(&self) -> u64 {
         self.order
     }
 }
 
 /// One change, against rules of a known version.
 #[derive(Clone, Debug)]
-pub enum Edit {
+pub(crate) enum Edit {
     /// Puts a rule in at this place from 0.
     Insert(usize, Arc<Prepared>),
     /// Takes the rule at this place out.
@@ -141,16 +141,16 @@ pub enum Edit {
 
 /// Changes that are made together, or not at all.
 #[derive(Clone, Debug)]
-pub struct Edits {
+pub(crate) struct Edits {
     /// The version of the rules for which they were made.
-    pub base: u64,
+    pub(crate) base: u64,
     /// The changes, in order.
-    pub edits: Arc<[Edit]>,
+    pub(crate) edits: Arc<[Edit]>,
 }
 
 /// Why changes were not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub(crate) enum Refused {
     /// The rules have another version by now.
     Changed,
     /// There is no room for so many conditions.
@@ -159,17 +159,17 @@ pub enum Refused {
 
 /// What rules need beside their lines.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// The most entries of the classifier: a rule has at least one.
-    pub capacity: usize,
+    pub(crate) capacity: usize,
     /// Workers that count.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// The ports.
-    pub ports: PortNames,
+    pub(crate) ports: PortNames,
     /// Ways out that `lb` can name.
-    pub outputs: usize,
+    pub(crate) outputs: usize,
     /// Seed of the classifier's hashes.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Distance between the order numbers of two rules that were added one after the other.
@@ -177,27 +177,27 @@ const GAP: u64 = 1 << 20;
 
 /// All rules, with the classifier that finds those of a packet.
 #[derive(Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// What they need beside their lines.
-    pub setup: Setup,
+    pub(crate) setup: Setup,
     /// The places of fields in key vectors.
-    pub layout: Arc<KeyLayout>,
+    pub(crate) layout: Arc<KeyLayout>,
     /// Finds the rules of a packet.
-    pub classifier: Classifier,
+    pub(crate) classifier: Classifier,
     /// The fields to fill in.
-    pub filling: Filling,
+    pub(crate) filling: Filling,
     /// The order in which rules apply.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// Whether packets are dropped that no rule accepts or drops.
-    pub drops_by_default: bool,
+    pub(crate) drops_by_default: bool,
     /// Ports to whose packets no rule applies, by number from 1.
-    pub disabled: Vec<u16>,
+    pub(crate) disabled: Vec<u16>,
     /// The number of changes.
-    pub version: u64,
+    pub(crate) version: u64,
     /// How many rules are stateful.
-    pub stateful: usize,
+    pub(crate) stateful: usize,
     /// A hash of the configuration's lines, by which an export is known.
-    pub origin: u64,
+    pub(crate) origin: u64,
     slots: Vec<Option<Slot>>,
     /// How often each slot was used.
     uses: Vec<u32>,
@@ -223,7 +223,7 @@ impl Names for Rules {
 /// The number of the port with this name, as key vectors have it: 0 stands for none.
 ///
 /// Where no ports are known, as in a file that is only checked, every name is that of some port.
-pub fn port(ports: &PortNames, name: &str) -> Option<u16> {
+pub(crate) fn port(ports: &PortNames, name: &str) -> Option<u16> {
     if ports.names.is_empty() {
         return Some(u16::MAX);
     }
@@ -232,7 +232,7 @@ pub fn port(ports: &PortNames, name: &str) -> Option<u16> {
 
 impl Rules {
     /// No rules.
-    pub fn new(setup: Setup) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
         let layout = Arc::new(KeyLayout::new());
         let config =
             ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
@@ -259,57 +259,57 @@ impl Rules {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
     /// The rules in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<RuleData>> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<RuleData>> {
         let missing = || unreachable!("the order names used slots only");
         self.order.iter().map(move |slot| self.slot(*slot).map_or_else(missing, |slot| &slot.data))
     }
     /// The rule at a place from 0.
-    pub fn at(&self, place: usize) -> Option<&Arc<RuleData>> {
+    pub(crate) fn at(&self, place: usize) -> Option<&Arc<RuleData>> {
         self.slot(*self.order.get(place)?).map(|slot| &slot.data)
     }
     /// The place from 0 of the rule with this name.
-    pub fn named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.place(*self.names.get(name)?)
     }
     /// The place from 0 of the rule in this slot.
-    pub fn place(&self, slot: u32) -> Option<usize> {
+    pub(crate) fn place(&self, slot: u32) -> Option<usize> {
         let order = self.slot(slot)?.order;
         self.order.binary_search_by_key(&order, |known| self.order_of(*known)).ok()
     }
     /// The rule in a slot.
     #[inline(always)]
-    pub fn slot(&self, slot: u32) -> Option<&Slot> {
+    pub(crate) fn slot(&self, slot: u32) -> Option<&Slot> {
         self.slots.get(slot as usize)?.as_ref()
     }
     /// The rule of a reference, unless it was deleted.
     #[inline(always)]
-    pub fn live(&self, rule: RuleRef) -> Option<&Slot> {
+    pub(crate) fn live(&self, rule: RuleRef) -> Option<&Slot> {
         self.slot(rule.slot.checked_sub(1)?).filter(|slot| slot.generation == rule.generation)
     }
     /// The reference to the rule in a slot.
-    pub fn reference(&self, slot: u32) -> RuleRef {
+    pub(crate) fn reference(&self, slot: u32) -> RuleRef {
         let generation = self.slot(slot).map_or(0, |slot| slot.generation);
         RuleRef { slot: slot + 1, generation }
     }
     /// The order number of the rule in a slot.
     #[inline(always)]
-    pub fn order_of(&self, slot: u32) -> u64 {
+    pub(crate) fn order_of(&self, slot: u32) -> u64 {
         self.slot(slot).map_or(u64::MAX, |slot| slot.order)
     }
     /// The sets, by name.
-    pub fn sets(&self) -> &BTreeMap<String, Arc<[Value]>> {
+    pub(crate) fn sets(&self) -> &BTreeMap<String, Arc<[Value]>> {
         &self.sets
     }
     /// Entries of the classifier that there is room for.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.setup.capacity.saturating_sub(self.classifier.len())
     }
 

@@ -24,7 +24,7 @@ const NEARLY: usize = 20;
 ///
 /// # Errors
 /// An `expect` that does not hold.
-pub fn answer(rules: &Rules, planned: &Planned) -> Result<String, String> {
+pub(crate) fn answer(rules: &Rules, planned: &Planned) -> Result<String, String> {
     let mut text = String::new();
     for (line, warning) in &planned.warnings {
         // Text takes any text.
@@ -50,7 +50,7 @@ pub fn answer(rules: &Rules, planned: &Planned) -> Result<String, String> {
 ///
 /// # Errors
 /// A line that is wrong or changes something, or an `expect` that does not hold.
-pub fn ask(rules: &Rules, text: &str) -> Result<String, String> {
+pub(crate) fn ask(rules: &Rules, text: &str) -> Result<String, String> {
     let planned = plan(rules, text)?;
     if !planned.edits.is_empty() {
         return Err("the line changes rules: it is a command for `run`".into());
@@ -92,7 +92,7 @@ fn list(rules: &Rules) -> String {
 }
 
 /// The rules with their counts, as JSON.
-pub fn list_json(rules: &Rules) -> String {
+pub(crate) fn list_json(rules: &Rules) -> String {
     let of = |(place, rule): (usize, &std::sync::Arc<RuleData>)| {
         let [packets, bytes, replies, not_applied, last] = rule.totals();
         serde_json::json!({
@@ -117,7 +117,7 @@ pub fn list_json(rules: &Rules) -> String {
 }
 
 /// The rows of one worker's report: rules that packets met.
-pub fn report_rows(rules: &Rules, worker: usize) -> Vec<Vec<String>> {
+pub(crate) fn report_rows(rules: &Rules, worker: usize) -> Vec<Vec<String>> {
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
     let row = |(place, rule): (usize, &std::sync::Arc<RuleData>)| {
         let count = rule.counts.get(worker)?;
@@ -171,7 +171,7 @@ fn fields() -> String {
 }
 
 /// Connections of this worker: how many there are, and the first.
-pub fn connections(rules: &Rules, table: &FlowTable<StoredFlow, Connection>, most: usize) -> String {
+pub(crate) fn connections(rules: &Rules, table: &FlowTable<StoredFlow, Connection>, most: usize) -> String {
     let live = || {
         table
             .iter()
@@ -270,7 +270,7 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
 ///
 /// # Errors
 /// Those of `why`.
-pub fn why(rules: &Rules, frame: &[u8], why: &mut dyn std::fmt::Write) -> std::fmt::Result {
+pub(crate) fn why(rules: &Rules, frame: &[u8], why: &mut dyn std::fmt::Write) -> std::fmt::Result {
     let matched = matching(rules, frame);
     if matched.is_empty() {
         return why.write_str(if rules.drops_by_default {

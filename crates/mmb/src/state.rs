@@ -17,11 +17,11 @@ const TRIES: usize = 8;
 
 /// The rules of the configuration, and what they need.
 #[derive(Clone, Debug)]
-pub struct First {
+pub(crate) struct First {
     /// What rules need beside their lines.
-    pub setup: Setup,
+    pub(crate) setup: Setup,
     /// The lines of the configuration.
-    pub lines: Arc<str>,
+    pub(crate) lines: Arc<str>,
 }
 
 /// Workers, ports and the seed do not make other rules.
@@ -53,7 +53,7 @@ impl Contents for Rules {
 ///
 /// # Errors
 /// Every wrong line, or the want of room.
-pub fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
+pub(crate) fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
     // A text is shown by its lines' numbers, also when it has one line.
     let planned = plan(rules, &format!("{lines}\n"))?;
     let edits = Edits { base: rules.version, edits: planned.edits.clone().into() };
@@ -68,7 +68,7 @@ pub fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
 ///
 /// # Errors
 /// Every wrong line, or the want of room.
-pub fn change(rules: &Bounded<Rules>, lines: &str) -> Result<Planned, String> {
+pub(crate) fn change(rules: &Bounded<Rules>, lines: &str) -> Result<Planned, String> {
     for _ in 0..TRIES {
         let (version, planned) = rules.read(|rules| (rules.version, plan(rules, lines)));
         let planned = planned?;
@@ -86,7 +86,7 @@ pub fn change(rules: &Bounded<Rules>, lines: &str) -> Result<Planned, String> {
 }
 
 /// The lines that make these rules.
-pub fn lines(rules: &Rules) -> String {
+pub(crate) fn lines(rules: &Rules) -> String {
     let mut text = String::new();
     if rules.mode == Mode::AllMatch {
         text += "mode all-match\n";

@@ -13,7 +13,7 @@ use crate::key::{Located, walk_at};
 ///
 /// # Errors
 /// When some part cannot be written: it is not whole, or authenticated.
-pub fn endpoints(
+pub(crate) fn endpoints(
     frame: &mut Bytes<'_>,
     found: &Located,
     connection: &Connection,
@@ -54,7 +54,7 @@ pub fn endpoints(
 ///
 /// # Errors
 /// As [`endpoints`].
-pub fn related(
+pub(crate) fn related(
     frame: &mut Bytes<'_>,
     found: &Located,
     connection: &Connection,
@@ -99,7 +99,7 @@ fn outer_source(ip: &[u8]) -> Option<std::net::IpAddr> {
 ///
 /// # Errors
 /// When the segment is not whole.
-pub fn sequence_numbers(
+pub(crate) fn sequence_numbers(
     frame: &mut Bytes<'_>,
     found: &Located,
     direction: Direction,
@@ -142,7 +142,7 @@ pub fn sequence_numbers(
 ///
 /// # Errors
 /// When the error is not whole.
-pub fn quoted_sequence_number(
+pub(crate) fn quoted_sequence_number(
     frame: &mut Bytes<'_>,
     found: &Located,
     direction: Direction,

@@ -118,7 +118,7 @@ pub(super) struct FileArguments {
     pub(super) json: bool,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct RunArguments {
     /// The configuration file; without one, the last confirmed configuration of `--state`
     #[arg(value_name = "FILE.toml", value_hint = clap::ValueHint::FilePath)]

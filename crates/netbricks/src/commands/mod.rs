@@ -13,6 +13,7 @@ mod generate;
 mod graph;
 mod list;
 mod live;
+mod mmb_offline;
 #[cfg(test)]
 mod panics_tests;
 #[cfg(test)]
@@ -198,6 +199,9 @@ fn dispatch(
             console.print(&script)
         }
         Command::Live(LiveCommand::Shell(arguments)) => shell::shell(app, console, line.color, &arguments),
+        Command::Live(LiveCommand::Mmb(arguments)) if mmb_offline::is_offline(&arguments) => {
+            mmb_offline::run(app, console, &arguments)
+        }
         Command::Live(command) => live::run(console, line.color, &command),
         Command::CompleteLive { words } => console.print(&live::completions(&self::command(app), &words)),
     }

@@ -45,6 +45,13 @@ pub(crate) enum LiveCommand {
                             `netbricks show handlers` lists what can be set."
     )]
     Set(SetArguments),
+    /// Type a command of mmb's rule language to a running function
+    #[command(after_help = "Examples:\n  netbricks mmb add tcp-dport 80 mod tcp-dport 443\n  netbricks mmb list\n  \
+                            netbricks mmb explain ip-saddr 10.0.0.1 tcp-dport 80\n  netbricks mmb @edge.mmb\n  \
+                            netbricks mmb test trace.pcap --rules edge.mmb\n  \
+                            iptables-save | netbricks mmb import iptables - > edge.mmb\n\n\
+                            `netbricks mmb show fields` lists what rules can match. Quote < and > for the shell.")]
+    Mmb(MmbArguments),
     /// Show the counters of ports and functions, or their rates
     #[command(after_help = "Examples:\n  netbricks stats\n  netbricks stats --watch\n  \
                             netbricks stats --watch --interval 10s --count 6 --json")]
@@ -181,6 +188,21 @@ pub(crate) struct SetArguments {
     /// Call it on this worker only
     #[arg(long, value_name = "N")]
     pub(crate) worker: Option<usize>,
+    #[command(flatten)]
+    pub(crate) plain: Plain,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MmbArguments {
+    /// The function, where several have rules
+    #[arg(long, value_name = "NAME")]
+    pub(crate) function: Option<String>,
+    /// The rules for `test`, else those of the running function
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) rules: Option<PathBuf>,
+    /// A command; - is lines of the standard input, @FILE those of a file
+    #[arg(value_name = "WORD", required = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
     #[command(flatten)]
     pub(crate) plain: Plain,
 }
@@ -341,6 +363,7 @@ impl LiveCommand {
             Self::Show(arguments) => Some(&arguments.plain),
             Self::Get(arguments) => Some(&arguments.plain),
             Self::Set(arguments) => Some(&arguments.plain),
+            Self::Mmb(arguments) => Some(&arguments.plain),
             Self::Stats(arguments) => Some(&arguments.plain),
             Self::Events(arguments) => Some(&arguments.plain),
             Self::Trace(arguments) => Some(&arguments.plain),

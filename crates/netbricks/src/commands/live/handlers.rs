@@ -66,7 +66,7 @@ fn value(words: &[String]) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{place}` is not UTF-8")))
 }
 
-fn read(from: &mut dyn Read) -> std::io::Result<Vec<u8>> {
+pub(super) fn read(from: &mut dyn Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {

@@ -11,6 +11,7 @@ mod completion;
 mod connect;
 mod events;
 mod handlers;
+pub(super) mod mmb;
 mod output;
 pub(super) mod show;
 pub(super) mod stats;
@@ -24,7 +25,7 @@ use netbricks_control::api::{
     Stats, Status, TraceRecord,
 };
 
-pub(crate) use arguments::{Connection, LiveCommand, ShellArguments, TopArguments};
+pub(crate) use arguments::{Connection, LiveCommand, MmbArguments, ShellArguments, TopArguments};
 pub(super) use completion::{Names, Wanted, completion_script, completions, shell_words, wanted};
 pub(super) use connect::connect;
 pub(super) use output::Output;
@@ -130,6 +131,15 @@ impl From<Failure> for Trouble {
     }
 }
 
+/// The rules of a running function, as the lines that make them.
+pub(super) fn mmb_lines(console: Console, arguments: &MmbArguments) -> Result<String, Failure> {
+    let client = connect(&arguments.plain.connection)?;
+    mmb::lines(&client, arguments).map_err(|trouble| match trouble {
+        Trouble::Failure(failure) => failure,
+        Trouble::Problem(problem) => told(console, &problem, arguments.plain.json),
+    })
+}
+
 /// Runs a command against the dataplane that it names.
 pub(super) fn run(console: Console, color: Color, command: &LiveCommand) -> Result<(), Failure> {
     let client = connect(command.connection())?;
@@ -146,6 +156,7 @@ pub(super) fn execute(api: &dyn Api, output: &mut Output<'_>, command: &LiveComm
         LiveCommand::Show(arguments) => show::show(api, output, arguments),
         LiveCommand::Get(arguments) => handlers::get(api, output, arguments),
         LiveCommand::Set(arguments) => handlers::set(api, output, arguments),
+        LiveCommand::Mmb(arguments) => mmb::mmb(api, output, arguments),
         LiveCommand::Stats(arguments) => stats::stats(api, output, arguments),
         LiveCommand::Top(arguments) => top::top(api, arguments).map_err(Trouble::from),
         LiveCommand::Events(arguments) => events::events(api, output, arguments),
