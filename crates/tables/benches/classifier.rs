@@ -86,7 +86,8 @@ impl Case {
                 Some(cache) => cache.matches_batch(&self.classifier, batch, &mut found),
                 None if self.single => {
                     for at in 0..batch.len() {
-                        matched += usize::from(self.classifier.first(batch.get(at).unwrap_or_default()).is_some());
+                        matched +=
+                            usize::from(self.classifier.first(batch.get(at).unwrap_or_default()).is_some());
                     }
                 }
                 None => self.classifier.matches_batch(batch, &mut found),
@@ -113,7 +114,8 @@ impl Case {
 }
 
 fn filled(layout: &Layout, entries: impl Iterator<Item = Entry>) -> Classifier {
-    let mut classifier = Classifier::new(layout.clone(), ClassifierConfig { seed: 9, ..ClassifierConfig::default() });
+    let mut classifier =
+        Classifier::new(layout.clone(), ClassifierConfig { seed: 9, ..ClassifierConfig::default() });
     for entry in entries {
         classifier.insert(entry).expect("room for a million rules");
     }
@@ -128,7 +130,7 @@ fn five_tuples(cases: &mut Vec<Case>) {
         let mut state = 88_172_645_463_325_252;
         let tuples: Vec<[u32; 5]> = (0..count)
             .map(|_| {
-                let protocol = if random(&mut state) % 2 == 0 { 6 } else { 17 };
+                let protocol = if random(&mut state).is_multiple_of(2) { 6 } else { 17 };
                 let (source, destination) = (random(&mut state), random(&mut state));
                 [source, destination, random(&mut state) & 0xffff, random(&mut state) & 0xffff, protocol]
             })
@@ -136,7 +138,11 @@ fn five_tuples(cases: &mut Vec<Case>) {
         let all =
             [fields.source, fields.destination, fields.source_port, fields.destination_port, fields.protocol];
         let rule = |(number, tuple): (u32, &[u32; 5])| {
-            entry(number, true, all.iter().zip(tuple).map(|(field, value)| masked(*field, *value, 32)).collect())
+            entry(
+                number,
+                true,
+                all.iter().zip(tuple).map(|(field, value)| masked(*field, *value, 32)).collect(),
+            )
         };
         let classifier = filled(&fields.layout, (0..).zip(&tuples).map(rule));
         let mut key = || {
@@ -153,7 +159,9 @@ fn five_tuples(cases: &mut Vec<Case>) {
 /// Prefixes of both addresses, of some pairs of lengths.
 fn masks(cases: &mut Vec<Case>) {
     let fields = FiveTuple::new();
-    for (count, masks) in [(1_000, 26), (1_000, 1_000), (10_000, 26), (10_000, 1_000), (100_000, 26), (100_000, 1_000)] {
+    for (count, masks) in
+        [(1_000, 26), (1_000, 1_000), (10_000, 26), (10_000, 1_000), (100_000, 26), (100_000, 1_000)]
+    {
         let mut state = 88_172_645_463_325_252;
         let mut pairs: Vec<(u32, u32)> = (1..=32).flat_map(|a| (1..=32).map(move |b| (a, b))).collect();
         for at in (1..pairs.len()).rev() {
@@ -167,17 +175,18 @@ fn masks(cases: &mut Vec<Case>) {
             prefixes.push([(random(&mut state), a), (random(&mut state), b)]);
         }
         let rule = |(number, [source, destination]): (u32, &[(u32, u32); 2])| {
-            let conditions =
-                vec![masked(fields.source, source.0, source.1), masked(fields.destination, destination.0, destination.1)];
+            let conditions = vec![
+                masked(fields.source, source.0, source.1),
+                masked(fields.destination, destination.0, destination.1),
+            ];
             entry(number, true, conditions)
         };
         let classifier = filled(&fields.layout, (0..).zip(&prefixes).map(rule));
         let mut keys = vec![];
         for _ in 0..RUN {
             let [source, destination] = prefixes[random(&mut state) as usize % count];
-            let inside = |(value, len): (u32, u32), other: u32| {
-                value ^ u32::MAX.checked_shr(len).unwrap_or(0) & other
-            };
+            let inside =
+                |(value, len): (u32, u32), other: u32| value ^ u32::MAX.checked_shr(len).unwrap_or(0) & other;
             let (source, destination) =
                 (inside(source, random(&mut state)), inside(destination, random(&mut state)));
             keys.push(vec![source, destination, random(&mut state) & 0xffff, 80, 6, 0]);
@@ -197,7 +206,8 @@ fn options(cases: &mut Vec<Case>) {
             (0..count).map(|number| (number % values.len(), random(&mut state))).collect();
         let rule = |(number, (option, value)): (u32, &(usize, u32))| {
             let mask = 1 << (option * 9 + 2);
-            let present = Condition { field: presence, test: Test::Masked { value: mask, mask }, negated: false };
+            let present =
+                Condition { field: presence, test: Test::Masked { value: mask, mask }, negated: false };
             entry(number, true, vec![present, masked(values[*option], *value, 32)])
         };
         let classifier = filled(&layout, (0..).zip(&drawn).map(rule));
@@ -216,7 +226,13 @@ fn options(cases: &mut Vec<Case>) {
 /// Rules that differ in one range.
 fn ranges(cases: &mut Vec<Case>) {
     let fields = FiveTuple::new();
-    let kinds = ["random ports", "narrow ports", "addresses in a row", "random address ranges", "ports of both sides"];
+    let kinds = [
+        "random ports",
+        "narrow ports",
+        "addresses in a row",
+        "random address ranges",
+        "ports of both sides",
+    ];
     for kind in kinds {
         for count in [1u32, 10_000, 100_000] {
             let mut state = 88_172_645_463_325_252;
@@ -230,12 +246,16 @@ fn ranges(cases: &mut Vec<Case>) {
                 let mut conditions = vec![masked(fields.protocol, 6, 32)];
                 match kind {
                     "random ports" => conditions.push(range(fields.destination_port, low, high)),
-                    "narrow ports" => conditions.push(range(fields.destination_port, low, (low + high % 16).min(0xffff))),
+                    "narrow ports" => {
+                        conditions.push(range(fields.destination_port, low, (low + high % 16).min(0xffff)))
+                    }
                     "addresses in a row" => {
                         let start = number.wrapping_mul(40_000);
                         conditions.push(range(fields.destination, start, start.saturating_add(30_000)));
                     }
-                    "random address ranges" => conditions.push(range(fields.destination, a, a.saturating_add(b >> 8))),
+                    "random address ranges" => {
+                        conditions.push(range(fields.destination, a, a.saturating_add(b >> 8)))
+                    }
                     _ => {
                         conditions.push(range(fields.source_port, low, (low + 500).min(0xffff)));
                         conditions.push(range(fields.destination_port, high, (high + 500).min(0xffff)));
@@ -245,7 +265,16 @@ fn ranges(cases: &mut Vec<Case>) {
             };
             let classifier = filled(&fields.layout, (0..count).map(rule));
             let keys: Vec<Vec<u32>> = (0..RUN / 4)
-                .map(|_| vec![0, random(&mut state), random(&mut state) & 0xffff, random(&mut state) & 0xffff, 6, 0])
+                .map(|_| {
+                    vec![
+                        0,
+                        random(&mut state),
+                        random(&mut state) & 0xffff,
+                        random(&mut state) & 0xffff,
+                        6,
+                        0,
+                    ]
+                })
                 .collect();
             cases.push(Case::new(format!("{kind} {count}"), &classifier, &keys));
             if count == 100_000 {
@@ -263,20 +292,30 @@ fn classbench_sets(cases: &mut Vec<Case>) {
             let mut state = 88_172_645_463_325_252;
             let all = (0..).zip(&rules).map(|(number, rule)| Entry { last, ..rule.entry(number, &fields) });
             let classifier = filled(&fields.layout, all);
-            let mut header = || rules[random(&mut state) as usize % rules.len()].header(&mut || random(&mut state)).to_vec();
+            let mut header = || {
+                rules[random(&mut state) as usize % rules.len()].header(&mut || random(&mut state)).to_vec()
+            };
             let flows: Vec<Vec<u32>> = (0..RUN).map(|_| header()).collect();
             let ends = if last { "first" } else { "all" };
             cases.push(Case::new(format!("{name} {ends}, new headers"), &classifier, &flows));
             if last {
-                cases.push(Case::new(format!("{name} {ends}, new, one by one"), &classifier, &flows).single());
+                cases
+                    .push(Case::new(format!("{name} {ends}, new, one by one"), &classifier, &flows).single());
             }
-            let mut known: Vec<Vec<u32>> = flows.clone();
-            for at in 0..RUN {
-                known[at] = flows[random(&mut state) as usize % flows.len()].clone();
-            }
-            cases.push(Case::new(format!("{name} {ends}, 64k known flows, cache"), &classifier, &known).cached());
+            let known: Vec<Vec<u32>> =
+                (0..RUN).map(|_| flows[random(&mut state) as usize % flows.len()].clone()).collect();
+            cases.push(
+                Case::new(format!("{name} {ends}, 64k known flows, cache"), &classifier, &known).cached(),
+            );
             let mut other = || -> Vec<u32> {
-                vec![random(&mut state), random(&mut state), random(&mut state) & 0xffff, random(&mut state) & 0xffff, 6, 0]
+                vec![
+                    random(&mut state),
+                    random(&mut state),
+                    random(&mut state) & 0xffff,
+                    random(&mut state) & 0xffff,
+                    6,
+                    0,
+                ]
             };
             let strangers: Vec<Vec<u32>> = (0..RUN).map(|_| other()).collect();
             cases.push(Case::new(format!("{name} {ends}, random headers"), &classifier, &strangers));
@@ -322,14 +361,21 @@ fn changes(name: &str, entries: &[Entry], layout: &Layout) {
     for (kind, mut all) in [("insert", inserts), ("remove", removes), ("set_order", moves)] {
         all.sort_by(f64::total_cmp);
         let at = |share: usize| all[(all.len() - 1) * share / 1_000];
-        println!("  {kind:10} median {:6.2} us, 99 % {:6.2} us, 99.9 % {:6.2} us, worst {:7.2} us", at(500), at(990), at(999), at(1_000));
+        println!(
+            "  {kind:10} median {:6.2} us, 99 % {:6.2} us, 99.9 % {:6.2} us, worst {:7.2} us",
+            at(500),
+            at(990),
+            at(999),
+            at(1_000)
+        );
     }
 }
 
 fn all_changes() {
     let fields = FiveTuple::new();
     let mut state = 88_172_645_463_325_252;
-    let five = [fields.source, fields.destination, fields.source_port, fields.destination_port, fields.protocol];
+    let five =
+        [fields.source, fields.destination, fields.source_port, fields.destination_port, fields.protocol];
     let tuples: Vec<Entry> = (0..110_000)
         .map(|number| entry(number, true, five.map(|field| masked(field, random(&mut state), 32)).into()))
         .collect();
@@ -342,7 +388,8 @@ fn all_changes() {
             for rule in &rules {
                 let mut rule = rule.clone();
                 for (address, len) in &mut rule.prefixes {
-                    let other = shift.wrapping_mul(0x1357_9bdf) & u32::MAX.checked_shl(32 - *len).unwrap_or(0);
+                    let other =
+                        shift.wrapping_mul(0x1357_9bdf) & u32::MAX.checked_shl(32 - *len).unwrap_or(0);
                     *address ^= other;
                 }
                 all.push(rule);
@@ -371,8 +418,13 @@ fn main() {
     let rounds = arguments.iter().find_map(|rounds| rounds.parse().ok()).unwrap_or(5);
     let wanted = arguments.iter().find(|argument| argument.parse::<u32>().is_err());
     type Make = fn(&mut Vec<Case>);
-    let kinds: [(&str, Make); 5] =
-        [("tuples", five_tuples), ("masks", masks), ("options", options), ("ranges", ranges), ("sets", classbench_sets)];
+    let kinds: [(&str, Make); 5] = [
+        ("tuples", five_tuples),
+        ("masks", masks),
+        ("options", options),
+        ("ranges", ranges),
+        ("sets", classbench_sets),
+    ];
     for (name, make) in kinds {
         if wanted.is_none_or(|wanted| wanted == name) {
             let mut cases = vec![];

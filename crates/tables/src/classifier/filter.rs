@@ -210,7 +210,14 @@ impl Filter {
     /// what a probe does.
     pub(super) fn new<'m>(tables: impl Iterator<Item = (usize, &'m [MaskPart])>) -> Self {
         let mut tests: BTreeMap<(u32, u32), usize> = BTreeMap::new();
-        let mut all = Self { halves: Vec::new(), width: 1, tables: Vec::new(), places: Vec::new(), occupied: [0; TABLES / 64], built_for: 0 };
+        let mut all = Self {
+            halves: Vec::new(),
+            width: 1,
+            tables: Vec::new(),
+            places: Vec::new(),
+            occupied: [0; TABLES / 64],
+            built_for: 0,
+        };
         let tables: Vec<(usize, &[MaskPart])> = tables.collect();
         all.built_for = tables.len();
         for (word, bits) in tables.iter().flat_map(|(_, mask)| *mask) {
@@ -218,7 +225,8 @@ impl Filter {
                 *tests.entry((*word, shift)).or_default() += usize::from(bits >> shift & 0xffff != 0);
             }
         }
-        let mut halves: Vec<(usize, (u32, u32))> = tests.into_iter().map(|(half, tests)| (tests, half)).collect();
+        let mut halves: Vec<(usize, (u32, u32))> =
+            tests.into_iter().map(|(half, tests)| (tests, half)).collect();
         halves.sort_by_key(|(tests, _)| Reverse(*tests));
         halves.retain(|(tests, _)| *tests > 1 && tests * SHARE > tables.len());
         halves.truncate(HALVES);
@@ -276,7 +284,8 @@ impl Filter {
             if bits == 0 {
                 continue;
             }
-            let value = records.masked(record).find(|part| part.word == half.word).map_or(0, |part| part.value);
+            let value =
+                records.masked(record).find(|part| part.word == half.word).map_or(0, |part| part.value);
             half.allow(place, bits, value >> half.shift & bits, self.width);
         }
     }
@@ -325,7 +334,10 @@ impl Filter {
 
     pub(super) fn bytes(&self) -> usize {
         let of = |half: &Half| {
-            half.numbers.len() * 2 + half.sets.capacity() * 8 + half.uses.capacity() * 4 + half.index.len() * 80
+            half.numbers.len() * 2
+                + half.sets.capacity() * 8
+                + half.uses.capacity() * 4
+                + half.index.len() * 80
         };
         self.halves.iter().map(of).sum()
     }

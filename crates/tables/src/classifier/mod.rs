@@ -88,7 +88,9 @@ pub enum ClassifierError {
         capacity: usize,
     },
     /// A field of another layout.
-    #[error("a condition on {bits} bits from word {word} of a key of {words} words: use the fields of its layout")]
+    #[error(
+        "a condition on {bits} bits from word {word} of a key of {words} words: use the fields of its layout"
+    )]
     Outside {
         /// The field's first word.
         word: usize,
@@ -98,7 +100,9 @@ pub enum ClassifierError {
         words: usize,
     },
     /// More different masks, or more words of conditions, than can be numbered.
-    #[error("the masks and values of {entries} entries take all the numbers that there are for them: take some out")]
+    #[error(
+        "the masks and values of {entries} entries take all the numbers that there are for them: take some out"
+    )]
     Numbers {
         /// Entries held.
         entries: usize,
@@ -389,7 +393,8 @@ impl Classifier {
     /// Bytes that the entries and all tables take, without those that are only reserved.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let tables: usize = self.tables.iter().map(|t| size_of::<Table>() + t.slots.bytes() + 8 * t.mask.len()).sum();
+        let tables: usize =
+            self.tables.iter().map(|t| size_of::<Table>() + t.slots.bytes() + 8 * t.mask.len()).sum();
         let filters = self.filter.as_ref().map_or(0, |filter| filter.bytes());
         let entries = self.held.capacity() * size_of::<Held>() + self.free.capacity() * 4;
         let sweep = self.sweep.as_ref().map_or(0, |sweep| sweep.bytes());

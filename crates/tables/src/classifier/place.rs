@@ -68,8 +68,7 @@ impl Classifier {
         let units = ROUNDING.iter().filter(|(from, _)| occupied >= *from).map(|(_, unit)| *unit);
         let mut masks = units.chain(std::iter::once(1)).map(|unit| rounded(tested, unit));
         masks.find(|mask| {
-            !mask.is_empty()
-                && !crowded.iter().any(|(_, number, _)| within(mask, &self.tables[*number].mask))
+            !mask.is_empty() && !crowded.iter().any(|(_, number, _)| within(mask, &self.tables[*number].mask))
         })
     }
 
@@ -90,6 +89,7 @@ impl Classifier {
         };
         if let Some(filter) = &mut self.filter {
             filter.add_table(number, &mask);
+            self.stale = true;
         }
         if let Some(sweep) = &mut self.sweep {
             sweep.add_table(number, &mask);

@@ -47,9 +47,8 @@ impl Hasher {
     /// The hash of a record under a mask of which it tests all bits.
     pub(super) fn hash_record(&self, mask: &[MaskPart], record: RecordNumber, records: &Records) -> u32 {
         let mut own = records.masked(record);
-        let mut masked = |(word, bits): MaskPart| {
-            own.find(|part| part.word == word).map_or(0, |part| part.value & bits)
-        };
+        let mut masked =
+            |(word, bits): MaskPart| own.find(|part| part.word == word).map_or(0, |part| part.value & bits);
         let mut sum = 0u64;
         for (pair, keys) in mask.chunks(2).zip(self.keys.chunks_exact(2)) {
             let first = masked(pair[0]);

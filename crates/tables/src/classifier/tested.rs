@@ -68,7 +68,8 @@ impl Tested {
         // Fields that share words, from another layout, may have put in two of one word.
         let twice = all.masked.windows(2).any(|pair| pair[0].word == pair[1].word);
         let distinct = all.ranges.iter().enumerate();
-        let range_twice = distinct.clone().any(|(at, range)| all.ranges[..at].iter().any(|r| r.word == range.word));
+        let range_twice =
+            distinct.clone().any(|(at, range)| all.ranges[..at].iter().any(|r| r.word == range.word));
         if twice || range_twice {
             all.masked.clear();
             all.ranges.clear();

@@ -409,9 +409,8 @@ fn split(items: &mut Vec<Item>, whole: &Item) -> Vec<Item> {
         for by_high in [false, true] {
             sort(items, axis, by_high);
             let (left, right) = items.split_at(items.len() / 2);
-            let size = |half: &[Item]| {
-                Item::around(half.iter().copied(), 0).shares(whole).iter().product::<f64>()
-            };
+            let size =
+                |half: &[Item]| Item::around(half.iter().copied(), 0).shares(whole).iter().product::<f64>();
             let both = size(left) + size(right);
             if both < least {
                 (best, least) = ((axis, by_high), both);
@@ -441,7 +440,9 @@ fn choose_words(all: &[RecordNumber], records: &Records) -> [u32; AXES] {
         let intervals: Vec<(u32, u32)> =
             sample.iter().map(|record| records.interval(*record, word)).collect();
         let middles = intervals.iter().map(|(low, high)| low + (high - low) / 2);
-        middles.map(|at| intervals.iter().filter(|(low, high)| *low <= at && at <= *high).count()).sum::<usize>()
+        middles
+            .map(|at| intervals.iter().filter(|(low, high)| *low <= at && at <= *high).count())
+            .sum::<usize>()
     };
     let mut by_overlap: Vec<(usize, u32)> = words.iter().map(|word| (overlaps(*word), *word)).collect();
     by_overlap.sort_unstable();

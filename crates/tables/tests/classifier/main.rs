@@ -39,7 +39,8 @@ fn classbench_sets_match_as_rule_by_rule() {
         let Some(rules) = rules(name) else { continue };
         sets += 1;
         let mut classifier = Classifier::new(fields.layout.clone(), ClassifierConfig::default());
-        let inserted: Vec<_> = (0..).zip(&rules).map(|(n, rule)| classifier.insert(rule.entry(n, &fields)).unwrap()).collect();
+        let inserted: Vec<_> =
+            (0..).zip(&rules).map(|(n, rule)| classifier.insert(rule.entry(n, &fields)).unwrap()).collect();
         let mut cache = MatchCache::new(1 << 16, 1);
         for gone in 0..2 {
             let mut keys = Keys::new(6);
@@ -54,7 +55,7 @@ fn classbench_sets_match_as_rule_by_rule() {
             cache.matches_batch(&classifier, &keys, &mut cached);
             for at in 0..keys.len() {
                 let key = keys.get(at).unwrap();
-                let left = |number: &usize| gone == 0 || number % 3 == 0;
+                let left = |number: &usize| gone == 0 || number.is_multiple_of(3);
                 let expected: Vec<u32> = (0..rules.len())
                     .filter(left)
                     .filter(|number| matches(&rules[*number], key))

@@ -75,7 +75,10 @@ fn play(seed: u64, steps: usize, config: ClassifierConfig) {
                 assert!(classifier.set_order(id, order) && twin.set_order(id, order));
                 naive.set_order(id, order);
             }
-            _ => assert_eq!(classifier.maintain(random as usize >> 8 & 31), twin.maintain(random as usize >> 8 & 31)),
+            _ => assert_eq!(
+                classifier.maintain(random as usize >> 8 & 31),
+                twin.maintain(random as usize >> 8 & 31)
+            ),
         }
         assert_eq!((classifier.len(), classifier.version()), (naive.len(), twin.version()));
         if step % 16 == 15 || step + 1 == steps {

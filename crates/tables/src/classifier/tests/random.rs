@@ -85,7 +85,8 @@ impl Scene {
             8 => Test::Masked { value, mask: 1 << self.below(bits) },
             9..=12 => {
                 let other = self.value(number);
-                let (low, high) = if self.below(20) == 0 { (other, value) } else { (value.min(other), value.max(other)) };
+                let (low, high) =
+                    if self.below(20) == 0 { (other, value) } else { (value.min(other), value.max(other)) };
                 let high = if self.below(8) == 0 { u128::MAX } else { high };
                 Test::Range { low, high }
             }
