@@ -130,7 +130,7 @@ fn five_tuples(cases: &mut Vec<Case>) {
         let mut state = 88_172_645_463_325_252;
         let tuples: Vec<[u32; 5]> = (0..count)
             .map(|_| {
-                let protocol = if random(&mut state) % 2 == 0 { 6 } else { 17 };
+                let protocol = if random(&mut state).is_multiple_of(2) { 6 } else { 17 };
                 let (source, destination) = (random(&mut state), random(&mut state));
                 [source, destination, random(&mut state) & 0xffff, random(&mut state) & 0xffff, protocol]
             })
@@ -302,10 +302,8 @@ fn classbench_sets(cases: &mut Vec<Case>) {
                 cases
                     .push(Case::new(format!("{name} {ends}, new, one by one"), &classifier, &flows).single());
             }
-            let mut known: Vec<Vec<u32>> = flows.clone();
-            for at in 0..RUN {
-                known[at] = flows[random(&mut state) as usize % flows.len()].clone();
-            }
+            let known: Vec<Vec<u32>> =
+                (0..RUN).map(|_| flows[random(&mut state) as usize % flows.len()].clone()).collect();
             cases.push(
                 Case::new(format!("{name} {ends}, 64k known flows, cache"), &classifier, &known).cached(),
             );

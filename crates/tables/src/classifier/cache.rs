@@ -110,12 +110,8 @@ impl MatchCache {
         }
         let hash = self.read(key);
         if let Some(row) = self.find(hash) {
-            let (known, rules) = self.rules(row);
-            let first = rules.first().copied();
-            if known & FIRST != 0 || first.is_some() || known == 0 {
-                self.hits += 1;
-                return first;
-            }
+            self.hits += 1;
+            return self.rules(row).1.first().copied();
         }
         let first = classifier.first(key);
         self.keep(hash, FIRST, first.as_slice());
@@ -181,12 +177,13 @@ impl MatchCache {
             let mut results = std::mem::take(&mut self.results);
             results.resize(results.len().max(missed.len()), Matches::new());
             classifier.matches_batch(&missed, &mut results[..missed.len()]);
-            for nth in 0..missed.len() {
-                let (at, hash) = self.places[nth];
+            let places = std::mem::take(&mut self.places);
+            for ((nth, result), (at, hash)) in results.iter_mut().enumerate().zip(&places) {
                 self.take_flow(missed.get(nth).unwrap_or_default());
-                self.keep_matches(hash, &results[nth]);
-                std::mem::swap(&mut found[at], &mut results[nth]);
+                self.keep_matches(*hash, result);
+                std::mem::swap(&mut found[*at], result);
             }
+            self.places = places;
             self.results = results;
         }
         self.missed = missed;

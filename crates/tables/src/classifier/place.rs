@@ -89,6 +89,7 @@ impl Classifier {
         };
         if let Some(filter) = &mut self.filter {
             filter.add_table(number, &mask);
+            self.stale = true;
         }
         if let Some(sweep) = &mut self.sweep {
             sweep.add_table(number, &mask);

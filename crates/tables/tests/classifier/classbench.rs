@@ -8,18 +8,18 @@ use std::process::Command;
 use netbricks_tables::classifier::{Condition, Entry, Field, Layout, Test};
 
 /// The fields of a rule, and the layout that they make.
-pub struct FiveTuple {
-    pub layout: Layout,
-    pub source: Field,
-    pub destination: Field,
-    pub source_port: Field,
-    pub destination_port: Field,
-    pub protocol: Field,
-    pub flags: Field,
+pub(crate) struct FiveTuple {
+    pub(crate) layout: Layout,
+    pub(crate) source: Field,
+    pub(crate) destination: Field,
+    pub(crate) source_port: Field,
+    pub(crate) destination_port: Field,
+    pub(crate) protocol: Field,
+    pub(crate) flags: Field,
 }
 
 impl FiveTuple {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut layout = Layout::new();
         let [source, destination, source_port, destination_port, protocol, flags] =
             [32, 32, 16, 16, 8, 16].map(|bits| layout.field(bits));
@@ -29,13 +29,13 @@ impl FiveTuple {
 
 /// A rule, as a line of a set says it.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// Address and length, of source and destination.
-    pub prefixes: [(u32, u32); 2],
+    pub(crate) prefixes: [(u32, u32); 2],
     /// Least and greatest port, of source and destination.
-    pub ports: [(u16, u16); 2],
+    pub(crate) ports: [(u16, u16); 2],
     /// Value and mask of protocol and flags.
-    pub masked: [(u16, u16); 2],
+    pub(crate) masked: [(u16, u16); 2],
 }
 
 impl Rule {
@@ -62,7 +62,7 @@ impl Rule {
     }
 
     /// The rule as an entry of number and order `number`.
-    pub fn entry(&self, number: u32, fields: &FiveTuple) -> Entry {
+    pub(crate) fn entry(&self, number: u32, fields: &FiveTuple) -> Entry {
         let mask = |len: u32| u128::from(u32::MAX.checked_shl(32 - len).unwrap_or(0));
         let prefix = |(value, len): (u32, u32)| Test::Masked { value: value.into(), mask: mask(len) };
         let range = |(low, high): (u16, u16)| Test::Range { low: low.into(), high: high.into() };
@@ -80,7 +80,7 @@ impl Rule {
     }
 
     /// A header that the rule matches; `random` gives numbers below 2³².
-    pub fn header(&self, random: &mut impl FnMut() -> u32) -> [u32; 6] {
+    pub(crate) fn header(&self, random: &mut impl FnMut() -> u32) -> [u32; 6] {
         let address =
             |(value, len): (u32, u32), random: u32| value | u32::MAX.checked_shr(len).unwrap_or(0) & random;
         let port = |(low, high): (u16, u16), random: u32| {
@@ -101,7 +101,7 @@ impl Rule {
 }
 
 /// The rules of a set, or `None` without the set.
-pub fn rules(name: &str) -> Option<Vec<Rule>> {
+pub(crate) fn rules(name: &str) -> Option<Vec<Rule>> {
     let folder = std::env::var_os("NETBRICKS_CLASSBENCH").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/classbench"),
         PathBuf::from,

@@ -55,7 +55,7 @@ fn classbench_sets_match_as_rule_by_rule() {
             cache.matches_batch(&classifier, &keys, &mut cached);
             for at in 0..keys.len() {
                 let key = keys.get(at).unwrap();
-                let left = |number: &usize| gone == 0 || number % 3 == 0;
+                let left = |number: &usize| gone == 0 || number.is_multiple_of(3);
                 let expected: Vec<u32> = (0..rules.len())
                     .filter(left)
                     .filter(|number| matches(&rules[*number], key))

@@ -10,7 +10,7 @@ pub(super) struct Naive {
 }
 
 fn value(field: Field, key: &[u32]) -> u128 {
-    let words = &key[field.word()..field.word() + (usize::from(field.bits()) + 31) / 32];
+    let words = &key[field.word()..field.word() + usize::from(field.bits()).div_ceil(32)];
     words.iter().fold(0, |value, word| (value << 32) + u128::from(*word))
 }
 
