@@ -142,6 +142,13 @@ pub trait Dataplane {
     fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem>;
 }
 
+/// The window in which a configuration has to be confirmed, before it runs.
+#[derive(Clone, Copy)]
+struct Waits {
+    within: Duration,
+    back_to: u64,
+}
+
 /// The owner of what runs and of its history.
 pub struct Director<'d> {
     plane: &'d mut dyn Dataplane,
@@ -340,10 +347,10 @@ impl<'d> Director<'d> {
         }
         let before = self.records.running;
         let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
-        let unconfirmed = within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
+        let waits = within.map(|within| Waits { within, back_to });
         let file = source.name.clone();
         let note = options.note.unwrap_or_default();
-        let mut applied = self.install(source, &note, unconfirmed, None, time_ns)?;
+        let mut applied = self.install(source, &note, waits, None, time_ns)?;
         applied.confirm_within_seconds = options.confirm;
         let number = applied.configuration;
         self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
@@ -357,15 +364,15 @@ impl<'d> Director<'d> {
         &mut self,
         source: Source,
         note: &str,
-        unconfirmed: Option<Unconfirmed>,
+        waits: Option<Waits>,
         again: Option<Vec<Written>>,
         time_ns: u64,
     ) -> Result<Applied, Problem> {
         // A file with faults takes no number.
         let plan = self.plan(&source)?;
         // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
-        let waits = unconfirmed.is_some() || self.records.unconfirmed.is_some();
-        if plan.unchanged && source == self.plane.source() && again.is_none() && !waits {
+        let confirms = waits.is_some() || self.records.unconfirmed.is_some();
+        if plan.unchanged && source == self.plane.source() && again.is_none() && !confirms {
             let configuration = self.records.running;
             return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
         }
@@ -380,6 +387,11 @@ impl<'d> Director<'d> {
                 return Err(problem);
             }
         };
+        // The operator has the whole window, however long the change took.
+        let unconfirmed = waits.map(|Waits { within, back_to }| {
+            let until = Instant::now() + within;
+            Unconfirmed { until, back_to }
+        });
         let comes_back = again.is_some();
         let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
         let again: Vec<Written> =
@@ -519,3 +531,6 @@ fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
