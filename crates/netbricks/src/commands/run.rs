@@ -18,7 +18,9 @@ use netbricks_runtime::{
 };
 
 use super::arguments::ControlArguments;
-use super::attend::{Attending, Interrupts, attend, heard_events, interruptible, link_name, now_ns};
+use super::attend::{
+    Attending, Interrupts, Reloaded, attend, heard_events, interruptible, link_name, now_ns,
+};
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::session::{Installed, Overrides, Session, functions_of};
@@ -310,7 +312,7 @@ impl Opened<'_> {
         if !records.written().is_empty() {
             Director::new(&mut session, &mut records).replay();
         }
-        let reloads = listener.as_ref().and(how.file.map(Path::to_owned));
+        let reloads = listener.as_ref().map(|_| Reloaded::of(how.file, file));
         let interrupts = self.interrupted;
         let attending = Attending { reloads, console, limits, json, interrupts, heard: &heard };
         let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
