@@ -167,7 +167,7 @@ impl Page {
             ("node_handoff_in", "taken over from other workers", |node| node.handoff_in),
         ];
         for (name, what, count) in counts {
-            self.counts(name, what, nodes, |node| [("node", &*node.node)], count);
+            self.counts(name, what, nodes, |node| [("node", &*node.node)], |node| count(node));
         }
         for (name, what, dropped) in [("node_dropped", "dropped", true), ("node_consumed", "consumed", false)]
         {
