@@ -216,7 +216,7 @@ fn holder(path: &Path) -> Result<Holder, Errno> {
         .filter(|word| !word.is_empty())
         .map(String::from_utf8_lossy)
         .collect();
-    Ok(Holder { process: Some(pid), command: words.join(" ") })
+    Ok(Holder { process: Some(pid.get()), command: words.join(" ") })
 }
 
 #[cfg(test)]
