@@ -3,10 +3,14 @@
 //! Other threads pass it [tasks](Task) by a bounded queue. A task must not wait: what a worker answers goes
 //! straight to the [`Answer`] that came with the question.
 
+mod writes;
+
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::writes::UnderWay;
+pub use self::writes::WriteAnswer;
 use crate::api::{
     Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
     ObserveRequest, Plan, Port, Problem, RunState, Source, Stats, Status,
@@ -14,7 +18,7 @@ use crate::api::{
 use crate::events::Events;
 use crate::observe::Observing;
 use crate::records::{ROLLBACK, Records, Unconfirmed, Written, unkept};
-use crate::store::StoreError;
+use crate::store::{Files, StoreError};
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 256;
@@ -111,16 +115,18 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
-    /// Plans what a file would change. Nothing changes.
+    /// Plans what a file would change. Nothing changes. `files` has other places of files that it names.
     ///
     /// # Errors
     /// The faults of the file.
-    fn plan(&mut self, source: &Source) -> Result<Plan, Problem>;
-    /// Makes a file run.
+    fn plan(&mut self, source: &Source, files: &Files) -> Result<Plan, Problem>;
+    /// Makes a file run. `files` has other places of files that it names.
     ///
     /// # Errors
     /// The faults of the file, or of the machine; what ran before then runs on untouched.
-    fn apply(&mut self, source: &Source) -> Result<Applied, Problem>;
+    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem>;
+    /// The files that a file names, with the places of their content, which are those of `files` where it has them.
+    fn named_files(&self, source: &Source, files: &Files) -> Files;
     /// The file that runs.
     fn source(&self) -> Source;
     /// Drains and ends the run.
@@ -140,6 +146,21 @@ pub trait Dataplane {
     /// # Errors
     /// A wrong filter, no such place, too many watches, or a worker that does not answer.
     fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem>;
+}
+
+/// The window in which a configuration has to be confirmed, before it runs.
+#[derive(Clone, Copy)]
+struct Waits {
+    within: Duration,
+    back_to: u64,
+}
+
+/// What belongs to a configuration that ran before.
+struct Again {
+    /// The writes of handlers, for functions that are made again.
+    written: Vec<Written>,
+    /// The places of files that it names and that have changed since.
+    files: Files,
 }
 
 /// The owner of what runs and of its history.
@@ -163,7 +184,11 @@ impl<'d> Director<'d> {
                 "not-confirmed",
                 format!("configuration {number} was not confirmed in time"),
             );
-            if let Err(problem) = self.rollback(None) {
+            let rolled_back = self.rollback(None);
+            for warning in rolled_back.iter().flat_map(|applied| &applied.plan.warnings) {
+                self.tell(EventLevel::Warning, "warning", warning.clone());
+            }
+            if let Err(problem) = rolled_back {
                 // It runs on, and a restart goes back. Another try comes a minute later.
                 if let Some(unconfirmed) = &mut self.records.unconfirmed {
                     unconfirmed.until = now + AGAIN;
@@ -264,20 +289,6 @@ impl<'d> Director<'d> {
     pub fn call(&mut self, call: Call, answer: Answer<Answers>) {
         self.plane.call(call, answer);
     }
-    /// Whether the journal has room for another write.
-    ///
-    /// # Errors
-    /// Where it is full.
-    pub fn may_record(&self) -> Result<(), Problem> {
-        self.records.may_record()
-    }
-    /// Puts a write of a handler that succeeded into the journal.
-    ///
-    /// # Errors
-    /// Where the journal is full or cannot be written.
-    pub fn record(&mut self, written: Written) -> Result<(), Problem> {
-        self.records.record(written, now_ns())
-    }
     /// Does again what handlers changed of the running configuration before the process started.
     pub fn replay(&mut self) {
         let written = self.records.written().to_vec();
@@ -305,7 +316,11 @@ impl<'d> Director<'d> {
     /// # Errors
     /// The faults of the file.
     pub fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
-        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source)? })
+        self.plan_with(source, &Files::new())
+    }
+
+    fn plan_with(&mut self, source: &Source, files: &Files) -> Result<Plan, Problem> {
+        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source, files)? })
     }
 
     /// Makes a file run, if the generation is still `expected`.
@@ -340,10 +355,10 @@ impl<'d> Director<'d> {
         }
         let before = self.records.running;
         let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
-        let unconfirmed = within.map(|within| Unconfirmed { until: Instant::now() + within, back_to });
+        let waits = within.map(|within| Waits { within, back_to });
         let file = source.name.clone();
         let note = options.note.unwrap_or_default();
-        let mut applied = self.install(source, &note, unconfirmed, None, time_ns)?;
+        let mut applied = self.install(source, &note, waits, None, time_ns)?;
         applied.confirm_within_seconds = options.confirm;
         let number = applied.configuration;
         self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
@@ -352,27 +367,30 @@ impl<'d> Director<'d> {
 
     /// Makes a file run as a new configuration.
     ///
-    /// `again` is given where it ran before: what handlers changed of it, for functions that are replaced.
+    /// `again` is given where it ran before.
     fn install(
         &mut self,
         source: Source,
         note: &str,
-        unconfirmed: Option<Unconfirmed>,
-        again: Option<Vec<Written>>,
+        waits: Option<Waits>,
+        again: Option<Again>,
         time_ns: u64,
     ) -> Result<Applied, Problem> {
+        let files = again.as_ref().map(|again| again.files.clone()).unwrap_or_default();
+        let again = again.map(|again| again.written);
         // A file with faults takes no number.
-        let plan = self.plan(&source)?;
+        let plan = self.plan_with(&source, &files)?;
         // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
-        let waits = unconfirmed.is_some() || self.records.unconfirmed.is_some();
-        if plan.unchanged && source == self.plane.source() && again.is_none() && !waits {
+        let confirms = waits.is_some() || self.records.unconfirmed.is_some();
+        if plan.unchanged && source == self.plane.source() && again.is_none() && !confirms {
             let configuration = self.records.running;
             return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
         }
         let kept = |error: StoreError| unkept(&error);
         let state = ConfigurationState::Applied;
-        let number = self.records.remember(source.clone(), time_ns, note, state).map_err(kept)?;
-        let mut applied = match self.plane.apply(&source) {
+        let named = self.plane.named_files(&source, &files);
+        let number = self.records.remember(source.clone(), &named, time_ns, note, state).map_err(kept)?;
+        let mut applied = match self.plane.apply(&source, &files) {
             Ok(applied) => applied,
             Err(problem) => {
                 // What ran before runs on. A disk that fails now has been told of already.
@@ -380,7 +398,15 @@ impl<'d> Director<'d> {
                 return Err(problem);
             }
         };
+        // The operator has the whole window, however long the change took.
+        let unconfirmed = waits.map(|Waits { within, back_to }| {
+            let until = Instant::now() + within;
+            Unconfirmed { until, back_to }
+        });
         let comes_back = again.is_some();
+        if let Some(again) = &again {
+            applied.plan.warnings.extend(self.kept_writes(&applied.plan, again));
+        }
         let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
         let again: Vec<Written> =
             again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
@@ -397,10 +423,13 @@ impl<'d> Director<'d> {
         }));
         let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
         self.records.unconfirmed = unconfirmed;
-        let begun = self.records.begin(number, written, time_ns).and_then(|()| match unconfirmed {
-            Some(_) => Ok(()),
-            None => self.records.confirm(number),
-        });
+        let begun =
+            self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
+                |()| match unconfirmed {
+                    Some(_) => Ok(()),
+                    None => self.records.confirm(number),
+                },
+            );
         if let Err(error) = begun {
             // It runs; only a restart would not know.
             let told = format!("the configuration runs, but a restart would not run it: {error}");
@@ -441,9 +470,26 @@ impl<'d> Director<'d> {
     /// Those of [`rollback`](Self::rollback).
     pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
         let configuration = self.earlier(to)?;
-        let source = self.configuration(configuration)?;
-        let plan = self.plan(&source)?;
+        let (source, written) = self.records.configuration(configuration)?;
+        let (files, warnings) = self.records.changed_files(configuration);
+        let mut plan = self.plan_with(&source, &files)?;
+        plan.warnings.extend(warnings);
+        plan.warnings.extend(self.kept_writes(&plan, &written));
         Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
+    }
+
+    /// Warnings of functions that go on in a rollback with other writes than the journal has.
+    fn kept_writes(&self, plan: &Plan, journal: &[Written]) -> Vec<String> {
+        let of = |written: &[Written], function: &str| -> Vec<Written> {
+            written.iter().filter(|written| written.function == function).cloned().collect()
+        };
+        let goes_on = |function: &&String| of(&self.records.written, function) != of(journal, function);
+        let told = |function: &String| {
+            format!(
+                "`{function}` goes on, and keeps what handlers changed of it since: `netbricks config` lists it"
+            )
+        };
+        plan.kept.iter().filter(goes_on).map(told).collect()
     }
 
     /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.
@@ -456,7 +502,11 @@ impl<'d> Director<'d> {
         let running = self.records.running;
         let number = self.earlier(to)?;
         let (source, written) = self.records.configuration(number)?;
-        let applied = self.install(source, &format!("{ROLLBACK}{number}"), None, Some(written), now_ns())?;
+        let (files, warnings) = self.records.changed_files(number);
+        let again = Again { written, files };
+        let mut applied =
+            self.install(source, &format!("{ROLLBACK}{number}"), None, Some(again), now_ns())?;
+        applied.plan.warnings.extend(warnings);
         if let Err(error) = self.records.give_up(running, false) {
             self.tell(EventLevel::Error, "not-kept", error.to_string());
         }
@@ -500,16 +550,26 @@ impl<'d> Director<'d> {
     /// Whether a writer knows the current state.
     ///
     /// # Errors
-    /// [`Code::Stale`] where another writer was first.
-    pub fn is_current(&self, expected: Option<u64>) -> Result<(), Problem> {
+    /// [`Code::Stale`] where another writer was first, or writes at this moment.
+    pub fn is_current(&mut self, expected: Option<u64>) -> Result<(), Problem> {
+        let help = "read the resource again and repeat the change on it";
+        // Asked first: a write that ends now is counted below.
+        let is_open = self.records.under_way.is_any();
+        self.records.count_writes();
         let generation = self.records.generation;
+        if let Some(expected) = expected.filter(|expected| is_open && *expected == generation) {
+            let detail = format!(
+                "a write is under way to which the generation {expected} belongs: another writer was first"
+            );
+            return Err(Problem::new(Code::Stale, detail).help(help));
+        }
         match expected.filter(|expected| *expected != generation) {
             None => Ok(()),
             Some(expected) => Err(Problem::new(
                 Code::Stale,
                 format!("the generation is {generation}, and the request expects {expected}: another writer was first"),
             )
-            .help("read the resource again and repeat the change on it")),
+            .help(help)),
         }
     }
 }
@@ -519,3 +579,6 @@ fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,18 +2,36 @@
 //!
 //! With a state directory it outlives the process. Without one it is in memory.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 use std::time::Instant;
 
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
+use crate::director::UnderWay;
 use crate::events::Events;
-use crate::store::{Base, Number, Outcome, Record, State, Store, StoreError};
+use crate::server::remove_dead_socket;
+use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError};
 
 /// Configurations that the history keeps.
 const KEPT: usize = 50;
 /// The note of a configuration that came by a rollback, before the number of the one that it is again.
 pub(crate) const ROLLBACK: &str = "rollback to ";
-/// Writes of handlers that the journal keeps for one configuration.
-const JOURNAL: usize = 100_000;
+
+/// Bounds of what is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Writes of handlers in the journal of one configuration.
+    pub(crate) writes: usize,
+    /// Bytes of these writes.
+    pub(crate) bytes: usize,
+    /// Bytes of all configurations and journals in memory.
+    pub(crate) text: usize,
+}
+
+const LIMITS: Limits = Limits { writes: 100_000, bytes: 64 << 20, text: 256 << 20 };
+
+/// Changes of the running configuration that late answers of workers are compared with.
+const TRANSITIONS: usize = 32;
 
 /// The director's records between two tasks.
 #[derive(Debug)]
@@ -28,7 +46,23 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
+    /// The bytes of these.
+    written_bytes: usize,
+    /// Whether older ones were dropped, because there is no state directory to refuse them for.
+    dropped: bool,
+    pub(crate) limits: Limits,
+    pub(crate) under_way: UnderWay,
+    /// The last changes of the running configuration, oldest first.
+    transitions: VecDeque<Transition>,
     store: Option<Store>,
+}
+
+/// A change from one running configuration to the next.
+#[derive(Debug)]
+struct Transition {
+    from: u64,
+    /// Ports and functions that went on.
+    kept: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -73,6 +107,20 @@ impl Records {
         events: Events,
         store: Option<Store>,
     ) -> Result<Self, StoreError> {
+        Self::with_files(source, &Files::new(), time_ns, events, store)
+    }
+
+    /// As [`new`](Self::new), for a file that names these files.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_files(
+        source: Source,
+        files: &Files,
+        time_ns: u64,
+        events: Events,
+        store: Option<Store>,
+    ) -> Result<Self, StoreError> {
         let mut records = Self {
             generation: 1,
             events,
@@ -80,10 +128,15 @@ impl Records {
             running: 0,
             unconfirmed: None,
             written: Vec::new(),
+            written_bytes: 0,
+            dropped: false,
+            limits: LIMITS,
+            under_way: UnderWay::default(),
+            transitions: VecDeque::new(),
             store: None,
         };
         let Some(mut store) = store else {
-            records.running = records.remember(source, time_ns, "", ConfigurationState::Confirmed)?;
+            records.running = records.remember(source, files, time_ns, "", ConfigurationState::Confirmed)?;
             return Ok(records);
         };
         for warning in store.warnings() {
@@ -93,23 +146,38 @@ impl Records {
         records.history.extend(entries.iter().rev().map(Remembered::of));
         let again = store
             .confirmed()
-            .filter(|saved| saved.text == source.text && directory(saved) == source.directory);
+            .filter(|saved| saved.text == source.text && directory(saved) == source.directory)
+            .filter(|saved| store.has_files(saved.number, files));
         match again.map(|saved| saved.number) {
             Some(number) => {
                 store.set_running(number)?;
                 records.written = store.records(number)?.into_iter().map(Written::from).collect();
+                records.written_bytes = bytes_of(&records.written);
                 records.running = number.0;
                 records.store = Some(store);
             }
             None => {
                 records.store = Some(store);
-                let number = records.remember(source, time_ns, "", ConfigurationState::Applied)?;
+                let number = records.remember(source, files, time_ns, "", ConfigurationState::Applied)?;
                 records.running = number;
                 records.set_running(number)?;
                 records.confirm(number)?;
             }
         }
         Ok(records)
+    }
+
+    /// Notes in the state directory under which name the run is found, and removes the socket of a killed one.
+    pub fn set_place(&mut self, graph: &str, socket: Option<&Path>) {
+        let Some(store) = &mut self.store else { return };
+        let socket = socket.and_then(|socket| std::path::absolute(socket).ok());
+        let old = store.place().and_then(|place| place.socket.clone());
+        if let Some(old) = old.filter(|old| Some(old) != socket.as_ref()) {
+            remove_dead_socket(&old);
+        }
+        if let Err(error) = store.set_place(Place { graph: graph.to_owned(), socket }) {
+            self.events.tell(EventLevel::Warning, "state-directory", "", error.to_string());
+        }
     }
 
     /// The events of the run.
@@ -140,6 +208,7 @@ impl Records {
     pub(crate) fn remember(
         &mut self,
         source: Source,
+        files: &Files,
         time_ns: u64,
         note: &str,
         state: ConfigurationState,
@@ -149,7 +218,12 @@ impl Records {
             None => (self.history.last().map_or(1, |last| last.entry.number + 1), Some(source)),
             Some(store) => {
                 let base = Base { origin: source.name, directory: source.directory.into() };
-                (store.save(&source.text, &base, &note, time_ns)?.0, None)
+                let number = store.save(&source.text, &base, &note, time_ns)?;
+                // Without them a restart still has the names.
+                if let Err(error) = store.keep_files(number, files) {
+                    self.events.tell(EventLevel::Warning, "state-directory", "", error.to_string());
+                }
+                (number.0, None)
             }
         };
         let entry = HistoryEntry { number, time_ns, file, note, state, running: false };
@@ -161,13 +235,14 @@ impl Records {
             // The store has decided which ones it keeps.
             Some(known) => self.history.retain(|remembered| known.contains(&remembered.entry.number)),
             None => {
-                while self.history.len() > KEPT {
-                    let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                let mut bytes: usize = self.history.iter().map(Remembered::bytes).sum();
+                while self.history.len() > KEPT || bytes > self.limits.text {
                     let Some(place) = self.history.iter().position(|known| !needed(known.entry.number))
                     else {
                         break;
                     };
-                    self.history.remove(place);
+                    bytes -= self.history.remove(place).bytes();
                 }
             }
         }
@@ -176,16 +251,24 @@ impl Records {
 
     /// Lets a configuration run that was [remembered](Self::remember), with these writes of handlers.
     ///
-    /// What handlers changed in the one before stays with that one.
+    /// What handlers changed in the one before stays with that one. `kept` names the functions that go on.
     pub(crate) fn begin(
         &mut self,
         number: u64,
         written: Vec<Written>,
+        kept: &[String],
         time_ns: u64,
     ) -> Result<(), StoreError> {
         let before = std::mem::replace(&mut self.written, written);
-        let running = self.running;
-        if let Some(known) = self.find(running) {
+        self.written_bytes = bytes_of(&self.written);
+        self.dropped = false;
+        let (running, is_stored) = (self.running, self.store.is_some());
+        self.transitions.push_back(Transition { from: running, kept: kept.iter().cloned().collect() });
+        if self.transitions.len() > TRANSITIONS {
+            self.transitions.pop_front();
+        }
+        // With a state directory, its journal has them.
+        if let Some(known) = self.find(running).filter(|_| !is_stored) {
             known.written = before;
         }
         self.running = number;
@@ -278,24 +361,109 @@ impl Records {
         }
     }
 
-    /// Whether the journal has room for another write.
-    pub(crate) fn may_record(&self) -> Result<(), Problem> {
-        if self.written.len() < JOURNAL {
+    /// The files of a configuration whose content has changed since, with the places of the old one.
+    ///
+    /// Also answers warnings of those whose old content is not there.
+    pub(crate) fn changed_files(&self, number: u64) -> (Files, Vec<String>) {
+        match &self.store {
+            None => (Files::new(), Vec::new()),
+            Some(store) => changed_files(store, Number(number)),
+        }
+    }
+
+    /// Whether the journal has room for a write of so many bytes.
+    ///
+    /// Without a state directory there is always room, for the oldest writes are dropped.
+    pub(crate) fn may_record(&self, bytes: usize) -> Result<(), Problem> {
+        let Limits { writes, bytes: most, .. } = self.limits;
+        if self.store.is_none() || self.written.len() < writes && self.written_bytes + bytes <= most {
             return Ok(());
         }
-        let detail = format!("the journal is full: {JOURNAL} writes since the file was applied");
+        let detail = format!(
+            "the journal is full: {} writes with {} bytes since the file was applied, and it takes {writes} with {most}",
+            self.written.len(),
+            self.written_bytes,
+        );
         Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
     }
 
-    /// Puts a write of a handler that succeeded into the journal.
-    pub(crate) fn record(&mut self, written: Written, time_ns: u64) -> Result<(), Problem> {
-        self.may_record()?;
+    /// Drops the oldest writes of a journal that nothing but this memory keeps.
+    fn drop_oldest(&mut self) {
+        let Limits { writes, bytes, .. } = self.limits;
+        if self.store.is_some() || self.written.len() <= writes && self.written_bytes <= bytes {
+            return;
+        }
+        // A tenth more than needed, so that not each write moves all others.
+        let (keep, mut left) = (writes - writes / 10, self.written_bytes);
+        let fits = |(place, written): (usize, &Written)| {
+            let enough = self.written.len() - place <= keep && left <= bytes - bytes / 10;
+            left -= written.bytes();
+            enough
+        };
+        let first = self.written.iter().enumerate().position(fits).unwrap_or(usize::MAX);
+        // The newest one stays.
+        self.written.drain(..first.min(self.written.len() - 1));
+        self.written_bytes = bytes_of(&self.written);
+        if !std::mem::replace(&mut self.dropped, true) {
+            let told =
+                "the journal has the last writes of handlers only: a rollback brings back no older ones";
+            self.events.tell(EventLevel::Warning, "warning", "", told);
+        }
+    }
+
+    /// Puts a write of a handler that succeeded into the journal of the configuration that it changed.
+    ///
+    /// Where another one runs since, it also goes into that one's journal, if the function went on.
+    pub(crate) fn record(
+        &mut self,
+        written: Written,
+        configuration: u64,
+        time_ns: u64,
+    ) -> Result<(), Problem> {
+        if configuration != self.running {
+            self.record_late(&written, configuration, time_ns)?;
+            if !self.goes_on_since(configuration, &written.function) {
+                self.generation += 1;
+                return Ok(());
+            }
+        }
+        self.may_record(written.bytes())?;
         self.generation += 1;
         if let Some(store) = &mut self.store {
             store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
         }
+        self.written_bytes += written.bytes();
         self.written.push(written);
+        self.drop_oldest();
         Ok(())
+    }
+
+    /// Puts a write into the journal of a configuration that does not run any more.
+    fn record_late(&mut self, written: &Written, configuration: u64, time_ns: u64) -> Result<(), Problem> {
+        // The history may have dropped it since.
+        let Some(known) = self.history.iter_mut().find(|known| known.entry.number == configuration) else {
+            return Ok(());
+        };
+        match &mut self.store {
+            None => {
+                known.written.push(written.clone());
+                Ok(())
+            }
+            Some(store) => {
+                store.append(Number(configuration), &written.record(time_ns)).map_err(|error| unkept(&error))
+            }
+        }
+    }
+
+    /// Whether a function of an earlier configuration goes on in the running one.
+    fn goes_on_since(&self, configuration: u64, function: &str) -> bool {
+        let mut since = self.transitions.iter().skip_while(|change| change.from != configuration).peekable();
+        since.peek().is_some() && since.all(|change| change.kept.contains(function))
+    }
+
+    /// Lets the generation grow for writes that ended without a record.
+    pub(crate) fn count_writes(&mut self) {
+        self.generation += self.under_way.take_uncounted();
     }
 
     fn find(&mut self, number: u64) -> Option<&mut Remembered> {
@@ -308,6 +476,17 @@ pub(crate) fn unkept(error: &StoreError) -> Problem {
     Problem::new(Code::Machine, error.to_string())
 }
 
+/// The files that a configuration named and that have changed since, with the places of their old content.
+///
+/// Also answers warnings of those whose old content is not there.
+pub fn changed_files(store: &Store, number: Number) -> (Files, Vec<String>) {
+    let (files, lost) = store.changed_files(number);
+    let told = |path: &String| {
+        format!("`{path}` has changed since configuration {number}, and its content from then is not kept")
+    };
+    (files, lost.iter().map(told).collect())
+}
+
 /// A saved configuration as a file.
 pub fn source_of(saved: &crate::store::Saved) -> Source {
     Source { text: saved.text.clone(), name: saved.base.origin.clone(), directory: directory(saved) }
@@ -317,7 +496,16 @@ fn directory(saved: &crate::store::Saved) -> String {
     saved.base.directory.display().to_string()
 }
 
+fn bytes_of(written: &[Written]) -> usize {
+    written.iter().map(Written::bytes).sum()
+}
+
 impl Remembered {
+    /// The bytes that it takes in memory.
+    fn bytes(&self) -> usize {
+        self.source.as_ref().map_or(0, |source| source.text.len()) + bytes_of(&self.written)
+    }
+
     fn of(entry: &crate::store::Entry) -> Self {
         let state = match entry.state {
             State::Confirmed => ConfigurationState::Confirmed,
@@ -341,6 +529,16 @@ impl Remembered {
 const ON_WORKER: char = '@';
 
 impl Written {
+    /// The bytes that it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.function.len() + self.handler.len() + self.argument.len()
+    }
+
+    /// The bytes that a call would take.
+    pub(crate) fn bytes_of(call: &crate::Call) -> usize {
+        size_of::<Self>() + call.function.len() + call.handler.len() + call.argument.len()
+    }
+
     /// The journal's form: a write for one worker has its number behind the handler's name.
     fn record(&self, time: u64) -> Record {
         let handler = match self.worker {

@@ -52,6 +52,30 @@ fn sighup_applies_the_file_again_and_a_faulty_one_leaves_what_runs() {
     assert!(again.said().contains("SIGTERM: draining and stopping"), "{}", again.said());
 }
 
+#[test]
+fn sighup_after_a_start_from_the_state_directory_applies_the_file_that_it_was() {
+    let directory = Directory::new("hangup-restored");
+    directory.run(&["edge.toml", "--state", STATE]).kill();
+    let mut run = directory.run(&["--state", STATE]);
+    // The file is as it was, and is the same configuration.
+    run.signal("HUP");
+    directory.ask(&["set", "routes.add", "10.0.0.0/8", "7"]).well();
+    assert_eq!(directory.json(&["status"])["configuration"], 1);
+    let changed = FILE.replace("[\"routes\"", "[\"ttl\", \"routes\"");
+    directory.write("edge.toml", &changed);
+    run.signal("HUP");
+    eventually("the changed file", || directory.json(&["status"])["configuration"] == 2);
+    assert_eq!(directory.config(), changed);
+    std::fs::remove_file(directory.path().join("edge.toml")).expect("it is there");
+    run.signal("HUP");
+    eventually("word of the missing file", || {
+        events(&directory)
+            .iter()
+            .any(|(kind, said)| kind == "not-applied" && said.contains("there is no file"))
+    });
+    assert!(run.is_running(), "{}", run.said());
+}
+
 /// Where there is no control, SIGHUP is what it is elsewhere.
 #[test]
 fn sighup_ends_a_run_without_control_with_its_report() {

@@ -20,6 +20,7 @@ use super::file::File;
 use super::progress::LiveLine;
 use super::run::Begun;
 use super::session::Session;
+use super::vigil::notify;
 use super::{Console, Failure, RunLimits};
 use crate::chain::OpenPorts;
 use crate::diagnostic::Level;
@@ -72,9 +73,26 @@ pub(super) fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// A file that SIGHUP applies again.
+#[derive(Clone, Debug)]
+pub(super) struct Reloaded {
+    path: PathBuf,
+    /// Its name in the history and in messages.
+    name: String,
+}
+
+impl Reloaded {
+    /// The file of the command line, or else the one that the restored configuration was read from.
+    pub(super) fn of(given: Option<&Path>, file: &File) -> Self {
+        let restored = || file.directory.join(Path::new(&file.name).file_name().unwrap_or_default());
+        Self { path: given.map_or_else(restored, Path::to_owned), name: file.name.clone() }
+    }
+}
+
 /// Applies the file again, because a signal asked for it.
-fn reload(director: &mut Director<'_>, path: &Path, console: Console) {
-    let applied = match File::read(path) {
+fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console) {
+    let Reloaded { path, name } = reloaded;
+    let applied = match File::read(path).map(|file| File { name: name.clone(), ..file }) {
         Ok(file) => director.apply(file.source(), ApplyOptions::default(), None, now_ns()).map(|_| ()),
         Err(Failure::Usage(text) | Failure::Failed(text)) => Err(Problem::new(Code::NotFound, text)),
         Err(_) => Err(Problem::new(Code::NotFound, format!("`{}` cannot be read", path.display()))),
@@ -90,7 +108,7 @@ fn reload(director: &mut Director<'_>, path: &Path, console: Console) {
 /// Where a run is shown, and what it hears of.
 pub(super) struct Attending<'a> {
     /// The file that SIGHUP applies again; without one the signal ends the run.
-    pub(super) reloads: Option<PathBuf>,
+    pub(super) reloads: Option<Reloaded>,
     pub(super) console: Console,
     pub(super) limits: &'a RunLimits,
     pub(super) json: bool,
@@ -119,11 +137,11 @@ pub(super) fn attend(
     };
     let signals = match &attending.reloads {
         None => stop_on_signals(runtime.stop_handle(), first),
-        Some(path) => {
-            let (path, tasks) = (path.clone(), session.tasks.clone());
+        Some(reloaded) => {
+            let (reloaded, tasks) = (reloaded.clone(), session.tasks.clone());
             let reload = move || {
-                let path = path.clone();
-                let _busy = tasks.post(move |director| reload(director, &path, console));
+                let reloaded = reloaded.clone();
+                let _busy = tasks.post(move |director| reload(director, &reloaded, console));
             };
             stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
         }
@@ -211,7 +229,7 @@ impl Watched {
 
     /// Records workers that do not come back from a function, and those that do again.
     fn look_for_stuck(&mut self, session: &mut Session<'_>) {
-        for stuck in session.watchdog.look(Instant::now()) {
+        for stuck in session.vigil.look() {
             let event = match stuck {
                 Stuck::Began { worker, node, time } => {
                     let place = node
@@ -344,10 +362,4 @@ fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: boo
     if let Err(Failure::Failed(error)) = told {
         console.complain(Level::Warning, &format!("there is no report so far: {error}"));
     }
-}
-
-/// Tells the service manager, where there is one (`sd_notify(3)`).
-fn notify(state: &[NotifyState<'_>]) {
-    // A manager that does not hear acts by its own timeouts.
-    let _unheard = sd_notify::notify(state);
 }

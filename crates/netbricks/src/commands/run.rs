@@ -13,15 +13,18 @@ use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Port};
 use netbricks_runtime::{
-    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot, Watchdog,
+    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot,
     allowed_cores,
 };
 
 use super::arguments::ControlArguments;
-use super::attend::{Attending, Interrupts, attend, heard_events, interruptible, link_name, now_ns};
+use super::attend::{
+    Attending, Interrupts, Reloaded, attend, heard_events, interruptible, link_name, now_ns,
+};
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
-use super::session::{Installed, Overrides, Session, functions_of};
+use super::session::{Installed, LastReports, Overrides, Session, functions_of};
+use super::vigil::Vigil;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
     Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
@@ -37,8 +40,10 @@ use crate::report::{
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
     let (file, store) = match &arguments.file {
         Some(path) => (File::read(path)?, None),
-        None => control::restored(&arguments.control).map(|(file, store)| (file, Some(store)))?,
+        None => control::restored(console, &arguments.control).map(|(file, store)| (file, Some(store)))?,
     };
+    // A start without a file goes on under the name of the first one, whatever was applied since.
+    let restored = store.as_ref().and_then(Store::place).map(|place| place.graph.clone());
     let overrides = Overrides::of(arguments);
     let checked = file::check_with(app, &file, |runtime| overrides.adjust(runtime));
     let checked = checked.map_err(|faults| faults.told(console))?;
@@ -46,6 +51,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         overrides,
         control: Some(&arguments.control),
         file: arguments.file.as_deref(),
+        graph: restored.as_deref(),
         ..How::plain(&arguments.limits, arguments.json)
     };
     let mut summary =
@@ -102,6 +108,8 @@ pub(super) struct How<'a> {
     pub(super) control: Option<&'a ControlArguments>,
     /// The path of the file, where it was not restored from the state directory.
     pub(super) file: Option<&'a Path>,
+    /// The graph's name, where it is not that of the file.
+    pub(super) graph: Option<&'a str>,
     /// Called once the run has begun, with the way to its director.
     pub(super) begun: Option<&'a dyn Fn(&Tasks)>,
 }
@@ -109,7 +117,8 @@ pub(super) struct How<'a> {
 impl<'a> How<'a> {
     /// As the file says.
     pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
-        Self { limits, json, overrides: Overrides::default(), control: None, file: None, begun: None }
+        let overrides = Overrides::default();
+        Self { limits, json, overrides, control: None, file: None, graph: None, begun: None }
     }
 }
 
@@ -154,7 +163,7 @@ pub(super) fn execute<'t>(
     told.extend(found.lines(&checked.source));
     let mut warnings = Vec::new();
     let parted = network.parted(plan, &ports.divisions(), workers);
-    let checked = if plan.runtime.shuffles {
+    let mut checked = if plan.runtime.shuffles {
         let checked = checked.with_shuffles(file, parted)?;
         let split = checked.network.split(&checked.plan, &ports.divisions(), workers);
         checked.with_key_shuffles(file, split)?
@@ -164,6 +173,9 @@ pub(super) fn execute<'t>(
         );
         checked
     };
+    if let Some(name) = how.graph {
+        name.clone_into(&mut checked.design.name);
+    }
     let put_in: Vec<String> = checked.told_shuffles().collect();
     let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
     let Checked { plan, network, design, .. } = &checked;
@@ -171,7 +183,8 @@ pub(super) fn execute<'t>(
     let shares =
         ports.share_out(plan, network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
     let queues: Vec<Vec<(usize, usize)>> = shares.iter().map(|share| share.queues.clone()).collect();
-    let installed = Installed::new(&checked, file, &queues);
+    let mut installed = Installed::new(&checked, file, &queues);
+    installed.graph.name.clone_from(&design.name);
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
         warnings.push(format!(
@@ -251,8 +264,9 @@ impl Opened<'_> {
     fn run(self, store: Option<Store>) -> Result<Summary, Failure> {
         let Self { app, console, file, how, plan, pool, ports, installed, places, free, .. } = self;
         let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
+        let name = installed.design.name.clone();
         let side = |arguments| {
-            ControlSide::new(&plan.control, arguments, store, &file.stem(), &file.directory, !self.is_replay)
+            ControlSide::new(&plan.control, arguments, store, &name, &file.directory, !self.is_replay)
         };
         let mut side = control.map(side).transpose()?;
         let (tasks, waiting) = Waiting::new();
@@ -275,10 +289,13 @@ impl Opened<'_> {
         };
         let begun = Begun { layout: installed.layout.clone(), pool, base, closed: Vec::new() };
         let store = side.as_mut().and_then(|side| side.store.take());
-        let mut records = Records::new(installed.source.clone(), now_ns(), Events::new(), store)
-            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let files = file.named_files();
+        let mut records =
+            Records::with_files(installed.source.clone(), &files, now_ns(), Events::new(), store)
+                .map_err(|error| Failure::Failed(error.to_string()))?;
         let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
         let listener = listening.transpose()?.flatten();
+        records.set_place(&name, listener.as_ref().and_then(Listener::unix));
         if let Some(cores) = &free {
             // The director stays where no worker is; without permission it goes where the kernel puts it.
             let _anywhere = netbricks_control::server::run_on(cores);
@@ -299,7 +316,8 @@ impl Opened<'_> {
             seed,
             places,
             begun,
-            watchdog: Watchdog::new(runtime.control(), Instant::now()),
+            vigil: Vigil::new(runtime.control()),
+            reports: LastReports::default(),
             tasks,
             events: records.events().clone(),
             state: RunState::Running,
@@ -310,7 +328,7 @@ impl Opened<'_> {
         if !records.written().is_empty() {
             Director::new(&mut session, &mut records).replay();
         }
-        let reloads = listener.as_ref().and(how.file.map(Path::to_owned));
+        let reloads = listener.as_ref().map(|_| Reloaded::of(how.file, file));
         let interrupts = self.interrupted;
         let attending = Attending { reloads, console, limits, json, interrupts, heard: &heard };
         let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;

@@ -31,28 +31,22 @@ struct Candidate {
 }
 
 impl Session<'_> {
-    pub(super) fn planned(&mut self, source: &api::Source) -> Result<api::Plan, Problem> {
-        let file = File::of(source);
-        let checked = self.checked(&file)?;
+    pub(super) fn planned(&mut self, file: &File) -> Result<api::Plan, Problem> {
+        let checked = self.checked(file)?;
         let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
-        let candidate = self.candidate(checked, &file, &OpenPorts::none(), &expected)?;
+        let candidate = self.candidate(checked, file, &OpenPorts::none(), &expected)?;
         Ok(plan_of(&candidate))
     }
 
-    pub(super) fn applied(&mut self, source: &api::Source) -> Result<api::Applied, Problem> {
+    pub(super) fn applied(&mut self, file: &File) -> Result<api::Applied, Problem> {
         if self.is_stopping() {
             return Err(Problem::new(Code::Ending, "the dataplane is ending"));
         }
-        if let Some(worker) = (0..self.control.workers()).find(|worker| self.watchdog.is_stuck(*worker)) {
-            let detail =
-                format!("worker {worker} does not come back from a function, so that it cannot change");
-            return Err(Problem::new(Code::Timeout, detail).help("`netbricks events` names the function"));
-        }
-        let file = File::of(source);
-        let checked = self.checked(&file)?;
-        let mut opened = self.open_new(&checked, &file)?;
+        self.no_worker_is_stuck()?;
+        let checked = self.checked(file)?;
+        let mut opened = self.open_new(&checked, file)?;
         let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
-        let mut candidate = self.candidate(checked, &file, &opened, &expected)?;
+        let mut candidate = self.candidate(checked, file, &opened, &expected)?;
         let plan = plan_of(&candidate);
         self.keep_blueprints(&mut candidate);
         self.label_ports(&mut candidate, &opened);

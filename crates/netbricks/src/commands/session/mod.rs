@@ -13,16 +13,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Observing, Tasks, api};
+use netbricks_control::{Answer, Call, Dataplane, Events, Files, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
-use netbricks_runtime::{Control, Progress, Snapshot, Watchdog, WorkerReport, by_reason};
+use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
 
 pub(crate) use apply::functions_of;
 pub(crate) use installed::{Installed, InstalledFunction};
 
 use super::attend::link_name;
+use super::file::File;
 use super::run::Begun;
+use super::vigil::Vigil;
 use super::{Application, RunArguments};
 use crate::chain::{Layout, OpenPorts, receive_name, transmit_name};
 use crate::config::RuntimeSettings;
@@ -60,6 +62,9 @@ impl Overrides {
     }
 }
 
+/// The counters that each worker told last.
+pub(crate) type LastReports = Arc<Mutex<BTreeMap<usize, WorkerReport>>>;
+
 /// A run that has begun, with all that a change of it needs.
 pub(crate) struct Session<'a> {
     pub(crate) app: &'a Application,
@@ -75,7 +80,8 @@ pub(crate) struct Session<'a> {
     pub(crate) seed: u64,
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) vigil: Vigil,
+    pub(crate) reports: LastReports,
     pub(crate) tasks: Tasks,
     pub(crate) events: Events,
     pub(crate) state: api::RunState,
@@ -85,6 +91,20 @@ impl Session<'_> {
     /// The name of the graph, which stays while the process runs.
     fn graph_name(&self) -> &str {
         &self.installed.design.name
+    }
+
+    /// Refuses a change at once where a worker cannot make it.
+    fn no_worker_is_stuck(&self) -> Result<(), api::Problem> {
+        let stuck = (0..self.control.workers()).find(|worker| self.vigil.is_stuck(*worker));
+        match stuck {
+            None => Ok(()),
+            Some(worker) => {
+                let detail =
+                    format!("worker {worker} does not come back from a function, so that it cannot change");
+                Err(api::Problem::new(api::Code::Timeout, detail)
+                    .help("`netbricks events` names the function"))
+            }
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -130,14 +150,15 @@ impl Dataplane for Session<'_> {
             time_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             free_buffers: self.pool.available() as u64,
             buffers: self.pool.capacity() as u64,
+            known: self.reports.clone(),
         });
         let workers = self.control.workers();
         let gathered =
             Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
         for worker in 0..workers {
-            if self.watchdog.is_stuck(worker) {
-                // The others' counters are worth more than an answer that does not come.
-                Gathered::add(&gathered, None, &part, &self.tasks);
+            if self.vigil.is_stuck(worker) {
+                // The others' counters are worth more than an answer that does not come. Sums must not fall.
+                Gathered::add(&gathered, part.last(worker), &part, &self.tasks);
                 continue;
             }
             let (gather, of, tasks) = (gathered.clone(), part.clone(), self.tasks.clone());
@@ -145,7 +166,8 @@ impl Dataplane for Session<'_> {
                 .control
                 .post_counters(worker, move |report| Gathered::add(&gather, Some(report), &of, &tasks));
             if posted.is_err() {
-                Gathered::add(&gathered, self.control.ended(worker), &part, &self.tasks);
+                let last = self.control.ended(worker).or_else(|| part.last(worker));
+                Gathered::add(&gathered, last, &part, &self.tasks);
             }
         }
     }
@@ -179,12 +201,16 @@ impl Dataplane for Session<'_> {
         self.call_handler(call, answer);
     }
 
-    fn plan(&mut self, source: &api::Source) -> Result<api::Plan, api::Problem> {
-        self.planned(source)
+    fn plan(&mut self, source: &api::Source, files: &Files) -> Result<api::Plan, api::Problem> {
+        self.planned(&File::of(source, files))
     }
 
-    fn apply(&mut self, source: &api::Source) -> Result<api::Applied, api::Problem> {
-        self.applied(source)
+    fn apply(&mut self, source: &api::Source, files: &Files) -> Result<api::Applied, api::Problem> {
+        self.applied(&File::of(source, files))
+    }
+
+    fn named_files(&self, source: &api::Source, files: &Files) -> Files {
+        File::of(source, files).named_files()
     }
 
     fn source(&self) -> api::Source {
@@ -197,12 +223,20 @@ impl Dataplane for Session<'_> {
     }
 
     fn suspend(&mut self) -> Result<(), api::Problem> {
+        if self.state == api::RunState::Suspended {
+            return Ok(());
+        }
+        self.no_worker_is_stuck()?;
         self.control.suspend_all().map_err(|error| calls::problem_of(&error))?;
         self.state = api::RunState::Suspended;
         Ok(())
     }
 
     fn resume(&mut self) -> Result<(), api::Problem> {
+        if self.state == api::RunState::Running {
+            return Ok(());
+        }
+        self.no_worker_is_stuck()?;
         self.control.resume_all().map_err(|error| calls::problem_of(&error))?;
         if !self.is_stopping() {
             self.state = api::RunState::Running;
@@ -211,6 +245,7 @@ impl Dataplane for Session<'_> {
     }
 
     fn observe(&mut self, request: &api::ObserveRequest) -> Result<Observing, api::Problem> {
+        self.no_worker_is_stuck()?;
         self.observed(request)
     }
 }
@@ -261,6 +296,7 @@ struct StatsPart {
     time_ns: u64,
     free_buffers: u64,
     buffers: u64,
+    known: LastReports,
 }
 
 /// Answers of workers so far.
@@ -284,11 +320,24 @@ impl Gathered {
         let (reports, part) = (std::mem::take(&mut gathered.reports), part.clone());
         let Some(answer) = gathered.answer.take() else { return };
         // Where the director has ended, the answer is dropped, which the one who asked sees.
-        let _ended = tasks.post(move |_| answer(Ok(part.with(reports))));
+        let _ended = tasks.post(move |_| {
+            part.remember(&reports);
+            answer(Ok(part.with(reports)));
+        });
     }
 }
 
 impl StatsPart {
+    /// The counters that a worker told last.
+    fn last(&self, worker: usize) -> Option<WorkerReport> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&worker).cloned()
+    }
+
+    fn remember(&self, reports: &[WorkerReport]) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(reports.iter().map(|report| (report.worker, report.clone())));
+    }
+
     /// The statistics with these workers' counters.
     fn with(&self, mut reports: Vec<WorkerReport>) -> api::Stats {
         reports.sort_by_key(|report| report.worker);

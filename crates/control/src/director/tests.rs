@@ -1,0 +1,285 @@
+//! The director over a dataplane without packets.
+
+use super::*;
+use crate::api::{Count, HandlerAnswer};
+
+/// A dataplane that does what it is told at once.
+struct Plane {
+    source: Source,
+    /// When the last change was done.
+    done: Option<Instant>,
+    /// Calls of the handler `later`, as by a worker that has not answered.
+    held: Vec<(Call, Answer<Answers>)>,
+    /// Functions that go on in a change.
+    kept: Vec<String>,
+}
+
+fn file(text: &str) -> Source {
+    Source { text: text.into(), name: "test.toml".into(), directory: "/".into() }
+}
+
+impl Plane {
+    fn new() -> Self {
+        Self { source: file("one"), done: None, held: Vec::new(), kept: vec!["kept".into()] }
+    }
+
+    /// Answers the calls that are held.
+    fn answer(&mut self) {
+        self.held.drain(..).for_each(|(call, answer)| answer(Ok(answers(call))));
+    }
+}
+
+fn answers(call: Call) -> Answers {
+    let Call { function, handler, argument, .. } = call;
+    let one = HandlerAnswer { worker: None, node: function.clone(), value: argument };
+    Answers { function, handler, answers: vec![one] }
+}
+
+impl Dataplane for Plane {
+    fn status(&self) -> Status {
+        Status {
+            version: String::new(),
+            pid: 0,
+            file: String::new(),
+            graph: String::new(),
+            state: RunState::Running,
+            uptime_seconds: 0.0,
+            generation: 0,
+            configuration: 0,
+            confirmed: true,
+            confirm_within_seconds: None,
+            journal: 0,
+            workers: 1,
+            received: Count::default(),
+            sent: Count::default(),
+            created: 0,
+            dropped: 0,
+            consumed: 0,
+            held: 0,
+        }
+    }
+    fn state(&self) -> RunState {
+        RunState::Running
+    }
+    fn stats(&mut self, answer: Answer<Stats>) {
+        answer(Ok(Stats::default()));
+    }
+    fn graph(&self) -> Graph {
+        Graph { name: String::new(), nodes: Vec::new(), edges: Vec::new() }
+    }
+    fn ports(&self) -> Vec<Port> {
+        Vec::new()
+    }
+    fn functions(&self) -> Vec<Function> {
+        Vec::new()
+    }
+    fn call(&mut self, call: Call, answer: Answer<Answers>) {
+        match &*call.argument {
+            "bad" => answer(Err(Problem::new(Code::BadRequest, "it is bad"))),
+            _ if call.handler == "later" => self.held.push((call, answer)),
+            _ => answer(Ok(answers(call))),
+        }
+    }
+    fn plan(&mut self, _: &Source, _: &Files) -> Result<Plan, Problem> {
+        Ok(Plan { kept: self.kept.clone(), ..Plan::default() })
+    }
+    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem> {
+        self.source = source.clone();
+        self.done = Some(Instant::now());
+        let plan = self.plan(source, files)?;
+        Ok(Applied { plan, ..Applied::default() })
+    }
+    fn named_files(&self, _: &Source, files: &Files) -> Files {
+        files.clone()
+    }
+    fn source(&self) -> Source {
+        self.source.clone()
+    }
+    fn stop(&mut self) {}
+    fn suspend(&mut self) -> Result<(), Problem> {
+        Ok(())
+    }
+    fn resume(&mut self) -> Result<(), Problem> {
+        Ok(())
+    }
+    fn observe(&mut self, _: &ObserveRequest) -> Result<Observing, Problem> {
+        Err(Problem::new(Code::BadRequest, "no packets"))
+    }
+}
+
+fn records() -> Records {
+    Records::new(file("one"), 1, Events::new(), None).unwrap()
+}
+
+#[test]
+fn the_time_to_confirm_begins_when_the_change_is_done() {
+    let (mut plane, mut records) = (Plane::new(), records());
+    let options = ApplyOptions { confirm: Some(60.0), ..ApplyOptions::default() };
+    Director::new(&mut plane, &mut records).apply(file("two"), options, None, 2).unwrap();
+    let (until, done) = (records.deadline().unwrap(), plane.done.unwrap());
+    assert!(until >= done + Duration::from_secs(60));
+}
+
+/// A director's parts, and its queue.
+struct Run {
+    plane: Plane,
+    records: Records,
+    tasks: Tasks,
+    waiting: Waiting,
+}
+
+type Answered = std::sync::mpsc::Receiver<(u64, Result<Answers, Problem>)>;
+
+impl Run {
+    fn new() -> Self {
+        let (tasks, waiting) = Waiting::new();
+        Self { plane: Plane::new(), records: records(), tasks, waiting }
+    }
+    fn director(&mut self) -> Director<'_> {
+        Director::new(&mut self.plane, &mut self.records)
+    }
+    fn write(&mut self, function: &str, handler: &str, argument: &str, expected: Option<u64>) -> Answered {
+        let deadline = Instant::now();
+        let (function, handler, argument) = (function.into(), handler.into(), argument.into());
+        let call = Call { function, handler, argument, write: true, worker: None, deadline };
+        let (sender, answered) = std::sync::mpsc::channel();
+        let answer = move |generation, result| drop(sender.send((generation, result)));
+        let tasks = self.tasks.clone();
+        self.director().write(call, expected, &tasks, Box::new(answer));
+        answered
+    }
+    fn apply(&mut self, text: &str, options: ApplyOptions) -> Applied {
+        self.director().apply(file(text), options, None, 2).unwrap()
+    }
+    /// Does the tasks that wait.
+    fn work(&mut self) {
+        while let Some(task) = self.waiting.next(Instant::now()) {
+            task(&mut self.director());
+        }
+    }
+    fn journal(&self) -> Vec<String> {
+        self.records
+            .written()
+            .iter()
+            .map(|written| format!("{} {}", written.function, written.argument))
+            .collect()
+    }
+}
+
+fn code(answered: &Answered) -> Option<Code> {
+    answered.try_recv().unwrap().1.err().map(|problem| problem.code)
+}
+
+#[test]
+fn of_writes_that_expect_the_same_generation_one_is_made() {
+    for handler in ["now", "later"] {
+        let mut run = Run::new();
+        let first = run.write("f", handler, "one", Some(1));
+        let second = run.write("f", handler, "two", Some(1));
+        assert_eq!(code(&second), Some(Code::Stale), "{handler}");
+        run.plane.answer();
+        // Its record waits.
+        let third = run.write("f", handler, "three", Some(1));
+        assert_eq!(code(&third), Some(Code::Stale), "{handler}");
+        run.work();
+        let (generation, result) = first.try_recv().unwrap();
+        assert!(generation == 2 && result.is_ok(), "{handler}: {generation} {result:?}");
+        assert_eq!(run.journal(), ["f one"]);
+        let fourth = run.write("f", handler, "four", Some(2));
+        run.plane.answer();
+        run.work();
+        assert_eq!((code(&fourth), run.records.generation), (None, 3), "{handler}");
+    }
+}
+
+#[test]
+fn a_write_that_is_refused_changes_no_generation_and_one_that_is_lost_does() {
+    let mut run = Run::new();
+    assert_eq!(code(&run.write("f", "now", "bad", Some(1))), Some(Code::BadRequest));
+    assert_eq!(run.records.generation, 1);
+    let _lost = run.write("f", "later", "one", Some(1));
+    // The worker ends before it answers.
+    run.plane.held.clear();
+    assert_eq!(code(&run.write("f", "now", "two", Some(1))), Some(Code::Stale));
+    assert_eq!(code(&run.write("f", "now", "two", Some(2))), None);
+}
+
+#[test]
+fn a_write_belongs_to_the_configuration_that_it_changed() {
+    let mut run = Run::new();
+    let _answers = [run.write("kept", "later", "a", None), run.write("replaced", "later", "b", None)];
+    run.apply("two", ApplyOptions::default());
+    run.plane.answer();
+    run.work();
+    assert_eq!(run.journal(), ["kept a"]);
+    let (_, before) = run.records.configuration(1).unwrap();
+    assert_eq!(before.len(), 2, "{before:?}");
+}
+
+#[test]
+fn a_rollback_warns_of_writes_that_functions_keep() {
+    let mut run = Run::new();
+    run.plane.kept.push("other".into());
+    run.write("other", "now", "before", None);
+    run.apply("two", ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() });
+    run.write("kept", "now", "within", None);
+    let warned = |warnings: &[String]| {
+        assert!(warnings.iter().any(|told| told.starts_with("`kept` goes on")), "{warnings:?}");
+        assert!(!warnings.iter().any(|told| told.contains("`other`")), "{warnings:?}");
+    };
+    warned(&run.director().plan_rollback(None).unwrap().plan.warnings);
+    let events = run.director().events();
+    run.director().tick(Instant::now() + Duration::from_secs(2));
+    let told: Vec<String> = events
+        .since(0)
+        .into_iter()
+        .filter(|event| event.kind == "warning")
+        .map(|event| event.message)
+        .collect();
+    warned(&told);
+    assert_eq!(run.journal(), ["other before", "kept within"]);
+}
+
+#[test]
+fn without_a_state_directory_a_full_journal_drops_its_oldest_writes() {
+    let mut run = Run::new();
+    run.records.limits.writes = 20;
+    for number in 0..50 {
+        assert_eq!(code(&run.write("f", "now", &number.to_string(), None)), None);
+        assert!((number < 20 || run.journal().len() >= 18) && run.journal().len() <= 20, "{number}");
+        assert_eq!(run.journal().last(), Some(&format!("f {number}")));
+    }
+    // The last ones come back in order.
+    let last = run.journal().len();
+    assert_eq!(run.journal(), (50 - last..50).map(|number| format!("f {number}")).collect::<Vec<_>>());
+    run.records.limits.bytes = 10_000;
+    assert_eq!(code(&run.write("f", "now", &"x".repeat(9_500), None)), None);
+    assert_eq!(run.journal().len(), 1, "nothing fits beside the newest");
+    let events = run.director().events();
+    assert_eq!(events.since(0).into_iter().filter(|event| event.kind == "warning").count(), 1);
+}
+
+#[test]
+fn with_a_state_directory_a_full_journal_refuses_before_the_handler_does_it() {
+    let directory = std::env::temp_dir().join(format!("nb-full-{}", std::process::id()));
+    let store = crate::store::Store::open(&directory).unwrap();
+    let mut run = Run::new();
+    run.records = Records::new(file("one"), 1, Events::new(), Some(store)).unwrap();
+    run.records.limits.bytes = 2_000;
+    assert_eq!(code(&run.write("f", "now", &"x".repeat(1_500), None)), None);
+    assert_eq!(code(&run.write("f", "later", &"x".repeat(1_500), None)), Some(Code::Conflict));
+    assert!(run.plane.held.is_empty());
+    assert_eq!(code(&run.write("f", "now", "small", None)), None);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_text_of_the_history_is_bounded() {
+    let mut run = Run::new();
+    run.records.limits.text = 10_000;
+    for number in 0..20 {
+        run.apply(&format!("# {number} {}", "x".repeat(2_990)), ApplyOptions::default());
+    }
+    let numbers: Vec<u64> = run.director().history().iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, [21, 20, 19]);
+}
