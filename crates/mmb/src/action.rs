@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netbricks_core::buffer::Bytes;
 use netbricks_core::packet::checksum::update16;
 use netbricks_core::packet::field::{Covered, Field, Show};
+use netbricks_core::packet::protocol;
 use netbricks_core::packet::tcp_options::LONGEST;
 
 use crate::compile::as_number;
@@ -220,7 +221,12 @@ pub(crate) struct NotApplied;
 /// # Errors
 /// When the field cannot be written: an address of a packet under an authentication header, a port behind more
 /// extension headers than are followed.
-pub(crate) fn write(frame: &mut Bytes<'_>, found: &Located, field: FieldId, value: u128) -> Result<(), NotApplied> {
+pub(crate) fn write(
+    frame: &mut Bytes<'_>,
+    found: &Located,
+    field: FieldId,
+    value: u128,
+) -> Result<(), NotApplied> {
     let info = field.info();
     let Some(at) = found.at(info.layer) else { return Ok(()) };
     let Kind::Bits { bit, bits } = info.kind else { return Err(NotApplied) };
@@ -269,7 +275,7 @@ pub(crate) fn write_payload(
     }
     let partial = frame.offload().needs_checksum;
     let data = frame.data_mut();
-    let covered = covering(data, found, transport(found), range.start, partial);
+    let covered = covering_payload(data, found, range.start, partial);
     let range = range.start..range.start + bytes.len();
     // Bytes over the checksum itself are what was asked for.
     let covered = covered.filter(|covered| !(range.start..range.end + 1).contains(&(covered.checksum + 1)));
@@ -280,17 +286,11 @@ pub(crate) fn write_payload(
     })
 }
 
-/// The layer behind IP whose checksum covers the rest of the packet.
-fn transport(found: &Located) -> Layer {
-    let of = [Layer::Tcp, Layer::Udp, Layer::Icmp, Layer::Icmpv6, Layer::Gre];
-    of.into_iter().find(|layer| found.has(*layer)).unwrap_or(Layer::Frame)
-}
-
-/// A checksum that covers bytes: its place, and where the words begin that it adds up.
-#[derive(Clone, Copy, Debug)]
+/// A checksum that covers bytes: its place, and the range that it adds up.
+#[derive(Clone, Debug)]
 struct Checksum {
     checksum: usize,
-    words: usize,
+    covered: std::ops::Range<usize>,
     /// Whether 0 means that there is none.
     udp: bool,
 }
@@ -308,8 +308,41 @@ fn covering(data: &[u8], found: &Located, layer: Layer, at: usize, partial: bool
         Layer::Gre => (Layer::Gre, 4),
         _ => return None,
     };
-    let words = found.at(outer)?;
+    carried(data, found, (outer, offset), (found.at(outer)?, at), partial)
+}
+
+/// The checksum that covers byte `at` of what IP carries: also where a first fragment ends in its TCP header.
+fn covering_payload(data: &[u8], found: &Located, at: usize, partial: bool) -> Option<Checksum> {
+    let of = match found.transport()? {
+        protocol::TCP => (Layer::Tcp, 16),
+        protocol::UDP => (Layer::Udp, 6),
+        protocol::ICMP => (Layer::Icmp, 2),
+        protocol::ICMPV6 => (Layer::Icmpv6, 2),
+        protocol::GRE => (Layer::Gre, 4),
+        _ => return None,
+    };
+    let words = found.payload(Layer::Ipv4).or_else(|| found.payload(Layer::Ipv6))?.start;
+    carried(data, found, of, (words, at), partial)
+}
+
+/// A layer's checksum, if the packet has it and byte `at` is not in it.
+fn carried(
+    data: &[u8],
+    found: &Located,
+    (outer, offset): (Layer, usize),
+    (words, at): (usize, usize),
+    partial: bool,
+) -> Option<Checksum> {
     let checksum = words + offset;
+    let end = match outer {
+        Layer::Ipv4 => found.payload(Layer::Ipv4)?.start,
+        outer => found.end(outer),
+    };
+    // RFC 2784, section 2.1: the checksum stands in four bytes of its own.
+    let needed = if outer == Layer::Gre { checksum + 4 } else { checksum + 2 };
+    if needed > end {
+        return None;
+    }
     let has = match outer {
         Layer::Gre => data.get(words).is_some_and(|flags| flags & 0x80 != 0),
         Layer::Udp => data.get(checksum..checksum + 2).is_some_and(|sum| sum != [0, 0]),
@@ -319,9 +352,20 @@ fn covering(data: &[u8], found: &Located, layer: Layer, at: usize, partial: bool
     let is_itself = (checksum..checksum + 2).contains(&at);
     (has && !is_left_to_device && !is_itself).then_some(Checksum {
         checksum,
-        words,
+        covered: words..end,
         udp: outer == Layer::Udp,
     })
+}
+
+/// The one's complement sum of these bytes as a checksum over `covered` has it (RFC 1071); others count 0.
+fn summed(data: &[u8], range: &std::ops::Range<usize>, covered: &std::ops::Range<usize>) -> u16 {
+    let range = range.start.max(covered.start)..range.end.min(covered.end).min(data.len());
+    let mut sum = 0u32;
+    for (at, byte) in range.clone().zip(data.get(range).unwrap_or_default()) {
+        sum += u32::from(*byte) << if (at - covered.start).is_multiple_of(2) { 8 } else { 0 };
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
 }
 
 /// Changes bytes of this range and carries the change into the checksum (RFC 1624).
@@ -337,32 +381,21 @@ fn change(
     if range.end > data.len() {
         return Err(NotApplied);
     }
-    let Some(Checksum { checksum, words, udp }) = covered else {
+    let Some(Checksum { checksum, covered, udp }) = covered else {
         write(data);
         return Ok(());
     };
-    // Whole words of the sum; behind the last byte is a zero.
-    let first = range.start - (range.start - words) % 2;
-    let count = (range.end - first).div_ceil(2);
-    let word = |data: &[u8], place: usize| {
-        let at = first + 2 * place;
-        u16::from_be_bytes([data[at], data.get(at + 1).copied().unwrap_or(0)])
-    };
-    let mut before = [0u16; 64];
-    if count > before.len() {
-        return Err(NotApplied);
-    }
-    for (place, old) in before[..count].iter_mut().enumerate() {
-        *old = word(data, place);
-    }
+    let before = summed(data, &range, &covered);
     write(data);
-    let mut sum = u16::from_be_bytes([data[checksum], data[checksum + 1]]);
-    for (place, old) in before[..count].iter().enumerate() {
-        sum = update16(sum, *old, word(data, place));
+    let after = summed(data, &range, &covered);
+    if before == after {
+        return Ok(());
     }
-    // RFC 768: a sum of 0 is sent as all ones.
-    let sum = if udp && sum == 0 { 0xffff } else { sum };
-    data[checksum..checksum + 2].copy_from_slice(&sum.to_be_bytes());
+    if let Some(field) = data.get_mut(checksum..).and_then(|rest| rest.first_chunk_mut::<2>()) {
+        let sum = update16(u16::from_be_bytes(*field), before, after);
+        // RFC 768: a sum of 0 is sent as all ones.
+        *field = (if udp && sum == 0 { 0xffff } else { sum }).to_be_bytes();
+    }
     Ok(())
 }
 
@@ -429,14 +462,19 @@ pub(crate) fn write_option(
     let Some(bytes) = data.get(options.clone()) else { return Err(NotApplied) };
     let place = walk_at(bytes).find(|(_, known, _)| *known == kind);
     let Some((offset, len)) = place.map(|(offset, _, of)| (offset, of.len())) else { return Ok(()) };
-    // Of a timestamp only the value is written, and the echo stays.
-    let value = if kind == 8 && len == 8 { value.get(..4).unwrap_or(value) } else { value };
-    if value.len() != len && !(kind == 8 && len == 8) {
-        return Err(NotApplied);
-    }
+    let value = fitting(kind, len, value)?;
     let at = options.start + offset;
     let covered = covering(data, found, Layer::Tcp, at, partial);
     change(data, at..at + value.len(), covered, |data| data[at..at + value.len()].copy_from_slice(value))
+}
+
+/// What of a value is written into an option of `len` bytes: of a timestamp the value, and its echo stays.
+fn fitting(kind: u8, len: usize, value: &[u8]) -> Result<&[u8], NotApplied> {
+    match value.first_chunk::<4>() {
+        Some(timestamp) if kind == 8 && len == 8 => Ok(timestamp),
+        _ if value.len() == len => Ok(value),
+        _ => Err(NotApplied),
+    }
 }
 
 /// A packet's TCP options while rules change them.
@@ -444,14 +482,13 @@ pub(crate) fn write_option(
 pub(crate) struct EditedOptions {
     bytes: [u8; LONGEST],
     len: usize,
-    /// Whether they differ from the packet's.
+    /// Whether they differ from the packet's; until then, they are read from the packet.
     pub(crate) is_changed: bool,
-    is_begun: bool,
 }
 
 impl Default for EditedOptions {
     fn default() -> Self {
-        Self { bytes: [0; LONGEST], len: 0, is_changed: false, is_begun: false }
+        Self { bytes: [0; LONGEST], len: 0, is_changed: false }
     }
 }
 
@@ -460,13 +497,29 @@ impl EditedOptions {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+    /// The same, to change values.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
+    /// Writes the value of the first option of this kind, as [`write_option`] does in a packet.
+    ///
+    /// # Errors
+    /// When the option has another length.
+    pub(crate) fn write(&mut self, kind: u8, value: &[u8]) -> Result<(), NotApplied> {
+        let place = walk_at(self.bytes()).find(|(_, known, _)| *known == kind);
+        let Some((at, len)) = place.map(|(at, _, of)| (at, of.len())) else { return Ok(()) };
+        let value = fitting(kind, len, value)?;
+        self.bytes[at..at + value.len()].copy_from_slice(value);
+        Ok(())
+    }
 
     /// Takes the packet's options over, before the first change.
     ///
     /// # Errors
     /// When an option's length is wrong, so that what follows it is unknown.
     fn begin(&mut self, options: &[u8]) -> Result<(), NotApplied> {
-        if self.is_begun {
+        if self.is_changed {
             return Ok(());
         }
         let mut rest = options;
@@ -478,7 +531,7 @@ impl EditedOptions {
                 _ => return Err(NotApplied),
             };
         }
-        self.is_begun = true;
+        self.len = 0;
         for (kind, data) in walk(options) {
             self.push(kind, data)?;
         }
@@ -501,7 +554,7 @@ impl EditedOptions {
     /// As [`begin`](Self::begin).
     pub(crate) fn strip(&mut self, options: &[u8], kinds: Kinds) -> Result<(), NotApplied> {
         let (held, len) = (self.bytes, self.len);
-        let current = if self.is_begun { &held[..len] } else { options };
+        let current = if self.is_changed { &held[..len] } else { options };
         if !walk(current).any(|(kind, _)| kinds.has(kind)) {
             return Ok(());
         }

@@ -79,7 +79,11 @@ struct Compiled {
 ///
 /// # Errors
 /// As [`CompileError`] lists them.
-pub(crate) fn compile(layout: &KeyLayout, rule: &Rule, names: &dyn Names) -> Result<Conditions, CompileError> {
+pub(crate) fn compile(
+    layout: &KeyLayout,
+    rule: &Rule,
+    names: &dyn Names,
+) -> Result<Conditions, CompileError> {
     let mut compiler =
         Compiler { layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
     let mut all: Vec<Compiled> = Vec::new();
@@ -304,14 +308,20 @@ impl Compiler<'_> {
         depth: usize,
         tests: &mut Vec<Test>,
     ) -> Result<(), CompileError> {
-        let all = ones(bits) | there;
+        let most = ones(bits);
         match value {
+            // A set may have values that no packet has in this field.
             Value::Atom(atom) => {
-                tests.push(Test::Masked { value: there | self.number(field, atom)?, mask: all });
+                let number = self.number(field, atom)?;
+                if number <= most {
+                    tests.push(Test::Masked { value: there | number, mask: most | there });
+                }
             }
             Value::Range(low, high) => {
                 let (low, high) = (self.number(field, low)?, self.number(field, high)?);
-                tests.push(Test::Range { low: there | low, high: there | high });
+                if low <= most {
+                    tests.push(Test::Range { low: there | low, high: there | high.min(most) });
+                }
             }
             Value::Prefix(atom, len) => {
                 let bits = u32::from(bits);
@@ -319,8 +329,11 @@ impl Compiler<'_> {
                 tests.push(Test::Masked { value: (there | self.number(field, atom)?) & mask, mask });
             }
             Value::Masked(atom, mask) => {
-                let mask = self.number(field, mask)? | there;
-                tests.push(Test::Masked { value: (there | self.number(field, atom)?) & mask, mask });
+                let mask = self.number(field, mask)?;
+                let value = self.number(field, atom)? & mask;
+                if value <= most {
+                    tests.push(Test::Masked { value: there | value, mask: mask & most | there });
+                }
             }
             Value::Set(values) => {
                 for value in values {

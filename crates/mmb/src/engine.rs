@@ -160,7 +160,7 @@ impl Engine {
         if !decided.is_accepted && (decided.is_dropped || rules.drops_by_default) {
             return Err(Verdict::drop(DropReason::Denied));
         }
-        self.finish(rules, &mut packet, tracked.as_ref(), &decided, cx);
+        self.finish(rules, &mut packet, tracked.as_ref(), &mut decided, cx);
         match decided.output {
             0 => Ok(()),
             output => Err(Verdict::leave(Groups::edge(output))),
@@ -352,6 +352,9 @@ impl Engine {
             let done = match action {
                 Action::Write(field, value) => action::write(frame, located, *field, *value),
                 Action::WritePayload(field, bytes) => action::write_payload(frame, located, *field, bytes),
+                Action::WriteOption(kind, bytes) if decided.options.is_changed => {
+                    decided.options.write(*kind, bytes)
+                }
                 Action::WriteOption(kind, bytes) => action::write_option(frame, located, *kind, bytes),
                 Action::Strip(kinds) => {
                     with_options(frame, located, |options| decided.options.strip(options, *kinds))
@@ -402,7 +405,7 @@ impl Engine {
         rules: &Rules,
         packet: &mut Subject<'_, '_>,
         tracked: Option<&Tracked>,
-        decided: &Decided,
+        decided: &mut Decided,
         cx: &mut Context,
     ) {
         let mut done = Ok(());
@@ -414,6 +417,13 @@ impl Engine {
                 done = done.and(translate::related(frame, located, connection, *direction));
             } else {
                 done = done.and(translate::sequence_numbers(frame, located, *direction, connection.shift));
+                translate::selective(
+                    frame,
+                    located,
+                    decided.options.bytes_mut(),
+                    *direction,
+                    connection.shift,
+                );
                 if connection.translated != connection.origin {
                     done = done.and(translate::endpoints(frame, located, connection, *direction));
                 }

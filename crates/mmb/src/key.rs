@@ -8,7 +8,7 @@ use netbricks_core::packet::flow::FlowKey;
 use netbricks_core::packet::ip::IpFacts;
 use netbricks_core::packet::link::LinkRef;
 use netbricks_core::packet::rewrite::Shape;
-use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, Root, Stack};
+use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, NOTHING, Root, Stack};
 use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, Tcp, protocol};
 use netbricks_core::tables::classifier::{Field, Layout};
 
@@ -29,6 +29,8 @@ pub(crate) struct Located {
     extensions: u16,
     /// The payload's end, by which all layers within IP end.
     end: u16,
+    /// Where UDP's length says that it ends.
+    udp_end: u16,
     /// The TCP options, as a range.
     options: (u16, u16),
     /// The EtherType behind all tags and labels; 0 where there is none.
@@ -36,12 +38,16 @@ pub(crate) struct Located {
     /// Whether it is an IP fragment other than the first.
     pub(crate) is_later_fragment: bool,
     ip: Option<IpFacts>,
+    /// The number of the protocol that IP carries; 255 where that is not known.
+    protocol: u8,
     is_authenticated: bool,
 }
 
 /// The extension headers that rules know, by number; each has a bit.
 pub(crate) const EXTENSIONS: [u8; 9] = [0, 43, 44, 50, 51, 60, 135, 139, 140];
 
+/// A number that IANA keeps back, for no protocol.
+const UNKNOWN: u8 = 255;
 /// The authentication header's bit.
 const AH: u16 = 1 << 4;
 
@@ -56,20 +62,22 @@ impl Located {
             at: [0; LAYERS],
             extensions: 0,
             end: frame.len().min(0xffff) as u16,
+            udp_end: 0,
             options: (0, 0),
             network: 0,
             is_later_fragment: false,
             ip: None,
+            protocol: UNKNOWN,
             is_authenticated: false,
         };
         if frame.len() >= 14 {
             found.put(Layer::Ethernet, 0);
-            found.network = u16::from_be_bytes([frame[12], frame[13]]);
+            found.network = ethertype(u16::from_be_bytes([frame[12], frame[13]]));
         }
         let Ok(link) = Parsed::<Root, Link>::parse_with(Root, frame, slack) else { return found };
         let (_, facts) = link.top();
         found.link(Link::view(&frame[..link.end()], facts));
-        found.network = link.next();
+        found.network = ethertype(link.next());
         if found.network == 0x0806 && frame.len() >= link.end() + 28 {
             found.put(Layer::Arp, link.end());
         }
@@ -128,6 +136,7 @@ impl Located {
         if self.is_later_fragment {
             return;
         }
+        self.protocol = header.protocol();
         let payload = &frame[behind..end];
         match header.protocol() {
             protocol::TCP => {
@@ -138,6 +147,10 @@ impl Located {
             }
             protocol::UDP if payload.len() >= 8 => {
                 self.put(Layer::Udp, behind);
+                // A length that cannot be right says nothing.
+                let stated = usize::from(u16::from_be_bytes([payload[4], payload[5]]));
+                let len = if (8..payload.len()).contains(&stated) { stated } else { payload.len() };
+                self.udp_end = (behind + len).min(0xffff) as u16;
                 self.tunnel(payload, behind + 8);
             }
             protocol::ICMP if matches!(facts, IpFacts::V4) && payload.len() >= Icmpv4::SIZE => {
@@ -195,7 +208,12 @@ impl Located {
         self.at(Layer::Ipv4).or_else(|| self.at(Layer::Ipv6))
     }
     /// The places that a rewrite of addresses and ports needs, and the IP packet's range in the frame.
+    ///
+    /// An authentication header, also one in the first fragment alone, forbids such rewrites.
     pub(crate) fn shape(&self, frame: &[u8], offload: Offload) -> Option<(Shape, std::ops::Range<usize>)> {
+        if self.is_authenticated {
+            return None;
+        }
         let (at, end) = (self.ip_at()?, usize::from(self.end));
         let behind = usize::from(self.at[PAYLOAD]);
         let shape = Shape::known(frame.get(at..end)?, self.ip?, behind - at, end - at);
@@ -207,6 +225,10 @@ impl Located {
         };
         Some((shape, at..end))
     }
+    /// The number of the protocol whose header follows IP's, whether or not the header is whole.
+    pub(crate) fn transport(&self) -> Option<u8> {
+        (self.protocol != UNKNOWN).then_some(self.protocol)
+    }
     /// Whether an authentication header (RFC 4302) covers the packet.
     pub(crate) fn has_ah(&self) -> bool {
         self.is_authenticated
@@ -215,9 +237,13 @@ impl Located {
     pub(crate) fn tcp_options(&self) -> std::ops::Range<usize> {
         usize::from(self.options.0)..usize::from(self.options.1)
     }
+    /// Where a layer's bytes end, its payload included.
+    pub(crate) fn end(&self, layer: Layer) -> usize {
+        usize::from(if layer == Layer::Udp { self.udp_end } else { self.end })
+    }
     /// The bytes that a layer carries, as a range of the frame.
     pub(crate) fn payload(&self, layer: Layer) -> Option<std::ops::Range<usize>> {
-        let end = usize::from(self.end);
+        let end = self.end(layer);
         let start = match layer {
             Layer::Ipv4 | Layer::Ipv6 => self.at(layer).map(|_| usize::from(self.at[PAYLOAD]))?,
             Layer::Tcp => self.at(layer).map(|_| usize::from(self.options.1))?,
@@ -231,6 +257,11 @@ impl Located {
         self.ip_at()?;
         FlowKey::related_from_frame_with(frame, slack)
     }
+}
+
+/// The EtherType of a number; 0 where it is a length (IEEE 802.3, clause 3.2.6) or stands for none.
+fn ethertype(number: u16) -> u16 {
+    if matches!(number, 0x600..NOTHING) { number } else { 0 }
 }
 
 /// The place of the IP payload's start in `at`, where the first layer, the frame, needs none.

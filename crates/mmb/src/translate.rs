@@ -118,22 +118,50 @@ pub(crate) fn sequence_numbers(
     if has_ack {
         add(frame, found, at + 8, 0u32.wrapping_sub(other))?;
         let options = found.tcp_options();
-        let mut blocks = [0usize; 8];
-        let mut count = 0;
-        let bytes = frame.data().get(options.clone()).unwrap_or_default();
-        for (offset, _, data) in walk_at(bytes).filter(|(_, kind, _)| *kind == 5) {
-            for edge in 0..data.len() / 4 {
-                if let Some(block) = blocks.get_mut(count) {
-                    *block = options.start + offset + 4 * edge;
-                    count += 1;
-                }
-            }
-        }
-        for block in blocks.into_iter().take(count) {
-            add(frame, found, block, 0u32.wrapping_sub(other))?;
+        let mut edges = [0usize; EDGES];
+        let count = selective_edges(frame.data().get(options.clone()).unwrap_or_default(), &mut edges);
+        for edge in &edges[..count] {
+            add(frame, found, options.start + edge, 0u32.wrapping_sub(other))?;
         }
     }
     Ok(())
+}
+
+/// Translates the SACK blocks among options that rules have changed, and that replace those of the packet.
+pub(crate) fn selective(
+    frame: &Bytes<'_>,
+    found: &Located,
+    options: &mut [u8],
+    direction: Direction,
+    shift: [u32; 2],
+) {
+    let other = shift[1 - direction.index()];
+    let has_ack = |at: usize| frame.data().get(at + 13).is_some_and(|flags| flags & 0x10 != 0);
+    if other == 0 || !found.at(Layer::Tcp).is_some_and(has_ack) {
+        return;
+    }
+    let mut edges = [0usize; EDGES];
+    let count = selective_edges(options, &mut edges);
+    for edge in &edges[..count] {
+        if let Some(bytes) = options.get_mut(*edge..edge + 4) {
+            shift_number(bytes, 0u32.wrapping_sub(other));
+        }
+    }
+}
+
+/// The most edges of SACK blocks that 40 bytes of options have (RFC 2018, section 3).
+const EDGES: usize = 10;
+
+/// The offsets of the edges of SACK blocks among options; returns how many there are.
+fn selective_edges(options: &[u8], edges: &mut [usize; EDGES]) -> usize {
+    let blocks = walk_at(options).filter(|(_, kind, _)| *kind == 5);
+    let all = blocks.flat_map(|(offset, _, data)| (0..data.len() / 4).map(move |edge| offset + 4 * edge));
+    let mut count = 0;
+    for (place, edge) in edges.iter_mut().zip(all) {
+        *place = edge;
+        count += 1;
+    }
+    count
 }
 
 /// Translates the sequence number of the TCP segment that an ICMP error quotes.

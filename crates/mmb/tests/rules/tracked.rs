@@ -123,3 +123,20 @@ fn two_senders_of_one_port_cannot_both_be_the_same_address() {
     assert_eq!((report.out.len(), report.dropped(DropReason::TableFull)), (0, 1));
     bench.finish();
 }
+
+#[test]
+fn sack_blocks_are_translated_among_options_that_change() {
+    let lines = ["add-stateful tcp-syn shuffle tcp-seq-num", "add tcp-opt-timestamp strip tcp-opt-timestamp"];
+    let mut bench = clocked(&lines);
+    let read = |frame: &[u8], at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
+    let syn = bench.send([segment(true, 4_000, flags::SYN, 100, 0)]).out.remove(0);
+    let shift = read(&syn, 38).wrapping_sub(100);
+    let answer = ethernet().ipv4("192.0.2.7", "10.0.0.9").tcp(80, 4_000).flags(flags::ACK);
+    let answer = answer.ack(101u32.wrapping_add(shift)).timestamps(1, 2);
+    let answer = answer.selective_acknowledgment(&[(200u32.wrapping_add(shift), 300u32.wrapping_add(shift))]);
+    let back = bench.send([answer]).out.remove(0);
+    assert_eq!(checksums::wrong(&back), Vec::<String>::new());
+    assert_eq!(back.len(), 14 + 20 + 20 + 12);
+    assert_eq!((read(&back, 42), read(&back, 56), read(&back, 60)), (101, 200, 300));
+    bench.finish();
+}

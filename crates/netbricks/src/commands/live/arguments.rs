@@ -46,11 +46,13 @@ pub(crate) enum LiveCommand {
     )]
     Set(SetArguments),
     /// Type a command of mmb's rule language to a running function
-    #[command(after_help = "Examples:\n  netbricks mmb add tcp-dport 80 mod tcp-dport 443\n  netbricks mmb list\n  \
+    #[command(
+        after_help = "Examples:\n  netbricks mmb add tcp-dport 80 mod tcp-dport 443\n  netbricks mmb list\n  \
                             netbricks mmb explain ip-saddr 10.0.0.1 tcp-dport 80\n  netbricks mmb @edge.mmb\n  \
                             netbricks mmb test trace.pcap --rules edge.mmb\n  \
                             iptables-save | netbricks mmb import iptables - > edge.mmb\n\n\
-                            `netbricks mmb show fields` lists what rules can match. Quote < and > for the shell.")]
+                            `netbricks mmb show fields` lists what rules can match. Quote < and > for the shell."
+    )]
     Mmb(MmbArguments),
     /// Show the counters of ports and functions, or their rates
     #[command(after_help = "Examples:\n  netbricks stats\n  netbricks stats --watch\n  \

@@ -58,11 +58,14 @@ fn function(api: &dyn Api, arguments: &MmbArguments) -> Result<String, Trouble> 
         return Ok(name.clone());
     }
     let known = api.functions()?;
-    let mut names = known.into_iter().filter(|function| function.definition == "mmb").map(|function| function.name);
+    let mut names =
+        known.into_iter().filter(|function| function.definition == "mmb").map(|function| function.name);
     match (names.next(), names.next()) {
         (Some(name), None) => Ok(name),
         (Some(first), Some(second)) => {
-            let text = format!("several functions have rules: say which by `--function {first}` or `--function {second}`");
+            let text = format!(
+                "several functions have rules: say which by `--function {first}` or `--function {second}`"
+            );
             Err(Failure::Usage(text).into())
         }
         _ => {
@@ -119,8 +122,12 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
     columns.push(("", Align::Left));
     let mut table = Table::new(columns);
     for row in &listed.rules {
-        let mut cells: Vec<String> =
-            vec![row.number.to_string(), row.packets.to_string(), row.bytes.to_string(), row.not_applied.to_string()];
+        let mut cells: Vec<String> = vec![
+            row.number.to_string(),
+            row.packets.to_string(),
+            row.bytes.to_string(),
+            row.not_applied.to_string(),
+        ];
         cells.extend(has_names.then(|| row.name.clone().unwrap_or_default()));
         cells.push(visible(&row.rule).to_string());
         table.row(cells);
@@ -169,7 +176,11 @@ mod tests {
 
     fn canned() -> Canned {
         let mut canned = Canned::default();
-        canned.functions.push(Function { name: "edge".into(), definition: "mmb".into(), ..Function::default() });
+        canned.functions.push(Function {
+            name: "edge".into(),
+            definition: "mmb".into(),
+            ..Function::default()
+        });
         canned
     }
 
