@@ -125,7 +125,9 @@ pub trait Dataplane {
     /// # Errors
     /// The faults of the file, or of the machine; what ran before then runs on untouched.
     fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem>;
-    /// The files that a file names, with the places of their content, which are those of `files` where it has them.
+    /// The files that a file names, with the places of their content.
+    ///
+    /// Places are those of `files` where it has them.
     fn named_files(&self, source: &Source, files: &Files) -> Files;
     /// The file that runs.
     fn source(&self) -> Source;
@@ -155,7 +157,7 @@ struct Waits {
     back_to: u64,
 }
 
-/// What belongs to a configuration that ran before.
+/// The parts of a configuration that ran before.
 struct Again {
     /// The writes of handlers, for functions that are made again.
     written: Vec<Written>,

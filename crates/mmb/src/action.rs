@@ -1,4 +1,4 @@
-//! What rules do with a packet, and how it is written into the frame.
+//! The actions of rules, and how they are written into a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -468,7 +468,9 @@ pub(crate) fn write_option(
     change(data, at..at + value.len(), covered, |data| data[at..at + value.len()].copy_from_slice(value))
 }
 
-/// What of a value is written into an option of `len` bytes: of a timestamp the value, and its echo stays.
+/// The part of a value that is written into an option of `len` bytes.
+///
+/// The echo of a timestamp stays.
 fn fitting(kind: u8, len: usize, value: &[u8]) -> Result<&[u8], NotApplied> {
     match value.first_chunk::<4>() {
         Some(timestamp) if kind == 8 && len == 8 => Ok(timestamp),

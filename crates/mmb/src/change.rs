@@ -390,7 +390,9 @@ pub(crate) fn prepare(
     Ok(Prepared { data: Arc::new(data), conditions })
 }
 
-/// The values of a field of which a random one is taken: ports from 1024, since lower ones have a meaning.
+/// The values of a field of which a random one is taken.
+///
+/// Ports begin at 1024, since lower ones have a meaning.
 fn every(field: FieldId) -> Choices {
     let info = field.info();
     let bits = info.kind.bits();

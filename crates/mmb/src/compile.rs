@@ -134,7 +134,7 @@ fn ones(bits: u16) -> u128 {
     if bits == 0 { 0 } else { u128::MAX >> (128 - u32::from(bits.min(128))) }
 }
 
-/// What holds where none of these conjunctions does.
+/// The conjunctions of which one holds where none of these does.
 fn negate(any: &[Vec<Condition>]) -> Vec<Vec<Condition>> {
     let mut all = vec![Vec::new()];
     for conjunction in any {

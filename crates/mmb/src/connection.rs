@@ -77,7 +77,7 @@ pub(crate) struct Connection {
     pub(crate) seen: [u8; 2],
     /// The values of mapped fields beside addresses and ports.
     pub(crate) values: [u32; 2],
-    /// What is added to sequence numbers of each direction; 0 without `shuffle`.
+    /// The number that is added to sequence numbers of each direction; 0 without `shuffle`.
     pub(crate) shift: [u32; 2],
 }
 

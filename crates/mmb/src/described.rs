@@ -11,7 +11,9 @@ use crate::field::{FieldId, Kind, Layer};
 use crate::key::Located;
 use crate::rule::{Atom, DescribedPacket};
 
-/// The frame of a described packet. What is not described has usual values: a time to live of 64, no flags.
+/// The frame of a described packet.
+///
+/// Fields that are not described have usual values: a time to live of 64, no flags.
 ///
 /// # Errors
 /// A sentence, where there is no such packet.
@@ -157,7 +159,7 @@ fn tcp(fields: &[(FieldId, Atom)]) -> Result<Vec<u8>, String> {
         return Err(format!("the options have {} bytes: 40 are the most", options.len()));
     }
     let mut header = vec![0u8; 20];
-    header[12] = ((20 + options.len()) / 4 << 4) as u8;
+    header[12] = (((20 + options.len()) / 4) << 4) as u8;
     header[14..16].copy_from_slice(&[0xff, 0xff]);
     header.extend(options);
     Ok(header)

@@ -1,4 +1,4 @@
-//! What one worker does with a packet: classify, track, rewrite.
+//! A packet's way through one worker: classified, tracked, rewritten.
 
 use netbricks_core::buffer::{BATCH, Bytes, Packet};
 use netbricks_core::consistency::{Access, Bounded};
@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     options: ReplaceTcpOptions,
 }
 
-/// What an engine is made with.
+/// The parts that an engine is made of.
 pub(crate) struct Parts {
     /// The rules.
     pub(crate) rules: Bounded<Rules>,
@@ -61,7 +61,7 @@ pub(crate) struct Parts {
     pub(crate) seed: u64,
 }
 
-/// What a packet's rules have decided so far.
+/// The decisions of a packet's rules so far.
 #[derive(Default)]
 struct Decided {
     is_dropped: bool,
@@ -257,8 +257,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether sequence numbers of a new connection can be translated. Where they are authenticated they cannot, nor
-    /// where its beginning was not seen.
+    /// Whether sequence numbers of a new connection can be translated.
+    ///
+    /// They cannot where they are authenticated, or where the connection's beginning was not seen.
     fn shuffles(&self, rule: &RuleData, packet: &Subject<'_, '_>, tcp: Option<u8>, is_new: bool) -> bool {
         if !rule.actions.iter().any(|action| matches!(action, Action::ShuffleSequence(_))) {
             return false;
@@ -395,7 +396,7 @@ impl Engine {
     fn balance(&self, outputs: &[u8], packet: &Subject<'_, '_>) -> usize {
         let flow = packet.located.flow(packet.frame.data(), netbricks_core::length_slack(packet.frame));
         let hash = flow.map_or(0, |flow| self.hash.symmetric(&flow));
-        let place = (u128::from(hash) * outputs.len() as u128 >> 64) as usize;
+        let place = ((u128::from(hash) * outputs.len() as u128) >> 64) as usize;
         outputs.get(place).map_or(0, |output| usize::from(*output).min(self.outputs.saturating_sub(1)))
     }
 

@@ -261,7 +261,7 @@ impl Located {
 
 /// The EtherType of a number; 0 where it is a length (IEEE 802.3, clause 3.2.6) or stands for none.
 fn ethertype(number: u16) -> u16 {
-    if matches!(number, 0x600..NOTHING) { number } else { 0 }
+    if (0x600..NOTHING).contains(&number) { number } else { 0 }
 }
 
 /// The place of the IP payload's start in `at`, where the first layer, the frame, needs none.
@@ -546,15 +546,10 @@ pub(crate) fn compared(bytes: &[u8]) -> u128 {
 }
 
 /// The options of a TCP header, the first of each kind.
+#[derive(Default)]
 struct Options<'f> {
     kinds: [u128; 2],
     bytes: &'f [u8],
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Self { kinds: [0; 2], bytes: &[] }
-    }
 }
 
 impl<'f> Options<'f> {
@@ -573,8 +568,9 @@ impl<'f> Options<'f> {
     }
 }
 
-/// The options of a TCP header: kind and data of each, padding left out, up to one whose length is wrong
-/// (RFC 9293, section 3.1).
+/// The options of a TCP header, with kind and data of each (RFC 9293, section 3.1).
+///
+/// Padding is left out. The walk ends at an option whose length is wrong.
 pub(crate) fn walk(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     walk_at(bytes).map(|(_, kind, data)| (kind, data))
 }

@@ -52,7 +52,7 @@ impl RuleCount {
     }
 }
 
-/// What is known of a rule beside its conditions.
+/// A rule's facts beside its conditions.
 #[derive(Debug)]
 pub(crate) struct RuleData {
     /// The rule as a line, in the canonical form.
@@ -61,7 +61,7 @@ pub(crate) struct RuleData {
     pub(crate) name: Option<Box<str>>,
     /// Whether its first match makes a connection.
     pub(crate) is_stateful: bool,
-    /// What it does, in order.
+    /// Its actions, in order.
     pub(crate) actions: Box<[Action]>,
     /// Counts by worker.
     pub(crate) counts: Arc<[RuleCount]>,
@@ -157,7 +157,7 @@ pub(crate) enum Refused {
     Full(String),
 }
 
-/// What rules need beside their lines.
+/// The facts that rules need beside their lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// The most entries of the classifier: a rule has at least one.
@@ -178,7 +178,7 @@ const GAP: u64 = 1 << 20;
 /// All rules, with the classifier that finds those of a packet.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// What they need beside their lines.
+    /// The facts that they need beside their lines.
     pub(crate) setup: Setup,
     /// The places of fields in key vectors.
     pub(crate) layout: Arc<KeyLayout>,

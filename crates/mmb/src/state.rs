@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 /// The rules of the configuration, and what they need.
 #[derive(Clone, Debug)]
 pub(crate) struct First {
-    /// What rules need beside their lines.
+    /// The facts that rules need beside their lines.
     pub(crate) setup: Setup,
     /// The lines of the configuration.
     pub(crate) lines: Arc<str>,

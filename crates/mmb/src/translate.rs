@@ -48,7 +48,9 @@ pub(crate) fn endpoints(
     Ok(())
 }
 
-/// The same for an ICMP error about a packet of the connection: the outer addresses, and the packet that it quotes.
+/// The same for an ICMP error about a packet of the connection.
+///
+/// Its outer addresses change, and the packet that it quotes.
 ///
 /// `direction` is that of the error. The quoted packet went the other way, and is what the error's sender saw of it.
 ///

@@ -68,8 +68,9 @@ fn a_run_that_is_killed_while_a_change_waits_starts_with_the_confirmed_one() {
     assert_eq!((&status["configuration"], &status["confirmed"]), (&1.into(), &true.into()), "{status}");
 }
 
-/// A file that changes nothing waits like any other. What it is rolled back to is the first configuration again, and
-/// nothing is before that one.
+/// A file that changes nothing waits like any other.
+///
+/// It is rolled back to the first configuration, and nothing is before that one.
 #[test]
 fn the_file_that_runs_can_wait_to_be_confirmed_and_is_rolled_back_once() {
     let directory = Directory::new("unconfirmed-same");

@@ -337,8 +337,9 @@ impl ReplaceTcpOptions {
         Self(Replacement::new(LONGEST))
     }
 
-    /// All options of the frame's TCP header become these: 40 bytes at most, padded to a multiple of 4 by ends
-    /// of list.
+    /// All options of the frame's TCP header become these, of 40 bytes at most.
+    ///
+    /// Ends of list pad them to a multiple of 4.
     ///
     /// Lengths, checksums and work that is left to a device follow, as in [`resize`](Operator::resize).
     ///

@@ -1,4 +1,4 @@
-//! What each field's name means, written down from the RFCs, for the oracle alone.
+//! The meaning of each field's name, written down from the RFCs, for the oracle alone.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use netbricks_mmb::field::FieldId;
 
 use crate::places::{Part, Places};
 
-/// What a field's value is.
+/// The kind of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     All,
@@ -139,7 +139,7 @@ pub(crate) fn write_bits(bytes: &mut [u8], first: usize, count: usize, value: u1
     }
 }
 
-/// What a frame has for a field; `None` where the frame has not the field's header.
+/// A frame's value for a field; `None` where the frame has not the field's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing to compare: the header is there.

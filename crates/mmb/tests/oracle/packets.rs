@@ -67,7 +67,7 @@ fn segment(random: &mut Random) -> Vec<u8> {
     bytes.extend(one(random, &[0u32, 1, 0x7fff_0000]).to_be_bytes());
     let options = options(random);
     let flags = one(random, &[0x02, 0x12, 0x10, 0x18, 0x11, 0x04, 0xc2, 0xff, 0x00]);
-    bytes.extend([(5 + options.len() / 4 << 4) as u8 | one(random, &[0, 0, 0, 1, 14]), flags]);
+    bytes.extend([((5 + options.len() / 4) << 4) as u8 | one(random, &[0, 0, 0, 1, 14]), flags]);
     bytes.extend([0xff, one(random, &[0, 0xff]), 0, 0, 0, one(random, &[0, 1])]);
     bytes.extend(options);
     bytes.extend(payload(random));

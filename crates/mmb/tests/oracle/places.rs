@@ -183,6 +183,7 @@ impl Places {
 }
 
 /// The network protocol, its place, its limit, and the headers before it; `None` where they are not well-formed.
+#[expect(clippy::type_complexity, reason = "the answer of one function to one other")]
 fn link(frame: &[u8]) -> Option<(u16, usize, usize, Vec<(Part, usize)>)> {
     let (mut next, mut at, mut parts, mut tags) = (word(frame, 12), 14, Vec::new(), 0);
     while [0x8100, 0x88a8, 0x9100].contains(&next) {

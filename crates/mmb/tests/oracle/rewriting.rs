@@ -1,4 +1,4 @@
-//! Targets on a frame, with every checksum computed anew.
+//! Targets on a frame, with every checksum computed from scratch.
 //!
 //! A checksum that was right is right afterwards; one that was wrong stays wrong by the same amount.
 
@@ -273,7 +273,7 @@ impl Rewrite {
         let before: Vec<u32> = self.sums().iter().map(|sum| sum.of(&self.frame, &ip)).collect();
         let at = ip.payload;
         self.frame.splice(at + 20..ip.tcp_end, bytes.iter().copied());
-        self.frame[at + 12] = self.frame[at + 12] & 15 | ((20 + bytes.len()) / 4 << 4) as u8;
+        self.frame[at + 12] = (self.frame[at + 12] & 15) | (((20 + bytes.len()) / 4) << 4) as u8;
         let end = ip.end + bytes.len() + at + 20 - ip.tcp_end;
         let restate = |frame: &mut Vec<u8>, place: usize, length: usize| {
             frame[place..place + 2].copy_from_slice(&(length as u16).to_be_bytes());

@@ -1,4 +1,4 @@
-//! What rules do with a frame, and how commands change rules, for the oracle alone.
+//! The verdict of rules on a frame, and the effect of commands on rules, for the oracle alone.
 
 use netbricks_mmb::rule::{Command, Mode, Rule, Selector, Target};
 
@@ -6,7 +6,7 @@ use crate::matching::{Sets, means};
 use crate::places::Places;
 use crate::rewriting::Rewrite;
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Clone, Debug)]
 pub(crate) enum Fate {
     Dropped,
@@ -112,7 +112,7 @@ impl Rules {
         }
     }
 
-    /// What becomes of a frame under stateless rules.
+    /// The fate of a frame under stateless rules.
     pub(crate) fn fate(&self, frame: &[u8]) -> Fate {
         let places = Places::of(frame);
         let mut rewrite = Rewrite::of(frame, &places);

@@ -15,6 +15,7 @@ fn clocked(lines: &[&str]) -> Clocked {
 }
 
 /// A segment from the client, or back to it.
+#[expect(clippy::unwrap_used, reason = "a test's packet can be built")]
 fn segment(out: bool, port: u16, bits: u8, sequence: u32, acknowledged: u32) -> Vec<u8> {
     let built = match out {
         true => ethernet().ipv4("10.0.0.9", "192.0.2.7").tcp(port, 80),

@@ -5,9 +5,9 @@
 //!
 //! # Structure
 //! Entries lie in hash tables by the value of some of their bits. This is tuple space search (Srinivasan, Suri and
-//! Varghese, SIGCOMM 1999) with tables merged as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking 27(4),
-//! 2019): a table's mask leaves out bits that its entries test, so that entries of different masks share a table. What
-//! it leaves out is tested on the entry that was found. So are ranges beyond the leading bits that low and high share,
+//! Varghese, SIGCOMM 1999), with tables merged as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking 27(4),
+//! 2019). A table's mask leaves out bits that its entries test, so that entries of different masks share a table. The
+//! bits that it leaves out are tested on the entry that was found. So are ranges beyond the leading bits that low and high share,
 //! negated tests, and sets.
 //!
 //! An entry goes to the table with the most bits where fewer than [`crowded`](ClassifierConfig::crowded) entries have
@@ -169,8 +169,8 @@ pub struct TableShown {
 /// ```
 ///
 /// # Memory
-/// An entry of five masked words takes 64 bytes, 10 for its number and 16 to 32 for its slot; one of up to two masked words takes
-/// half as many. With four tables or more the filter has 128 KiB and its distinct sets for each half of a word that
+/// An entry of five masked words takes 64 bytes, 10 for its number and 16 to 32 for its slot. One of up to two masked
+/// words takes half as many. With four tables or more the filter has 128 KiB and its distinct sets for each half of a word that
 /// a table tests, of at most 16 halves.
 #[derive(Clone, Debug)]
 pub struct Classifier {

@@ -172,7 +172,6 @@ mod tests {
     use netbricks_control::api::Function;
 
     use super::super::canned::{Canned, ran};
-    use super::*;
 
     fn canned() -> Canned {
         let mut canned = Canned::default();
