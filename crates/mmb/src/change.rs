@@ -7,6 +7,7 @@ use crate::action::{Choices, actions};
 use crate::compile::{Names, compile, intervals};
 use crate::field::{FieldId, Kind};
 use crate::language::{Context, SetKind, parse_rule};
+use crate::lint::{Lint, lint, lint_all};
 use crate::rule::{Command, MapTo, Rule, Selector, Value};
 use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
 
@@ -101,6 +102,7 @@ pub(crate) fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
         ..Planned::default()
     };
     let mut begun = None;
+    let mut new = Vec::new();
     let several = text.contains('\n');
     for (line, command) in file.commands {
         let fault = |problem: String| if several { format!("line {line}: {problem}") } else { problem };
@@ -118,12 +120,53 @@ pub(crate) fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
             | Command::Explain(_)
             | Command::Test(_)
             | Command::Expect(..) => planned.questions.push((line, command)),
-            change => after.change(change).map_err(fault)?,
+            change => {
+                if let Command::Add { at, name, rule } = &change {
+                    let place = at.map_or(after.len, |at| at.saturating_sub(1));
+                    new.push(New { line, place, name: name.clone().unwrap_or_default(), rule: rule.clone() });
+                }
+                after.change(change).map_err(fault)?;
+            }
         }
     }
+    planned.warnings.extend(shadowed(rules, &new));
     planned.edits = after.edits;
     planned.added = after.added;
     Ok(planned)
+}
+
+/// A rule that a line adds.
+struct New {
+    line: usize,
+    place: usize,
+    name: String,
+    rule: Rule,
+}
+
+/// Rules among which a single new one is looked at; reading more of them again would take too long.
+const FEW: usize = 1_000;
+
+/// Warnings about new rules that earlier ones hide: of a whole file, or of one rule among few.
+fn shadowed(rules: &Rules, new: &[New]) -> Vec<(usize, String)> {
+    // The parser warns of one-way writes itself.
+    let is_other = |lint: &Lint| !matches!(lint, Lint::OneWay { .. });
+    if rules.is_empty() {
+        let all: Vec<(&str, &Rule)> = new.iter().map(|new| (new.name.as_str(), &new.rule)).collect();
+        let lints = lint_all(&all).into_iter().filter(|(_, lint)| is_other(lint));
+        return lints.filter_map(|(at, lint)| Some((new.get(at)?.line, lint.to_string()))).collect();
+    }
+    let [New { line, place, name, rule }] = new else { return Vec::new() };
+    if rules.len() > FEW {
+        return Vec::new();
+    }
+    let known: Vec<(&str, Rule)> = rules
+        .iter()
+        .take(*place)
+        .filter_map(|data| Some((data.name.as_deref().unwrap_or_default(), parse_rule(&data.text).ok()?)))
+        .collect();
+    let mut all: Vec<(&str, &Rule)> = known.iter().map(|(name, rule)| (*name, rule)).collect();
+    all.push((name, rule));
+    lint(&all, all.len() - 1).into_iter().filter(is_other).map(|lint| (*line, lint.to_string())).collect()
 }
 
 impl After<'_> {

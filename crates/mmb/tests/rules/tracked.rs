@@ -141,3 +141,12 @@ fn sack_blocks_are_translated_among_options_that_change() {
     assert_eq!((read(&back, 42), read(&back, 56), read(&back, 60)), (101, 200, 300));
     bench.finish();
 }
+
+#[test]
+fn a_rule_that_another_hides_is_told() {
+    let mut bench = clocked(&["add tcp-dport 1-100 drop"]);
+    let said = bench.call("run", "add tcp-dport 80 accept");
+    assert!(said.contains("line 1: ") && said.contains("rule 1"), "{said}");
+    assert_eq!(bench.call("run", "add udp-dport 80 accept"), "rule 3 of 3\n");
+    bench.finish();
+}

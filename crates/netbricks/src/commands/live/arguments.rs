@@ -203,7 +203,7 @@ pub(crate) struct MmbArguments {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) rules: Option<PathBuf>,
     /// A command; - is lines of the standard input, @FILE those of a file
-    #[arg(value_name = "WORD", required = true, allow_hyphen_values = true)]
+    #[arg(value_name = "WORD", required = true)]
     pub(crate) words: Vec<String>,
     #[command(flatten)]
     pub(crate) plain: Plain,
