@@ -150,8 +150,14 @@ const FEW: usize = 1_000;
 fn shadowed(rules: &Rules, new: &[New]) -> Vec<(usize, String)> {
     // The parser warns of one-way writes itself.
     let is_other = |lint: &Lint| !matches!(lint, Lint::OneWay { .. });
+    let called = |name: &str, place: usize| match name {
+        "" => format!("rule {}", place + 1),
+        name => format!("rule {name}"),
+    };
     if rules.is_empty() {
-        let all: Vec<(&str, &Rule)> = new.iter().map(|new| (new.name.as_str(), &new.rule)).collect();
+        let names: Vec<String> = new.iter().enumerate().map(|(at, new)| called(&new.name, at)).collect();
+        let all: Vec<(&str, &Rule)> =
+            names.iter().map(String::as_str).zip(new.iter().map(|new| &new.rule)).collect();
         let lints = lint_all(&all).into_iter().filter(|(_, lint)| is_other(lint));
         return lints.filter_map(|(at, lint)| Some((new.get(at)?.line, lint.to_string()))).collect();
     }
@@ -159,12 +165,11 @@ fn shadowed(rules: &Rules, new: &[New]) -> Vec<(usize, String)> {
     if rules.len() > FEW {
         return Vec::new();
     }
-    let known: Vec<(&str, Rule)> = rules
-        .iter()
-        .take(*place)
-        .filter_map(|data| Some((data.name.as_deref().unwrap_or_default(), parse_rule(&data.text).ok()?)))
-        .collect();
-    let mut all: Vec<(&str, &Rule)> = known.iter().map(|(name, rule)| (*name, rule)).collect();
+    let known = rules.iter().take(*place).enumerate().filter_map(|(at, data)| {
+        Some((called(data.name.as_deref().unwrap_or_default(), at), parse_rule(&data.text).ok()?))
+    });
+    let known: Vec<(String, Rule)> = known.collect();
+    let mut all: Vec<(&str, &Rule)> = known.iter().map(|(name, rule)| (name.as_str(), rule)).collect();
     all.push((name, rule));
     lint(&all, all.len() - 1).into_iter().filter(is_other).map(|lint| (*line, lint.to_string())).collect()
 }
