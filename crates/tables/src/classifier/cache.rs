@@ -12,8 +12,9 @@ const HEAD: usize = 2;
 const RULES: usize = 2;
 /// Words to whose multiples rows are rounded up, so that short ones share a cache line.
 const UNIT: usize = 8;
-/// Windows for which a cache that hits too little stays off, before it is tried again. A window is as many lookups as there
-/// are places.
+/// Windows for which a cache that hits too little stays off.
+///
+/// A window is as many lookups as there are places.
 const OFF: u32 = 30;
 /// In the number of rules of a row: just the first rule is known.
 const FIRST: u32 = 1 << 16;
@@ -29,7 +30,7 @@ const TOGETHER: usize = 32;
 ///
 /// Memory is allocated when the cache is made. A new flow takes the place of another one of four. The hash is keyed, so
 /// that a sender can't choose flows that displace a certain other. Where fewer than half of the lookups hit, as while
-/// every header is new, it turns itself off, and is tried again later: for two of 32 times as many lookups as it has
+/// every header is new, it turns itself off. Later it is tried again, for two of 32 windows of as many lookups as it has
 /// places. The first of the two fills it and is not judged.
 ///
 /// ```
@@ -75,9 +76,9 @@ pub struct MatchCache {
 }
 
 impl MatchCache {
-    /// A cache of about so many flows, at most 2²⁴, of up to five words; longer ones take the room of several.
+    /// A cache of about so many flows of up to four tested words, at most 2²⁴.
     ///
-    /// It takes 36 bytes a flow. `seed` keys its hash: draw it from the system's randomness where traffic is hostile.
+    /// It takes 36 bytes a flow. Longer flows take the room of several. `seed` keys its hash: draw it from the system's randomness where traffic is hostile.
     #[must_use]
     pub fn new(flows: usize, seed: u64) -> Self {
         let sets = flows.clamp(WAYS, 1 << 24).div_ceil(WAYS).next_power_of_two();

@@ -19,7 +19,9 @@ pub struct ValueSet {
 }
 
 impl ValueSet {
-    /// The values in any of these intervals, each given by its least and greatest; one with none in it is left out.
+    /// The values in any of these intervals, each given by its least and greatest value.
+    ///
+    /// An interval without values is left out.
     #[must_use]
     pub fn new(intervals: impl IntoIterator<Item = (u128, u128)>) -> Self {
         let mut all: Vec<(u128, u128)> = intervals.into_iter().filter(|(low, high)| low <= high).collect();

@@ -35,7 +35,9 @@ impl Layout {
         Self::default()
     }
 
-    /// Adds a field of so many bits behind the others: 1 to 128, and what is outside is taken as the nearest of them.
+    /// Adds a field of so many bits behind the others.
+    ///
+    /// It has 1 to 128 bits; for a number outside the nearest counts.
     ///
     /// # Panics
     /// Where all fields together have more than 65,535 words.

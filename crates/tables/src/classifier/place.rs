@@ -9,7 +9,7 @@ use super::table::{MaskPart, Table, within};
 const OWN: usize = 16;
 /// Buckets that were crowded before this many times over are not moved to a new table at once.
 const MOVED: usize = 4;
-/// Units of bits to which the masks of new tables are rounded down in each word, from so many tables on.
+/// Units of bits to which each word of a new table's mask is rounded down, from so many tables on.
 const ROUNDING: [(usize, u32); 4] = [(192, 32), (128, 16), (64, 8), (OWN, 4)];
 
 impl Classifier {
@@ -136,8 +136,7 @@ impl Classifier {
     }
 }
 
-/// Of each word of a mask the highest bits, in whole units of so many; a unit more than a word has leaves out all but the
-/// words that are tested in full.
+/// Of each word of a mask the highest bits, in whole units of so many.
 fn rounded(mask: &[MaskPart], unit: u32) -> Box<[MaskPart]> {
     let round = |bits: u32| {
         let mut kept = bits;

@@ -11,8 +11,9 @@ use super::tested::{MaskedWord, Tested, WordRange};
 const UNIT: usize = 8;
 /// Classes of records: 8, 16, 32 words and so on.
 const CLASSES: usize = 16;
-/// Words before the first record, so that most records lie in one cache line: large blocks of glibc start 16 bytes
-/// behind the line's start. Elsewhere it costs speed only.
+/// Words before the first record, so that most records lie in one cache line.
+///
+/// Large blocks of glibc start 16 bytes behind a line's start. Elsewhere it costs speed only.
 const LEAD: usize = 12;
 
 /// Places of the words in front of a record's values.

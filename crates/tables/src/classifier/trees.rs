@@ -402,7 +402,9 @@ impl Trees {
     }
 }
 
-/// Takes the upper half out of items that overflow a node, so that a key seldom lies in the boxes of both halves.
+/// Takes half of the items out that overflow a node.
+///
+/// Of the ways to halve them it is the one where a key most seldom lies in both boxes.
 fn split(items: &mut Vec<Item>, whole: &Item) -> Vec<Item> {
     let (mut best, mut least) = ((0, false), f64::INFINITY);
     for axis in 0..AXES {
@@ -425,7 +427,9 @@ fn sort(items: &mut [Item], axis: usize, by_high: bool) {
     items.sort_by_key(|item| if by_high { item.high[axis] } else { item.low[axis] });
 }
 
-/// The words by which some of these records differ most: where a key in the middle of one lies in the fewest others.
+/// The words by which some of these records differ most.
+///
+/// By such a word a key in the middle of one record lies in the fewest others.
 fn choose_words(all: &[RecordNumber], records: &Records) -> [u32; AXES] {
     let step = all.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<RecordNumber> = all.iter().copied().step_by(step).collect();
