@@ -203,7 +203,7 @@ impl Classifier {
     #[inline(always)]
     fn ask(&self, table: usize, key: &[u32], at: u16, waiting: &mut Waiting) {
         let asked = &self.tables[table];
-        let hash = self.hasher.hash(&asked.mask, key);
+        let hash = self.hasher.hash(&asked.pairs, key);
         prefetch(asked.slots.address(hash));
         waiting.probes[waiting.len % PROBES] = Probe { key: at, table: table as u16, at: hash };
         waiting.len += 1;

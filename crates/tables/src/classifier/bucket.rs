@@ -1,4 +1,4 @@
-//! Buckets: the entries with one value in one table, as a list by order or as a tree.
+//! Buckets: the entries with one value in one table. Few are a list by order, many a tree.
 
 use super::matches::Receive;
 use super::records::{NONE, RecordNumber, Records};

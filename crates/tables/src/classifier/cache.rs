@@ -29,9 +29,9 @@ const TOGETHER: usize = 32;
 /// [version](Classifier::version) of the classifier. Use one cache for one classifier, or its copies.
 ///
 /// Memory is allocated when the cache is made. A new flow takes the place of another one of four. The hash is keyed, so
-/// that a sender can't choose flows that displace a certain other. It turns itself off
-/// where fewer than half of the lookups hit, as while every header is new. It is tried again later, for two of 32
-/// windows of as many lookups as it has places. The first of the two fills it and is not judged.
+/// that a sender can't choose flows that displace a certain other. Where fewer than half of the lookups hit, as while
+/// every header is new, it turns itself off. Later it is tried again, for two of 32 windows of as many lookups as it has
+/// places. The first of the two fills it and is not judged.
 ///
 /// ```
 /// use netbricks_tables::classifier::{Classifier, ClassifierConfig, Entry, Layout, MatchCache};
@@ -76,9 +76,9 @@ pub struct MatchCache {
 }
 
 impl MatchCache {
-    /// A cache of about so many flows of up to five words, at most 2²⁴; longer ones take more room.
+    /// A cache of about so many flows of up to four tested words, at most 2²⁴.
     ///
-    /// It takes 36 bytes a flow. `seed` keys its hash: draw it from the system's randomness where traffic is hostile.
+    /// It takes 36 bytes a flow. Longer flows take the room of several. `seed` keys its hash: draw it from the system's randomness where traffic is hostile.
     #[must_use]
     pub fn new(flows: usize, seed: u64) -> Self {
         let sets = flows.clamp(WAYS, 1 << 24).div_ceil(WAYS).next_power_of_two();

@@ -19,7 +19,7 @@ pub struct ValueSet {
 }
 
 impl ValueSet {
-    /// The values in any of these intervals, each given by its least and greatest.
+    /// The values in any of these intervals, each given by its least and greatest value.
     ///
     /// An interval without values is left out.
     #[must_use]

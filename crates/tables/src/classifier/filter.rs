@@ -50,9 +50,7 @@ pub(super) struct Filter {
     halves: Vec<Half>,
     /// Words of a set.
     width: usize,
-    /// The table in each place of a set.
-    ///
-    /// Tables of lesser orders come first, as of when the filter was made.
+    /// The table in each place of a set; when the filter was made, by ascending least order.
     tables: Vec<u16>,
     /// The place of each table.
     places: Vec<u16>,

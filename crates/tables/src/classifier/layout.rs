@@ -35,9 +35,9 @@ impl Layout {
         Self::default()
     }
 
-    /// Adds a field of so many bits behind the others, 1 to 128.
+    /// Adds a field of so many bits behind the others.
     ///
-    /// Another number is taken as the nearest of these.
+    /// It has 1 to 128 bits; for a number outside the nearest counts.
     ///
     /// # Panics
     /// Where all fields together have more than 65,535 words.

@@ -16,7 +16,7 @@ const MANY: usize = 16;
 /// Entries of one value in a table that are too many if another table has fewer than half as many.
 const LONG: usize = 8;
 
-/// A pass over all entries that makes the filter and the tables' least orders again.
+/// A pass over all entries that makes another filter, and counts the tables' least orders again.
 #[derive(Clone, Debug)]
 pub(super) struct Sweep {
     /// The entry that is next.

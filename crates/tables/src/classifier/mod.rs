@@ -5,26 +5,30 @@
 //!
 //! # Structure
 //! Entries lie in hash tables by the value of some of their bits. This is tuple space search (Srinivasan, Suri and
-//! Varghese, SIGCOMM 1999), with tables merged as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking 27(4),
-//! 2019). A table's mask leaves out bits that its entries test, so that entries of different masks share a table. The
-//! bits that it leaves out are tested on the entry that was found. So are ranges beyond the leading bits that low and high share,
-//! negated tests, and sets.
+//! Varghese, SIGCOMM 1999). Tables are merged as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking 27(4),
+//! 2019). A table's mask leaves out bits that its entries test, so that entries of different masks share a table.
+//!
+//! The bits that a mask leaves out are tested on the entry that was found. So are negated tests, sets, and ranges. A
+//! range that is a prefix is a mask. The leading bits that low and high of another range share are no part of a
+//! table's mask. A tree tells ranges apart with less work than a table for each number of bits.
 //!
 //! An entry goes to the table with the most bits where fewer than [`crowded`](ClassifierConfig::crowded) entries have
 //! its value. Where there is none, a new table takes it, and those entries too which that table's mask tells apart. The
 //! first 16 masks get tables of their own. Later ones are rounded down to whole units of 4, 8 or 16 bits in each word,
 //! the coarser the more tables there are. There are at most 256.
 //!
-//! Entries with one value in one table are a list, and from nine on a search tree over the two words in which they
-//! differ most. From four tables on a filter finds the tables that may have an entry for a key.
+//! Entries with one value in one table are a list. From nine on they are a tree of boxes over the two words in which
+//! they differ most. From four tables on a filter finds the tables that may have an entry for a key. Each half of a
+//! word that enough tables test has a set of tables for each of its 65,536 values.
 //!
 //! # Bounds
-//! A lookup probes each candidate table once. Hashes are keyed, so a sender cannot choose keys that collide. Nothing grows by a
-//! lookup, except a [`Matches`] with more rules than ever before. The work of a lookup is bounded by the entries: at worst,
-//! all whose masks had to share one table and whose intervals overlap at the key are looked at.
+//! A lookup probes each candidate table once. Hashes are keyed, so a sender cannot choose keys that collide. Nothing
+//! grows by a lookup, except a [`Matches`] with more rules than ever before. The entries bound the work of a lookup. At
+//! worst it looks at all whose masks had to share one table and whose boxes have the key.
 //!
-//! A change moves at most as many entries as are crowded, and 32 slots of a table that grows.
-//! [`maintain`](Classifier::maintain) does what can wait, in steps.
+//! A change moves at most some hundred entries, and 32 slots of a table that grows. The first entry with a value in a
+//! half of which its table tests few bits writes up to 32,768 numbers of the filter.
+//! [`maintain`](Classifier::maintain) does in steps what can wait.
 
 mod batch;
 mod bucket;
@@ -169,9 +173,9 @@ pub struct TableShown {
 /// ```
 ///
 /// # Memory
-/// An entry of five masked words takes 64 bytes, 10 for its number and 16 to 32 for its slot. One of up to two masked
-/// words takes half as many. With four tables or more the filter has 128 KiB and its distinct sets for each half of a word that
-/// a table tests, of at most 16 halves.
+/// An entry of five masked words takes 64 bytes, 12 for its number, and 16 to 32 for its slot. One of up to two masked
+/// words takes 32 instead of 64. With four tables or more there is a filter. It has 128 KiB and its distinct sets for
+/// each half of a word that it looks at, of which there are at most 16.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     layout: Layout,
@@ -344,7 +348,7 @@ impl Classifier {
     fn probe<R: Receive>(&self, table: usize, key: &[u32], to: &mut R) {
         let table = &self.tables[table];
         if table.least <= to.bound() {
-            let bucket = table.slots.get(self.hasher.hash(&table.mask, key));
+            let bucket = table.slots.get(self.hasher.hash(&table.pairs, key));
             if bucket != 0 {
                 self.buckets.search(bucket, key, to);
             }

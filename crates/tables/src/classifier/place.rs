@@ -9,7 +9,7 @@ use super::table::{MaskPart, Table, within};
 const OWN: usize = 16;
 /// Buckets that were crowded before this many times over are not moved to a new table at once.
 const MOVED: usize = 4;
-/// Units of bits to which new tables' masks are rounded down, from so many tables on.
+/// Units of bits to which each word of a new table's mask is rounded down, from so many tables on.
 const ROUNDING: [(usize, u32); 4] = [(192, 32), (128, 16), (64, 8), (OWN, 4)];
 
 impl Classifier {
@@ -136,9 +136,7 @@ impl Classifier {
     }
 }
 
-/// The highest bits of each word of a mask, in whole units of so many bits.
-///
-/// A unit of more bits than a word leaves only words that are tested in full.
+/// Of each word of a mask the highest bits, in whole units of so many.
 fn rounded(mask: &[MaskPart], unit: u32) -> Box<[MaskPart]> {
     let round = |bits: u32| {
         let mut kept = bits;

@@ -13,7 +13,7 @@ const UNIT: usize = 8;
 const CLASSES: usize = 16;
 /// Words before the first record, so that most records lie in one cache line.
 ///
-/// Large blocks of glibc start 16 bytes behind the line's start. Elsewhere it costs speed only.
+/// Large blocks of glibc start 16 bytes behind a line's start. Elsewhere it costs speed only.
 const LEAD: usize = 12;
 
 /// Places of the words in front of a record's values.

@@ -6,6 +6,8 @@ use crate::hash::{Secret, hash_pair};
 
 /// A word of a mask and its bits.
 pub(super) type MaskPart = (u32, u32);
+/// Two words of a mask; of an odd number the last is one with no bits.
+pub(super) type MaskPair = [MaskPart; 2];
 
 /// A keyed hash of masked words.
 ///
@@ -13,8 +15,8 @@ pub(super) type MaskPart = (u32, u32);
 /// different lists of values collide with a probability of about 2⁻³² over the secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Hasher {
-    /// One for each place in a list of masked words; their number is even.
-    keys: Box<[u32]>,
+    /// One for each place in a list of masked words.
+    keys: Box<[[u32; 2]]>,
     last: [u64; 2],
 }
 
@@ -22,7 +24,9 @@ impl Hasher {
     pub(super) fn new(words: usize, seed: u64) -> Self {
         let secret = Secret::from_seed(seed);
         let draw = |at: u64| hash_pair(at, 0x636c_6173_7369_6679, &secret);
-        let keys = (0..words.next_multiple_of(2) as u64).map(|at| draw(at) as u32).collect();
+        let keys =
+            (0..words.div_ceil(2) as u64).map(|at| [draw(2 * at), draw(2 * at + 1)].map(|word| word as u32));
+        let keys = keys.collect();
         Self { keys, last: [draw(u64::MAX), draw(u64::MAX - 1) | 1] }
     }
 
@@ -32,14 +36,13 @@ impl Hasher {
         (product as u64 ^ (product >> 64) as u64) as u32
     }
 
-    /// The hash of a key vector under a mask.
+    /// The hash of a key vector under a mask, which is given in pairs of its words.
     #[inline(always)]
-    pub(super) fn hash(&self, mask: &[MaskPart], key: &[u32]) -> u32 {
+    pub(super) fn hash(&self, mask: &[MaskPair], key: &[u32]) -> u32 {
         let masked = |(word, bits): MaskPart| key[word as usize] & bits;
         let mut sum = 0u64;
-        for (pair, keys) in mask.chunks(2).zip(self.keys.chunks_exact(2)) {
-            let second = pair.get(1).map_or(0, |part| masked(*part));
-            sum = sum.wrapping_add(product(masked(pair[0]), second, keys));
+        for (pair, keys) in mask.iter().zip(&self.keys) {
+            sum = sum.wrapping_add(product(masked(pair[0]), masked(pair[1]), *keys));
         }
         self.finish(sum)
     }
@@ -50,17 +53,17 @@ impl Hasher {
         let mut masked =
             |(word, bits): MaskPart| own.find(|part| part.word == word).map_or(0, |part| part.value & bits);
         let mut sum = 0u64;
-        for (pair, keys) in mask.chunks(2).zip(self.keys.chunks_exact(2)) {
+        for (pair, keys) in mask.chunks(2).zip(&self.keys) {
             let first = masked(pair[0]);
             let second = pair.get(1).map_or(0, |part| masked(*part));
-            sum = sum.wrapping_add(product(first, second, keys));
+            sum = sum.wrapping_add(product(first, second, *keys));
         }
         self.finish(sum)
     }
 }
 
 #[inline(always)]
-fn product(first: u32, second: u32, keys: &[u32]) -> u64 {
+fn product(first: u32, second: u32, keys: [u32; 2]) -> u64 {
     u64::from(first.wrapping_add(keys[0])) * u64::from(second.wrapping_add(keys[1]))
 }
 
@@ -69,6 +72,8 @@ fn product(first: u32, second: u32, keys: &[u32]) -> u64 {
 pub(super) struct Table {
     /// In ascending order of words, no bits 0.
     pub(super) mask: Box<[MaskPart]>,
+    /// The same in pairs, for hashing.
+    pub(super) pairs: Box<[MaskPair]>,
     pub(super) slots: Slots,
     /// No entry has a lesser order.
     pub(super) least: u64,
@@ -80,7 +85,9 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(mask: Box<[MaskPart]>) -> Self {
         let bits = mask.iter().map(|(_, bits)| bits.count_ones()).sum();
-        Self { mask, slots: Slots::new(), least: u64::MAX, entries: 0, bits }
+        let second = |pair: &[MaskPart]| pair.get(1).copied().unwrap_or((pair[0].0, 0));
+        let pairs = mask.chunks(2).map(|pair| [pair[0], second(pair)]).collect();
+        Self { mask, pairs, slots: Slots::new(), least: u64::MAX, entries: 0, bits }
     }
 
     /// Whether entries that test these bits may be here; both in ascending order of words.

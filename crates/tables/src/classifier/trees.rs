@@ -402,9 +402,9 @@ impl Trees {
     }
 }
 
-/// Takes the upper half out of items that overflow a node.
+/// Takes half of the items out that overflow a node.
 ///
-/// A key seldom lies in the boxes of both halves.
+/// Of the ways to halve them it is the one where a key most seldom lies in both boxes.
 fn split(items: &mut Vec<Item>, whole: &Item) -> Vec<Item> {
     let (mut best, mut least) = ((0, false), f64::INFINITY);
     for axis in 0..AXES {
@@ -429,7 +429,7 @@ fn sort(items: &mut [Item], axis: usize, by_high: bool) {
 
 /// The words by which some of these records differ most.
 ///
-/// There a key in the middle of one lies in the fewest others.
+/// By such a word a key in the middle of one record lies in the fewest others.
 fn choose_words(all: &[RecordNumber], records: &Records) -> [u32; AXES] {
     let step = all.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<RecordNumber> = all.iter().copied().step_by(step).collect();

@@ -112,7 +112,7 @@ fn fields_outside_the_layout_and_short_keys_are_refused() {
     assert!(batch[0].is_empty());
 }
 
-/// Thousands of masks of random bits of two fields, in few tables and in many.
+/// Thousands of masks of random bits, in few tables and in as many as there can be.
 #[test]
 fn masks_beyond_the_tables_share_them() {
     for tables in [1, 3, 256] {
