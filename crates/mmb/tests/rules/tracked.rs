@@ -140,3 +140,13 @@ fn sack_blocks_are_translated_among_options_that_change() {
     assert_eq!((read(&back, 42), read(&back, 56), read(&back, 60)), (101, 200, 300));
     bench.finish();
 }
+
+#[test]
+fn a_connection_is_of_the_packet_as_it_arrived() {
+    let lines =
+        ["add tcp-dport 80 mod tcp-dport 8080", "add-stateful tcp-syn accept", "add ip-proto tcp drop"];
+    let mut bench = clocked(&lines);
+    assert_eq!(bench.send([segment(true, 4_000, flags::SYN, 1, 0)]).out.len(), 1);
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 1, 2)]).out.len(), 1);
+    bench.finish();
+}
