@@ -38,7 +38,7 @@ pub(crate) struct Places {
 }
 
 /// An IP header.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Network {
     pub(crate) is_v6: bool,
     pub(crate) at: usize,
@@ -337,7 +337,8 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
             51 => ip.is_authenticated = true,
             60 if has_home_address(header) => ip.covers.0 = false,
             44 => {
-                ip.is_fragment |= word(header, 2) & 0xfff9 != 0;
+                // Of several such headers, which no sender writes (RFC 8200, section 4.1), the last counts.
+                ip.is_fragment = word(header, 2) & 0xfff9 != 0;
                 if word(header, 2) >> 3 != 0 {
                     ip.is_later = true;
                     break;
