@@ -12,4 +12,5 @@ mod rewriting;
 mod stateful;
 mod stateless;
 mod tracking;
+mod translated;
 mod verdict;
