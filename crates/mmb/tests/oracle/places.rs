@@ -75,8 +75,7 @@ impl Places {
             return places;
         }
         places.found.push((Part::Ethernet, 0));
-        let outer = word(frame, 12);
-        places.network = if outer < 0x600 { 0 } else { outer };
+        places.network = ethertype(word(frame, 12));
         let Some((next, at, end, parts)) = link(frame) else { return places };
         places.pppoe = parts.iter().find(|(part, _)| *part == Part::Pppoe).map(|(_, at)| *at);
         places.found.extend(parts);
@@ -182,6 +181,11 @@ impl Places {
     }
 }
 
+/// The EtherType of a number: lower ones are lengths, and 0xffff is kept back for none (IEEE 802.3, clause 3.2.6).
+fn ethertype(number: u16) -> u16 {
+    if matches!(number, 0x600..0xffff) { number } else { 0 }
+}
+
 /// The network protocol, its place, its limit, and the headers before it; `None` where they are not well-formed.
 fn link(frame: &[u8]) -> Option<(u16, usize, usize, Vec<(Part, usize)>)> {
     let (mut next, mut at, mut parts, mut tags) = (word(frame, 12), 14, Vec::new(), 0);
@@ -239,8 +243,7 @@ fn link(frame: &[u8]) -> Option<(u16, usize, usize, Vec<(Part, usize)>)> {
             Some((next, at + 6 + size, end, parts))
         }
         0..=1500 if at + usize::from(next) > frame.len() => None,
-        0..0x600 => Some((0, at, frame.len(), parts)),
-        _ => Some((next, at, frame.len(), parts)),
+        _ => Some((ethertype(next), at, frame.len(), parts)),
     }
 }
 
