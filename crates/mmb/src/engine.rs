@@ -79,11 +79,34 @@ struct Tracked {
     is_related: bool,
 }
 
+/// What a packet is to connections: as it arrived, since rules before the stateful ones may change it.
+#[derive(Clone, Copy, Default)]
+struct Arrival {
+    /// Its flow, or the one that it is an error about; known where some rule asks for flows.
+    flow: Option<FlowKey>,
+    /// The flags of a TCP segment.
+    tcp: Option<u8>,
+    /// Whether it is an ICMP error.
+    is_error: bool,
+}
+
 /// A packet while its rules apply.
 struct Subject<'s, 'b> {
     frame: &'s mut Bytes<'b>,
     located: &'s Located,
+    arrival: Arrival,
     now: u64,
+}
+
+impl Arrival {
+    fn of(located: &Located, frame: &Bytes<'_>) -> Self {
+        let data = frame.data();
+        Self {
+            flow: located.flow(data, netbricks_core::length_slack(frame)),
+            tcp: located.at(Layer::Tcp).and_then(|at| data.get(at + 13).copied()),
+            is_error: is_error(located, data),
+        }
+    }
 }
 
 impl Engine {
@@ -137,10 +160,12 @@ impl Engine {
     ) -> Result<(), Verdict> {
         let located = self.located[slot];
         let now = cx.now();
-        let mut tracked = if rules.stateful > 0 { self.track(rules, &located, frame, now) } else { None };
+        let asks = rules.stateful > 0 || self.outputs > 1;
+        let arrival = if asks { Arrival::of(&located, frame) } else { Arrival::default() };
+        let mut tracked = if rules.stateful > 0 { self.track(rules, &arrival, now) } else { None };
         self.order_rules(rules, slot, tracked.as_ref());
         let (bytes, mut decided) = (frame.len() as u64, Decided::default());
-        let mut packet = Subject { frame, located: &located, now };
+        let mut packet = Subject { frame, located: &located, arrival, now };
         for place in 0..self.ordered.len() {
             let (_, id) = self.ordered[place];
             let Some(rule) = rules.slot(id) else { continue };
@@ -183,10 +208,9 @@ impl Engine {
     }
 
     /// The connection of a packet, if it has one with a rule that is still there.
-    fn track(&mut self, rules: &Rules, located: &Located, frame: &Bytes<'_>, now: u64) -> Option<Tracked> {
-        let flow = located.flow(frame.data(), netbricks_core::length_slack(frame))?;
-        let tcp = located.at(Layer::Tcp).and_then(|at| frame.data().get(at + 13).copied());
-        let is_related = is_error(located, frame.data());
+    fn track(&mut self, rules: &Rules, arrival: &Arrival, now: u64) -> Option<Tracked> {
+        let Arrival { flow, tcp, is_error: is_related } = *arrival;
+        let flow = flow?;
         let mut table = self.connections.borrow_mut();
         let mut key = flow.canonical();
         for _ in 0..2 {
@@ -225,20 +249,13 @@ impl Engine {
             return Ok(());
         }
         let full = || Verdict::drop(DropReason::TableFull);
-        let data = packet.frame.data();
-        let Some(flow) = packet.located.flow(data, netbricks_core::length_slack(packet.frame)) else {
-            return Ok(());
-        };
-        if is_error(packet.located, data) {
-            return Ok(());
-        }
+        let Arrival { flow: Some(flow), tcp, is_error: false } = packet.arrival else { return Ok(()) };
         let is_new = tracked.is_none();
         let mut connection = tracked.map_or_else(|| Connection::new(flow), |of| of.connection);
         if !connection.join(reference, |rule| rules.live(rule).is_some()) {
             self.not_applied(&rule.data);
             return Ok(());
         }
-        let tcp = packet.located.at(Layer::Tcp).and_then(|at| data.get(at + 13).copied());
         if is_new {
             connection.note(Direction::Forward, tcp);
         }
@@ -394,8 +411,7 @@ impl Engine {
 
     /// The way out of a flow: both directions have the same.
     fn balance(&self, outputs: &[u8], packet: &Subject<'_, '_>) -> usize {
-        let flow = packet.located.flow(packet.frame.data(), netbricks_core::length_slack(packet.frame));
-        let hash = flow.map_or(0, |flow| self.hash.symmetric(&flow));
+        let hash = packet.arrival.flow.map_or(0, |flow| self.hash.symmetric(&flow));
         let place = ((u128::from(hash) * outputs.len() as u128) >> 64) as usize;
         outputs.get(place).map_or(0, |output| usize::from(*output).min(self.outputs.saturating_sub(1)))
     }

@@ -433,6 +433,8 @@ const STRUCTURE: &[&str] = &[
     "gtpu-length",
     "pppoe-version",
     "pppoe-kind",
+    // A session's packets have 0 (RFC 2516, section 4).
+    "pppoe-code",
     "pppoe-length",
     "arp-hardware-type",
     "arp-protocol-type",

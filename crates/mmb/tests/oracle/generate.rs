@@ -276,13 +276,20 @@ fn selector(random: &mut Random, rules: &Rules) -> String {
     let row = &rules.rows[place];
     match (&row.name, random.below(4)) {
         (Some(name), 0..3) => name.clone(),
-        (_, 3) => format!("= {}", row.rule),
+        (_, 3) if !row.rule.is_stateful => format!("= {}", row.rule),
         _ => (place + 1).to_string(),
     }
 }
 
 /// A change of rules that is not refused.
-pub(crate) fn change(random: &mut Random, rules: &Rules, frame: &[u8], serial: u64) -> String {
+pub(crate) fn change(
+    random: &mut Random,
+    rules: &Rules,
+    frame: &[u8],
+    serial: u64,
+    is_tracked: bool,
+) -> String {
+    let is_stateful = is_tracked && !rarely(random, 3);
     let kind = if rules.rows.is_empty() { 0 } else { random.below(16) };
     match kind {
         0..5 => {
@@ -291,10 +298,13 @@ pub(crate) fn change(random: &mut Random, rules: &Rules, frame: &[u8], serial: u
                 false => format!("at {} ", 1 + random.below(rules.rows.len() + 1)),
             };
             let name = if rarely(random, 3) { format!("name n{serial} ") } else { String::new() };
-            format!("add {at}{name}{}", rule(random, frame))
+            format!("{} {at}{name}{}", if is_stateful { "add-stateful" } else { "add" }, rule(random, frame))
         }
         5..8 => format!("delete {}", selector(random, rules)),
-        8..10 => format!("replace {} {}", 1 + random.below(rules.rows.len()), rule(random, frame)),
+        8..10 => {
+            let kind = if is_stateful { "stateful " } else { "" };
+            format!("replace {} {kind}{}", 1 + random.below(rules.rows.len()), rule(random, frame))
+        }
         10..12 if rules.rows.len() > 1 => {
             let from = 1 + random.below(rules.rows.len());
             let to = 1 + (from + random.below(rules.rows.len() - 1)) % rules.rows.len();

@@ -4,9 +4,13 @@
 
 mod fields;
 mod generate;
+mod history;
 mod matching;
 mod packets;
 mod places;
 mod rewriting;
+mod stateful;
 mod stateless;
+mod tracking;
+mod translated;
 mod verdict;

@@ -38,7 +38,7 @@ pub(crate) struct Places {
 }
 
 /// An IP header.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Network {
     pub(crate) is_v6: bool,
     pub(crate) at: usize,
@@ -75,8 +75,7 @@ impl Places {
             return places;
         }
         places.found.push((Part::Ethernet, 0));
-        let outer = word(frame, 12);
-        places.network = if outer < 0x600 { 0 } else { outer };
+        places.network = ethertype(word(frame, 12));
         let Some((next, at, end, parts)) = link(frame) else { return places };
         places.pppoe = parts.iter().find(|(part, _)| *part == Part::Pppoe).map(|(_, at)| *at);
         places.found.extend(parts);
@@ -182,6 +181,11 @@ impl Places {
     }
 }
 
+/// The EtherType of a number: lower ones are lengths, and 0xffff is kept back for none (IEEE 802.3, clause 3.2.6).
+fn ethertype(number: u16) -> u16 {
+    if matches!(number, 0x600..0xffff) { number } else { 0 }
+}
+
 /// The network protocol, its place, its limit, and the headers before it; `None` where they are not well-formed.
 #[expect(clippy::type_complexity, reason = "the answer of one function to one other")]
 fn link(frame: &[u8]) -> Option<(u16, usize, usize, Vec<(Part, usize)>)> {
@@ -240,8 +244,7 @@ fn link(frame: &[u8]) -> Option<(u16, usize, usize, Vec<(Part, usize)>)> {
             Some((next, at + 6 + size, end, parts))
         }
         0..=1500 if at + usize::from(next) > frame.len() => None,
-        0..0x600 => Some((0, at, frame.len(), parts)),
-        _ => Some((next, at, frame.len(), parts)),
+        _ => Some((ethertype(next), at, frame.len(), parts)),
     }
 }
 
@@ -338,7 +341,8 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
             51 => ip.is_authenticated = true,
             60 if has_home_address(header) => ip.covers.0 = false,
             44 => {
-                ip.is_fragment |= word(header, 2) & 0xfff9 != 0;
+                // Of several such headers, which no sender writes (RFC 8200, section 4.1), the last counts.
+                ip.is_fragment = word(header, 2) & 0xfff9 != 0;
                 if word(header, 2) >> 3 != 0 {
                     ip.is_later = true;
                     break;

@@ -1,5 +1,7 @@
 //! Stateless rules: the engine agrees with the oracle, at all batch sizes and in both modes, while rules change.
 
+use std::time::Duration;
+
 use netbricks_core::Worker;
 use netbricks_mmb::language::parse_command;
 use netbricks_mmb::{MmbSettings, node};
@@ -7,31 +9,34 @@ use netbricks_testkit::Clocked;
 use netbricks_testkit::mutate::Random;
 
 use crate::generate::{SETS, change, rule, set};
+use crate::history::{self, Step};
 use crate::packets::{frame, one, rarely};
 use crate::verdict::{Fate, Rules};
 
 /// Frames between two changes of rules.
 const FRAMES: usize = 64;
 
-fn bench(lines: &[String]) -> Clocked {
+pub(crate) fn bench(lines: &[String]) -> Clocked {
     let mut settings = MmbSettings::of(lines.iter().map(|line| &line[..]));
-    (settings.outputs, settings.connections, settings.capacity) = (2, 64, 16_384);
+    (settings.outputs, settings.connections, settings.capacity) = (2, 4_096, 16_384);
     Clocked::of_node(move |worker: &Worker| node(&settings, worker))
 }
 
 /// The engine and the oracle with the same rules.
-struct Both {
-    bench: Clocked,
-    rules: Rules,
+pub(crate) struct Both {
+    pub(crate) bench: Clocked,
+    pub(crate) rules: Rules,
     /// The commands so far.
     lines: Vec<String>,
     /// Frames that were dropped, that left as they came, that were changed, and that have another length.
-    fates: [usize; 4],
+    pub(crate) fates: [usize; 4],
+    /// Every step, where connections depend on them.
+    pub(crate) history: Option<Vec<Step>>,
 }
 
 impl Both {
-    fn new() -> Self {
-        Self { bench: bench(&[]), rules: Rules::default(), lines: Vec::new(), fates: [0; 4] }
+    pub(crate) fn new() -> Self {
+        Self { bench: bench(&[]), rules: Rules::default(), lines: Vec::new(), fates: [0; 4], history: None }
     }
 
     fn count(&mut self, frame: &[u8], fate: &Fate) {
@@ -43,7 +48,21 @@ impl Both {
         }] += 1;
     }
 
-    fn tell(&mut self, lines: Vec<String>) {
+    fn record(&mut self, steps: impl IntoIterator<Item = Step>) {
+        if let Some(history) = &mut self.history {
+            history.extend(steps);
+        }
+    }
+
+    /// Moves both clocks on.
+    pub(crate) fn wait(&mut self, seconds: u64) {
+        self.record([Step::Wait(seconds)]);
+        self.rules.now += seconds;
+        self.bench.advance(Duration::from_secs(seconds));
+    }
+
+    pub(crate) fn tell(&mut self, lines: Vec<String>) {
+        self.record(lines.iter().cloned().map(Step::Line));
         for line in &lines {
             match parse_command(line) {
                 Ok(Some(command)) => self.rules.command(command),
@@ -55,7 +74,8 @@ impl Both {
     }
 
     /// Sends frames through both.
-    fn check(&mut self, frames: &[Vec<u8>]) {
+    pub(crate) fn check(&mut self, frames: &[Vec<u8>]) {
+        self.record(frames.iter().cloned().map(Step::Frame));
         let report = self.bench.send(frames.iter().cloned());
         assert_eq!(
             report.panics.first().map(|panic| format!("{panic:?}")),
@@ -74,6 +94,9 @@ impl Both {
         };
         if agrees(0, &report.out) && agrees(1, &report.replies) {
             return;
+        }
+        if let Some(history) = self.history.take() {
+            history::report(history);
         }
         for (frame, fate) in frames.iter().zip(&fates) {
             explain(&self.rules, frame, fate);
@@ -101,12 +124,12 @@ fn explain(rules: &Rules, frame: &[u8], fate: &Fate) {
     while place < least.rows.len() {
         let mut fewer = least.clone();
         fewer.rows.remove(place);
-        match is(&fewer.fate(frame), found(&fewer)) {
+        match is(&fewer.clone().fate(frame), found(&fewer)) {
             true => place += 1,
             false => least = fewer,
         }
     }
-    let (expected, found) = (least.fate(frame), found(&least));
+    let (expected, found) = (least.clone().fate(frame), found(&least));
     panic!(
         "the engine differs:\n{}\nframe    {frame:02x?}\nexpected {expected:02x?}\nfound    {found:02x?}",
         lines(&least).join("\n")
@@ -156,7 +179,7 @@ fn the_engine_agrees_with_the_oracle() {
                 for _ in 0..1 + random.below(2) {
                     serial += 1;
                     let frame = one(&mut random, &frames);
-                    let line = change(&mut random, &both.rules, &frame, serial);
+                    let line = change(&mut random, &both.rules, &frame, serial, false);
                     both.tell(vec![line]);
                 }
             }

@@ -5,6 +5,7 @@ use netbricks_mmb::rule::{Command, Mode, Rule, Selector, Target};
 use crate::matching::{Sets, means};
 use crate::places::Places;
 use crate::rewriting::Rewrite;
+use crate::tracking::{Connections, Seen};
 
 /// The fate of a frame.
 #[derive(Clone, Debug)]
@@ -58,6 +59,9 @@ pub(crate) struct Rules {
     pub(crate) drops: bool,
     pub(crate) rows: Vec<Row>,
     pub(crate) sets: Sets,
+    pub(crate) connections: Connections,
+    /// Seconds.
+    pub(crate) now: u64,
     made: u64,
 }
 
@@ -112,14 +116,25 @@ impl Rules {
         }
     }
 
-    /// The fate of a frame under stateless rules.
-    pub(crate) fn fate(&self, frame: &[u8]) -> Fate {
+    /// The fate of a frame, by which connections begin and go on.
+    pub(crate) fn fate(&mut self, frame: &[u8]) -> Fate {
         let places = Places::of(frame);
+        let packet = Seen::of(frame, &places);
+        let live: Vec<u64> = self.rows.iter().filter(|row| row.rule.is_stateful).map(|row| row.id).collect();
+        let mut known = match live.is_empty() {
+            true => None,
+            false => self.connections.meet(&packet, &live, self.now),
+        };
+        let is_met = known.is_some();
         let mut rewrite = Rewrite::of(frame, &places);
         let (mut is_dropped, mut is_accepted, mut output) = (false, false, 0);
         for row in &self.rows {
-            if !means(&row.rule, &self.sets, frame, &places) {
+            let is_of = is_met && known.as_ref().is_some_and(|rules: &Vec<u64>| rules.contains(&row.id));
+            if !is_of && !means(&row.rule, &self.sets, frame, &places) {
                 continue;
+            }
+            if row.rule.is_stateful {
+                known = self.connections.begin(&packet, row.id, &live, self.now).or(known);
             }
             for target in &row.rule.targets {
                 match target {

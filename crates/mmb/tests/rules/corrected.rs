@@ -99,3 +99,9 @@ fn a_length_is_no_protocol() {
     let frame = [&[1, 0x80, 0xc2, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 3, 0x42, 0x42, 3][..], &[0; 43]].concat();
     assert_eq!(run(&["add net-proto 1-65535 drop"], [frame]).out.len(), 1);
 }
+
+#[test]
+fn a_field_by_which_packets_are_of_a_session_is_not_written() {
+    let refused = netbricks_mmb::language::parse_rule("all mod pppoe-code 1").unwrap_err();
+    assert!(refused.to_string().contains("`mod` does not write `pppoe-code`"), "{refused}");
+}

@@ -150,3 +150,25 @@ fn a_rule_that_another_hides_is_told() {
     assert_eq!(bench.call("run", "add udp-dport 80 accept"), "rule 3 of 3\n");
     bench.finish();
 }
+
+#[test]
+fn a_connection_is_of_the_packet_as_it_arrived() {
+    let lines =
+        ["add tcp-dport 80 mod tcp-dport 8080", "add-stateful tcp-syn accept", "add ip-proto tcp drop"];
+    let mut bench = clocked(&lines);
+    assert_eq!(bench.send([segment(true, 4_000, flags::SYN, 1, 0)]).out.len(), 1);
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 1, 2)]).out.len(), 1);
+    bench.finish();
+}
+
+#[test]
+fn authenticated_sequence_numbers_stay() {
+    for (kind, is_translated) in [(19, false), (29, false), (30, true)] {
+        let mut bench = clocked(&["add-stateful tcp-syn shuffle tcp-seq-num"]);
+        let syn = ethernet().ipv4("10.0.0.9", "192.0.2.7").tcp(4_000, 80).flags(flags::SYN).sequence(100);
+        let syn = syn.option(kind, &[7; 16]).build().unwrap();
+        let out = bench.send([syn.clone()]).out.remove(0);
+        assert_eq!(out != syn, is_translated, "option {kind}");
+        bench.finish();
+    }
+}

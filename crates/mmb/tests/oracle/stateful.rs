@@ -1,0 +1,108 @@
+//! Stateful rules: connections begin, answer, are quoted, expire and end as in the oracle's list.
+
+use netbricks_testkit::build::ethernet;
+use netbricks_testkit::mutate::Random;
+
+use crate::generate::{SETS, change, set};
+use crate::packets::{frame, one, rarely};
+use crate::stateless::Both;
+
+const CLIENTS: [&str; 2] = ["10.0.0.1", "10.0.0.9"];
+const SERVERS: [&str; 2] = ["192.0.2.7", "203.0.113.130"];
+
+/// A packet of one of few flows, in one of two directions.
+pub(crate) fn of_flow(random: &mut Random) -> Vec<u8> {
+    let (mut from, mut to) = (one(random, &CLIENTS), one(random, &SERVERS));
+    let mut ports = (one(random, &[4000, 4001]), one(random, &[80, 443]));
+    if rarely(random, 2) {
+        (from, to) = (to, from);
+        ports = (ports.1, ports.0);
+    }
+    let bits = one(random, &[0x02, 0x12, 0x10, 0x10, 0x18, 0x11, 0x04]);
+    let v4 = || ethernet().ipv4(from, to).ttl(64);
+    let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
+    let built = match random.below(12) {
+        0..5 => v4().tcp(ports.0, ports.1).flags(bits).maximum_segment_size(1_460).payload(b"GET ").build(),
+        5 => v6().tcp(ports.0, ports.1).flags(bits).payload(b"x").build(),
+        6 => ethernet().ipv6("2001:db8::2", "2001:db8::1").tcp(ports.1, ports.0).flags(bits).build(),
+        7..9 => v4().udp(ports.0, ports.1).payload(b"hello").build(),
+        9 => match rarely(random, 2) {
+            true => v4().icmp_echo_request(7, 1).payload(b"ping").build(),
+            false => v4().icmp_echo_reply(7, 1).payload(b"ping").build(),
+        },
+        10 => v4().fragment(one(random, &[0, 8]), true).protocol(17).payload(&[ports.0 as u8; 16]).build(),
+        _ => return frame(random),
+    };
+    built.expect("a packet")
+}
+
+/// An error about a packet, from a router.
+pub(crate) fn error_about(random: &mut Random, packet: &[u8]) -> Vec<u8> {
+    let quote = &packet[14..packet.len().min(14 + 60)];
+    let address = |at: usize| std::net::Ipv4Addr::new(quote[at], quote[at + 1], quote[at + 2], quote[at + 3]);
+    let built = match quote[0] >> 4 {
+        4 => {
+            let ip = ethernet().ipv4("198.51.100.1", address(12));
+            match rarely(random, 2) {
+                true => ip.icmp_fragmentation_needed(1_200, quote).build(),
+                false => ip.icmp_time_exceeded(quote).build(),
+            }
+        }
+        _ => {
+            let to = <[u8; 16]>::try_from(&quote[8..24]).expect("an address");
+            ethernet()
+                .ipv6("2001:db8::99", std::net::Ipv6Addr::from(to))
+                .icmpv6_packet_too_big(1_280, quote)
+                .build()
+        }
+    };
+    built.expect("an error")
+}
+
+#[test]
+fn connections_agree_with_the_oracle() {
+    let pairs: usize =
+        std::env::var("NETBRICKS_MMB_PAIRS").map_or(30_000, |pairs| pairs.parse().expect("a number"));
+    let seed = std::env::var("NETBRICKS_MMB_SEED").map_or(5, |seed| seed.parse().expect("a number"));
+    let mut random = Random::new(seed);
+    let (mut done, mut serial, mut fates, mut most) = (0, 0, [0; 4], 0);
+    while done < pairs {
+        let mut both = Both::new();
+        both.history = Some(Vec::new());
+        let mut lines: Vec<String> =
+            SETS.map(|name| format!("define @{name} {}", set(&mut random, name))).into();
+        lines.extend(rarely(&mut random, 2).then(|| "mode all-match".to_owned()));
+        both.tell(lines);
+        for _ in 0..100 {
+            let mut frames: Vec<Vec<u8>> = (0..32).map(|_| of_flow(&mut random)).collect();
+            for place in 0..frames.len() {
+                let is_plain = frames[place].len() > 41
+                    && (frames[place][12..15] == [8, 0, 0x45] && frames[place][20..22] == [0, 0]
+                        || frames[place][12..14] == [0x86, 0xdd] && matches!(frames[place][20], 6 | 17 | 58));
+                if is_plain && rarely(&mut random, 8) {
+                    frames[place] = error_about(&mut random, &frames[place].clone());
+                }
+            }
+            for _ in 0..random.below(3) {
+                serial += 1;
+                let frame = one(&mut random, &frames);
+                let line = change(&mut random, &both.rules, &frame, serial, true);
+                both.tell(vec![line]);
+            }
+            both.check(&frames);
+            done += frames.len();
+            most = most.max(both.rules.connections.len());
+            let mut seconds = one(&mut random, &[0, 0, 1, 20, 70, 300, 1_000]);
+            while both.rules.connections.is_about_to_end(both.rules.now + seconds) {
+                seconds += 61;
+            }
+            both.wait(seconds);
+        }
+        both.bench.finish();
+        fates.iter_mut().zip(both.fates).for_each(|(all, of)| *all += of);
+    }
+    println!(
+        "{fates:?} of {done} frames were dropped, left alone, changed, stretched; up to {most} connections"
+    );
+    assert!(fates.iter().all(|of| *of > done / 100) && most > 20, "every fate occurs: {fates:?} of {done}");
+}
