@@ -14,6 +14,7 @@ pub mod described;
 mod engine;
 pub mod field;
 mod function;
+pub mod import;
 pub mod key;
 pub mod language;
 pub mod lint;
