@@ -34,11 +34,14 @@ impl Packet {
     }
 }
 
-/// A rule: whether the sender is one of two (or not), the protocol with a range of ports, and the target.
+/// Whether ports are others than these, and the range.
+type Ports = Option<(bool, u16, u16)>;
+
+/// A rule about senders, a protocol and its ports; a flag says that they must not be these.
 #[derive(Clone, Debug)]
 struct Rule {
     sender: Option<(bool, u8)>,
-    transport: Option<(bool, Option<(bool, u16, u16)>)>,
+    transport: Option<(bool, Ports)>,
     target: &'static str,
 }
 
