@@ -16,6 +16,8 @@ mod import;
 mod journal;
 #[path = "../../crates/mmb/tests/language/exercise.rs"]
 mod language;
+#[path = "../../crates/mmb/tests/import/exercise.rs"]
+mod mmb_import;
 #[path = "../../crates/stream/tests/streams/model.rs"]
 mod model;
 #[path = "../../crates/packet/tests/packet/oracles.rs"]
@@ -33,6 +35,7 @@ pub use filter::filter;
 pub use import::{Outcome, flow_import};
 pub use journal::{Outcome as JournalOutcome, journal};
 pub use language::language as mmb_language;
+pub use mmb_import::import as mmb_import;
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};
 pub use rewritten::rewritten;
 pub use streams::{connections, streams};

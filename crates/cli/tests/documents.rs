@@ -77,3 +77,30 @@ fn the_chain_file_of_the_readme_forwards_arp_and_ping_both_ways() {
     assert_eq!((sent[1][22], sent[3][21]), (here[1][22] - 1, here[3][21] - 1));
     assert_eq!(captures::frames(&directory.join("lan-out.pcap")), back);
 }
+
+/// mmb's four published middleboxes, with made-up traffic: each ends, and accounts for every packet.
+#[test]
+fn the_examples_of_mmb_run_and_lose_no_packet() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mmb");
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    let shares =
+        [("forwarder", 100..=100), ("firewall", 50..=90), ("stateful", 100..=100), ("options", 100..=100)];
+    for (name, share) in shares {
+        for end in ["mmb", "toml"] {
+            let file = format!("mmb-{name}.{end}");
+            std::fs::copy(examples.join(&file), directory.join(&file)).expect("the example is there");
+        }
+        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+            .args(["run", &format!("mmb-{name}.toml"), "--json"])
+            .current_dir(&directory)
+            .output()
+            .expect("the binary was built for this test");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{name}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_str(&said).expect("one JSON object");
+        let count = |key: &str| report[key].as_u64().expect("a count");
+        assert_eq!(report["conserved"], true, "{name}: {report}");
+        assert!(share.contains(&(count("sent") * 100 / count("received"))), "{name}: {report}");
+    }
+}

@@ -14,6 +14,7 @@ mod described;
 mod engine;
 pub mod field;
 mod function;
+pub mod import;
 mod key;
 pub mod language;
 pub mod lint;

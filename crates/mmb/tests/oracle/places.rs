@@ -183,7 +183,7 @@ impl Places {
 
 /// The EtherType of a number: lower ones are lengths, and 0xffff is kept back for none (IEEE 802.3, clause 3.2.6).
 fn ethertype(number: u16) -> u16 {
-    if matches!(number, 0x600..0xffff) { number } else { 0 }
+    if (0x600..0xffff).contains(&number) { number } else { 0 }
 }
 
 /// The network protocol, its place, its limit, and the headers before it; `None` where they are not well-formed.

@@ -1,9 +1,12 @@
 //! `mmb test` and `mmb import`: rules without a running dataplane.
 
+use netbricks_mmb::import::{ImportOptions, Imported, iptables, nft};
+
 use super::arguments::RunArguments;
-use super::live::mmb::{Rules, chain_file};
+use super::live::mmb::{Rules, chain_file, text};
 use super::live::{self, MmbArguments};
 use super::{Application, Console, Failure, run as running};
+use crate::diagnostic::Level;
 
 /// Whether the command needs no running dataplane, or asks it for no more than its rules.
 pub(super) fn is_offline(arguments: &MmbArguments) -> bool {
@@ -15,8 +18,44 @@ pub(super) fn run(app: &Application, console: Console, arguments: &MmbArguments)
     match words[..] {
         ["test", capture] => test(app, console, arguments, capture),
         ["test", ..] => Err(Failure::Usage("expected `test FILE.pcap`: name one capture".into())),
+        ["import", "iptables", place] => import(console, arguments, place, iptables),
+        ["import", "nft", place] => import(console, arguments, place, nft),
         _ => Err(Failure::Usage("expected `import iptables FILE` or `import nft FILE`".into())),
     }
+}
+
+/// A rule without a translation, for `--json`.
+#[derive(serde::Serialize)]
+struct Hole {
+    line: usize,
+    text: String,
+    why: String,
+}
+
+/// Translates the rules of another firewall: commands to standard output, the rest to standard error.
+fn import(
+    console: Console,
+    arguments: &MmbArguments,
+    place: &str,
+    translate: fn(&str, &ImportOptions) -> Imported,
+) -> Result<(), Failure> {
+    let word = if place == "-" { place.to_owned() } else { format!("@{place}") };
+    let Imported { lines, skipped, warnings, .. } = translate(&text(&[word])?, &ImportOptions::default());
+    if arguments.plain.json {
+        let hole = |of: netbricks_mmb::import::Skipped| Hole { line: of.line, text: of.text, why: of.why };
+        let skipped: Vec<Hole> = skipped.into_iter().map(hole).collect();
+        return console.json(&serde_json::json!({"lines": lines, "skipped": skipped, "warnings": warnings}));
+    }
+    let lines: String = lines.into_iter().map(|line| line + "\n").collect();
+    console.print(&lines)?;
+    for skipped in skipped {
+        let (line, text) = (skipped.line, skipped.text);
+        console.complain(Level::Warning, &format!("line {line}: `{text}` is left out: {}", skipped.why));
+    }
+    for warning in warnings {
+        console.complain(Level::Warning, &warning);
+    }
+    Ok(())
 }
 
 /// Runs rules over a capture, and reports what they did.

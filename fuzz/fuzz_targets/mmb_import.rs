@@ -1,0 +1,8 @@
+//! Rules of iptables and nftables: no text breaks the importers, and each line that they give is a command of mmb.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        netbricks_fuzz::mmb_import(text);
+    }
+});
