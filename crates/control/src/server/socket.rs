@@ -158,22 +158,55 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
         Ok(file) if !file.file_type().is_socket() => return Err(ListenError::NoSocket(path.to_owned())),
         Ok(_) => {}
     }
-    match holder(path) {
-        Ok(holder) => Err(ListenError::InUse { path: path.to_owned(), holder }),
+    let until = Instant::now() + PATIENCE;
+    let found = loop {
+        match holder(path) {
+            // The kernel still takes it apart, as after `kill -9`.
+            Ok(holder) if holder.command.is_empty() && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            found => break found,
+        }
+    };
+    match found {
+        Ok(holder) => Err(ListenError::InUse { path: path.to_owned(), holder: holder.to_string() }),
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(failed(error.into())),
     }
 }
 
+/// A process that listens on a socket.
+struct Holder {
+    /// `None` where it does not accept connections.
+    process: Option<i32>,
+    /// Its command line; empty where it is ending or hidden.
+    command: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.process, &*self.command) {
+            (None, command) => f.write_str(command),
+            (Some(process), "") => write!(f, "process {process}"),
+            (Some(process), command) => write!(f, "process {process} (`{command}`)"),
+        }
+    }
+}
+
 /// The process that listens on a socket.
-fn holder(path: &Path) -> Result<String, Errno> {
+fn holder(path: &Path) -> Result<Holder, Errno> {
     // Without NONBLOCK, a full backlog would have this wait.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
         Ok(()) => {}
-        Err(Errno::AGAIN) => return Ok("a process that does not accept connections".into()),
+        Err(Errno::AGAIN) => {
+            return Ok(Holder {
+                process: None,
+                command: "a process that does not accept connections".into(),
+            });
+        }
         Err(error) => return Err(error),
     }
     let pid = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_nonzero();
@@ -183,10 +216,7 @@ fn holder(path: &Path) -> Result<String, Errno> {
         .filter(|word| !word.is_empty())
         .map(String::from_utf8_lossy)
         .collect();
-    Ok(match words.as_slice() {
-        [] => format!("process {pid}"),
-        words => format!("process {pid} (`{}`)", words.join(" ")),
-    })
+    Ok(Holder { process: Some(pid.get()), command: words.join(" ") })
 }
 
 #[cfg(test)]

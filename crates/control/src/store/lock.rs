@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 
@@ -14,6 +15,9 @@ use super::error::{Holder, StoreError};
 /// The lock file's name.
 pub(super) const NAME: &str = "lock";
 
+/// The longest wait for a process that is ending: the kernel still takes its memory apart after `kill -9`.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The right to change a state directory.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -21,7 +25,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock at once, or says which process has it.
+    /// Takes the lock, or says which process has had it for two seconds.
     pub(super) fn take(directory: &Path) -> Result<Lock, StoreError> {
         let path = directory.join(NAME);
         let failed =
@@ -35,12 +39,18 @@ impl Lock {
             .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
             .open(&path)
             .map_err(failed("open"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::Held { path: directory.into(), holder: holder(&file) });
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(StoreError::Held { path: directory.into(), holder: holder(&file) });
+                }
+                Err(error) => return Err(failed("lock")(error.into())),
             }
-            Err(error) => return Err(failed("lock")(error.into())),
         }
         // The number is for error messages only, so that a full disk does not keep anything from starting.
         let _ = name_this_process(&file);
@@ -81,4 +91,28 @@ fn in_file(file: &File) -> Option<u32> {
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_given_back_in_a_moment_is_waited_for() {
+        let directory = std::env::temp_dir().join(format!("nb-lock-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let first = Lock::take(&directory).unwrap();
+        let (begins, begun) = std::sync::mpsc::channel();
+        let other = directory.clone();
+        let second = std::thread::spawn(move || {
+            begins.send(()).unwrap();
+            Lock::take(&other).map(drop)
+        });
+        begun.recv().unwrap();
+        // Time for the other thread to find the lock taken.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(first);
+        second.join().unwrap().unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 }
