@@ -30,13 +30,18 @@ pub fn text(status: &Status, stats: &Stats, form: Form) -> String {
     let mut page = Page { text: String::new(), form };
     page.run(status, stats);
     page.ports(&stats.ports);
-    page.nodes(&stats.nodes);
+    // The sum of nodes that are gone falls when one of them comes back, so that it is no counter.
+    let nodes: Vec<&NodeStats> = stats.nodes.iter().filter(|node| node.role != GONE).collect();
+    page.nodes(&nodes);
     page.workers(&stats.workers);
     if form == Form::OpenMetrics {
         page.text.push_str("# EOF\n");
     }
     page.text
 }
+
+/// The role of the sum of all nodes that changes took out.
+const GONE: &str = "gone";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -150,7 +155,7 @@ impl Page {
         });
     }
 
-    fn nodes(&mut self, nodes: &[NodeStats]) {
+    fn nodes(&mut self, nodes: &[&NodeStats]) {
         type Of = fn(&NodeStats) -> Count;
         let counts: [(&str, &str, Of); 7] = [
             ("node_arrived", "that arrived from other nodes", |node| node.arrived),
@@ -162,7 +167,7 @@ impl Page {
             ("node_handoff_in", "taken over from other workers", |node| node.handoff_in),
         ];
         for (name, what, count) in counts {
-            self.counts(name, what, nodes, |node| [("node", &*node.node)], count);
+            self.counts(name, what, nodes, |node| [("node", &*node.node)], |node| count(node));
         }
         for (name, what, dropped) in [("node_dropped", "dropped", true), ("node_consumed", "consumed", false)]
         {
@@ -360,6 +365,13 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "`{line}` is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_sum_of_nodes_that_are_gone_is_no_series() {
+        let (status, mut stats) = sample();
+        stats.nodes.push(NodeStats { node: "(gone)".into(), role: "gone".into(), ..NodeStats::default() });
+        assert!(!text(&status, &stats, Form::Prometheus).contains("(gone)"));
     }
 
     #[test]

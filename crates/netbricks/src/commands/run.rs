@@ -23,7 +23,7 @@ use super::attend::{
 };
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
-use super::session::{Installed, Overrides, Session, functions_of};
+use super::session::{Installed, LastReports, Overrides, Session, functions_of};
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
     Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
@@ -302,6 +302,7 @@ impl Opened<'_> {
             places,
             begun,
             watchdog: Watchdog::new(runtime.control(), Instant::now()),
+            reports: LastReports::default(),
             tasks,
             events: records.events().clone(),
             state: RunState::Running,

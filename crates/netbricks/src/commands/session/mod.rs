@@ -60,6 +60,9 @@ impl Overrides {
     }
 }
 
+/// The counters that each worker told last.
+pub(crate) type LastReports = Arc<Mutex<BTreeMap<usize, WorkerReport>>>;
+
 /// A run that has begun, with all that a change of it needs.
 pub(crate) struct Session<'a> {
     pub(crate) app: &'a Application,
@@ -76,6 +79,7 @@ pub(crate) struct Session<'a> {
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) reports: LastReports,
     pub(crate) tasks: Tasks,
     pub(crate) events: Events,
     pub(crate) state: api::RunState,
@@ -130,14 +134,15 @@ impl Dataplane for Session<'_> {
             time_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             free_buffers: self.pool.available() as u64,
             buffers: self.pool.capacity() as u64,
+            known: self.reports.clone(),
         });
         let workers = self.control.workers();
         let gathered =
             Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
         for worker in 0..workers {
             if self.watchdog.is_stuck(worker) {
-                // The others' counters are worth more than an answer that does not come.
-                Gathered::add(&gathered, None, &part, &self.tasks);
+                // The others' counters are worth more than an answer that does not come. Sums must not fall.
+                Gathered::add(&gathered, part.last(worker), &part, &self.tasks);
                 continue;
             }
             let (gather, of, tasks) = (gathered.clone(), part.clone(), self.tasks.clone());
@@ -145,7 +150,8 @@ impl Dataplane for Session<'_> {
                 .control
                 .post_counters(worker, move |report| Gathered::add(&gather, Some(report), &of, &tasks));
             if posted.is_err() {
-                Gathered::add(&gathered, self.control.ended(worker), &part, &self.tasks);
+                let last = self.control.ended(worker).or_else(|| part.last(worker));
+                Gathered::add(&gathered, last, &part, &self.tasks);
             }
         }
     }
@@ -261,6 +267,7 @@ struct StatsPart {
     time_ns: u64,
     free_buffers: u64,
     buffers: u64,
+    known: LastReports,
 }
 
 /// Answers of workers so far.
@@ -284,11 +291,24 @@ impl Gathered {
         let (reports, part) = (std::mem::take(&mut gathered.reports), part.clone());
         let Some(answer) = gathered.answer.take() else { return };
         // Where the director has ended, the answer is dropped, which the one who asked sees.
-        let _ended = tasks.post(move |_| answer(Ok(part.with(reports))));
+        let _ended = tasks.post(move |_| {
+            part.remember(&reports);
+            answer(Ok(part.with(reports)));
+        });
     }
 }
 
 impl StatsPart {
+    /// The counters that a worker told last.
+    fn last(&self, worker: usize) -> Option<WorkerReport> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&worker).cloned()
+    }
+
+    fn remember(&self, reports: &[WorkerReport]) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(reports.iter().map(|report| (report.worker, report.clone())));
+    }
+
     /// The statistics with these workers' counters.
     fn with(&self, mut reports: Vec<WorkerReport>) -> api::Stats {
         reports.sort_by_key(|report| report.worker);

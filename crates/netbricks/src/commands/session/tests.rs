@@ -1,6 +1,7 @@
 //! Runs that are changed while packets move: nothing is lost, and state goes on.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -421,6 +422,39 @@ fn a_worker_that_does_not_come_back_is_named_with_its_function() {
         }
         let stuck = told("stuck").unwrap();
         assert!(stuck.message.starts_with("worker 0 has not come back from `slow` for "), "{stuck:?}");
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
+
+#[test]
+fn the_counters_of_a_stuck_worker_are_those_that_it_told_last() {
+    static STOPS: AtomicBool = AtomicBool::new(false);
+    fn stopping(input: Input) -> impl Function {
+        let stop = || {
+            while STOPS.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        input.parse::<Link>().transform(move |_| stop()).done()
+    }
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("stopping", "Stops.", |_, worker| compose(worker, stopping));
+    let summary = while_running_with(registry, &chain("\"stopping\"", ""), |asking| {
+        asking.let_packets_pass();
+        let sums = |asking: &Asking| {
+            let stats = asking.stats();
+            stats.nodes.into_iter().map(|node| (node.node, node.arrived.packets)).collect::<Vec<_>>()
+        };
+        let before = sums(asking);
+        STOPS.store(true, Ordering::Relaxed);
+        let events = asking.ask(|director| director.events());
+        while !events.since(0).into_iter().any(|event| event.kind == "stuck") {
+            std::thread::yield_now();
+        }
+        let stuck = sums(asking);
+        STOPS.store(false, Ordering::Relaxed);
+        assert_eq!(stuck, before);
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
