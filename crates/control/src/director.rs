@@ -3,10 +3,14 @@
 //! Other threads pass it [tasks](Task) by a bounded queue. A task must not wait: what a worker answers goes
 //! straight to the [`Answer`] that came with the question.
 
+mod writes;
+
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::writes::UnderWay;
+pub use self::writes::WriteAnswer;
 use crate::api::{
     Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
     ObserveRequest, Plan, Port, Problem, RunState, Source, Stats, Status,
@@ -271,20 +275,6 @@ impl<'d> Director<'d> {
     pub fn call(&mut self, call: Call, answer: Answer<Answers>) {
         self.plane.call(call, answer);
     }
-    /// Whether the journal has room for another write.
-    ///
-    /// # Errors
-    /// Where it is full.
-    pub fn may_record(&self) -> Result<(), Problem> {
-        self.records.may_record()
-    }
-    /// Puts a write of a handler that succeeded into the journal.
-    ///
-    /// # Errors
-    /// Where the journal is full or cannot be written.
-    pub fn record(&mut self, written: Written) -> Result<(), Problem> {
-        self.records.record(written, now_ns())
-    }
     /// Does again what handlers changed of the running configuration before the process started.
     pub fn replay(&mut self) {
         let written = self.records.written().to_vec();
@@ -409,10 +399,13 @@ impl<'d> Director<'d> {
         }));
         let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
         self.records.unconfirmed = unconfirmed;
-        let begun = self.records.begin(number, written, time_ns).and_then(|()| match unconfirmed {
-            Some(_) => Ok(()),
-            None => self.records.confirm(number),
-        });
+        let begun =
+            self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
+                |()| match unconfirmed {
+                    Some(_) => Ok(()),
+                    None => self.records.confirm(number),
+                },
+            );
         if let Err(error) = begun {
             // It runs; only a restart would not know.
             let told = format!("the configuration runs, but a restart would not run it: {error}");
@@ -512,16 +505,26 @@ impl<'d> Director<'d> {
     /// Whether a writer knows the current state.
     ///
     /// # Errors
-    /// [`Code::Stale`] where another writer was first.
-    pub fn is_current(&self, expected: Option<u64>) -> Result<(), Problem> {
+    /// [`Code::Stale`] where another writer was first, or writes at this moment.
+    pub fn is_current(&mut self, expected: Option<u64>) -> Result<(), Problem> {
+        let help = "read the resource again and repeat the change on it";
+        // Asked first: a write that ends now is counted below.
+        let is_open = self.records.under_way.is_any();
+        self.records.count_writes();
         let generation = self.records.generation;
+        if let Some(expected) = expected.filter(|expected| is_open && *expected == generation) {
+            let detail = format!(
+                "a write is under way to which the generation {expected} belongs: another writer was first"
+            );
+            return Err(Problem::new(Code::Stale, detail).help(help));
+        }
         match expected.filter(|expected| *expected != generation) {
             None => Ok(()),
             Some(expected) => Err(Problem::new(
                 Code::Stale,
                 format!("the generation is {generation}, and the request expects {expected}: another writer was first"),
             )
-            .help("read the resource again and repeat the change on it")),
+            .help(help)),
         }
     }
 }

@@ -20,7 +20,7 @@ pub mod store;
 mod trace;
 
 pub use client::{Address, Client, default_socket};
-pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting};
+pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting, WriteAnswer};
 pub use events::{Events, Subscription};
 pub use observe::{Encode, Observing};
 pub use records::{Records, Written, source_of};

@@ -2,9 +2,11 @@
 //!
 //! With a state directory it outlives the process. Without one it is in memory.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
+use crate::director::UnderWay;
 use crate::events::Events;
 use crate::store::{Base, Number, Outcome, Record, State, Store, StoreError};
 
@@ -14,6 +16,9 @@ const KEPT: usize = 50;
 pub(crate) const ROLLBACK: &str = "rollback to ";
 /// Writes of handlers that the journal keeps for one configuration.
 const JOURNAL: usize = 100_000;
+
+/// Changes of the running configuration that late answers of workers are compared with.
+const TRANSITIONS: usize = 32;
 
 /// The director's records between two tasks.
 #[derive(Debug)]
@@ -28,7 +33,18 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
+    pub(crate) under_way: UnderWay,
+    /// The last changes of the running configuration, oldest first.
+    transitions: VecDeque<Transition>,
     store: Option<Store>,
+}
+
+/// A change from one running configuration to the next.
+#[derive(Debug)]
+struct Transition {
+    from: u64,
+    /// Ports and functions that went on.
+    kept: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -80,6 +96,8 @@ impl Records {
             running: 0,
             unconfirmed: None,
             written: Vec::new(),
+            under_way: UnderWay::default(),
+            transitions: VecDeque::new(),
             store: None,
         };
         let Some(mut store) = store else {
@@ -176,15 +194,20 @@ impl Records {
 
     /// Lets a configuration run that was [remembered](Self::remember), with these writes of handlers.
     ///
-    /// What handlers changed in the one before stays with that one.
+    /// What handlers changed in the one before stays with that one. `kept` names the functions that go on.
     pub(crate) fn begin(
         &mut self,
         number: u64,
         written: Vec<Written>,
+        kept: &[String],
         time_ns: u64,
     ) -> Result<(), StoreError> {
         let before = std::mem::replace(&mut self.written, written);
         let running = self.running;
+        self.transitions.push_back(Transition { from: running, kept: kept.iter().cloned().collect() });
+        if self.transitions.len() > TRANSITIONS {
+            self.transitions.pop_front();
+        }
         if let Some(known) = self.find(running) {
             known.written = before;
         }
@@ -287,8 +310,22 @@ impl Records {
         Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
     }
 
-    /// Puts a write of a handler that succeeded into the journal.
-    pub(crate) fn record(&mut self, written: Written, time_ns: u64) -> Result<(), Problem> {
+    /// Puts a write of a handler that succeeded into the journal of the configuration that it changed.
+    ///
+    /// Where another one runs since, it also goes into that one's journal, if the function went on.
+    pub(crate) fn record(
+        &mut self,
+        written: Written,
+        configuration: u64,
+        time_ns: u64,
+    ) -> Result<(), Problem> {
+        if configuration != self.running {
+            self.record_late(&written, configuration, time_ns)?;
+            if !self.goes_on_since(configuration, &written.function) {
+                self.generation += 1;
+                return Ok(());
+            }
+        }
         self.may_record()?;
         self.generation += 1;
         if let Some(store) = &mut self.store {
@@ -296,6 +333,34 @@ impl Records {
         }
         self.written.push(written);
         Ok(())
+    }
+
+    /// Puts a write into the journal of a configuration that does not run any more.
+    fn record_late(&mut self, written: &Written, configuration: u64, time_ns: u64) -> Result<(), Problem> {
+        // The history may have dropped it since.
+        let Some(known) = self.history.iter_mut().find(|known| known.entry.number == configuration) else {
+            return Ok(());
+        };
+        match &mut self.store {
+            None => {
+                known.written.push(written.clone());
+                Ok(())
+            }
+            Some(store) => {
+                store.append(Number(configuration), &written.record(time_ns)).map_err(|error| unkept(&error))
+            }
+        }
+    }
+
+    /// Whether a function of an earlier configuration goes on in the running one.
+    fn goes_on_since(&self, configuration: u64, function: &str) -> bool {
+        let mut since = self.transitions.iter().skip_while(|change| change.from != configuration).peekable();
+        since.peek().is_some() && since.all(|change| change.kept.contains(function))
+    }
+
+    /// Lets the generation grow for writes that ended without a record.
+    pub(crate) fn count_writes(&mut self) {
+        self.generation += self.under_way.take_uncounted();
     }
 
     fn find(&mut self, number: u64) -> Option<&mut Remembered> {

@@ -8,6 +8,10 @@ struct Plane {
     source: Source,
     /// When the last change was done.
     done: Option<Instant>,
+    /// Calls of the handler `later`, as by a worker that has not answered.
+    held: Vec<(Call, Answer<Answers>)>,
+    /// Functions that go on in a change.
+    kept: Vec<String>,
 }
 
 fn file(text: &str) -> Source {
@@ -16,8 +20,19 @@ fn file(text: &str) -> Source {
 
 impl Plane {
     fn new() -> Self {
-        Self { source: file("one"), done: None }
+        Self { source: file("one"), done: None, held: Vec::new(), kept: vec!["kept".into()] }
     }
+
+    /// Answers the calls that are held.
+    fn answer(&mut self) {
+        self.held.drain(..).for_each(|(call, answer)| answer(Ok(answers(call))));
+    }
+}
+
+fn answers(call: Call) -> Answers {
+    let Call { function, handler, argument, .. } = call;
+    let one = HandlerAnswer { worker: None, node: function.clone(), value: argument };
+    Answers { function, handler, answers: vec![one] }
 }
 
 impl Dataplane for Plane {
@@ -59,8 +74,11 @@ impl Dataplane for Plane {
         Vec::new()
     }
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
-        let one = HandlerAnswer { worker: None, node: call.function.clone(), value: call.argument };
-        answer(Ok(Answers { function: call.function, handler: call.handler, answers: vec![one] }));
+        match &*call.argument {
+            "bad" => answer(Err(Problem::new(Code::BadRequest, "it is bad"))),
+            _ if call.handler == "later" => self.held.push((call, answer)),
+            _ => answer(Ok(answers(call))),
+        }
     }
     fn plan(&mut self, _: &Source) -> Result<Plan, Problem> {
         Ok(Plan::default())
@@ -68,7 +86,8 @@ impl Dataplane for Plane {
     fn apply(&mut self, source: &Source) -> Result<Applied, Problem> {
         self.source = source.clone();
         self.done = Some(Instant::now());
-        Ok(Applied::default())
+        let plan = Plan { kept: self.kept.clone(), ..Plan::default() };
+        Ok(Applied { plan, ..Applied::default() })
     }
     fn source(&self) -> Source {
         self.source.clone()
@@ -96,4 +115,100 @@ fn the_time_to_confirm_begins_when_the_change_is_done() {
     Director::new(&mut plane, &mut records).apply(file("two"), options, None, 2).unwrap();
     let (until, done) = (records.deadline().unwrap(), plane.done.unwrap());
     assert!(until >= done + Duration::from_secs(60));
+}
+
+/// A director's parts, and its queue.
+struct Run {
+    plane: Plane,
+    records: Records,
+    tasks: Tasks,
+    waiting: Waiting,
+}
+
+type Answered = std::sync::mpsc::Receiver<(u64, Result<Answers, Problem>)>;
+
+impl Run {
+    fn new() -> Self {
+        let (tasks, waiting) = Waiting::new();
+        Self { plane: Plane::new(), records: records(), tasks, waiting }
+    }
+    fn director(&mut self) -> Director<'_> {
+        Director::new(&mut self.plane, &mut self.records)
+    }
+    fn write(&mut self, function: &str, handler: &str, argument: &str, expected: Option<u64>) -> Answered {
+        let deadline = Instant::now();
+        let (function, handler, argument) = (function.into(), handler.into(), argument.into());
+        let call = Call { function, handler, argument, write: true, worker: None, deadline };
+        let (sender, answered) = std::sync::mpsc::channel();
+        let answer = move |generation, result| drop(sender.send((generation, result)));
+        let tasks = self.tasks.clone();
+        self.director().write(call, expected, &tasks, Box::new(answer));
+        answered
+    }
+    fn apply(&mut self, text: &str, options: ApplyOptions) -> Applied {
+        self.director().apply(file(text), options, None, 2).unwrap()
+    }
+    /// Does the tasks that wait.
+    fn work(&mut self) {
+        while let Some(task) = self.waiting.next(Instant::now()) {
+            task(&mut self.director());
+        }
+    }
+    fn journal(&self) -> Vec<String> {
+        self.records
+            .written()
+            .iter()
+            .map(|written| format!("{} {}", written.function, written.argument))
+            .collect()
+    }
+}
+
+fn code(answered: &Answered) -> Option<Code> {
+    answered.try_recv().unwrap().1.err().map(|problem| problem.code)
+}
+
+#[test]
+fn of_writes_that_expect_the_same_generation_one_is_made() {
+    for handler in ["now", "later"] {
+        let mut run = Run::new();
+        let first = run.write("f", handler, "one", Some(1));
+        let second = run.write("f", handler, "two", Some(1));
+        assert_eq!(code(&second), Some(Code::Stale), "{handler}");
+        run.plane.answer();
+        // Its record waits.
+        let third = run.write("f", handler, "three", Some(1));
+        assert_eq!(code(&third), Some(Code::Stale), "{handler}");
+        run.work();
+        let (generation, result) = first.try_recv().unwrap();
+        assert!(generation == 2 && result.is_ok(), "{handler}: {generation} {result:?}");
+        assert_eq!(run.journal(), ["f one"]);
+        let fourth = run.write("f", handler, "four", Some(2));
+        run.plane.answer();
+        run.work();
+        assert_eq!((code(&fourth), run.records.generation), (None, 3), "{handler}");
+    }
+}
+
+#[test]
+fn a_write_that_is_refused_changes_no_generation_and_one_that_is_lost_does() {
+    let mut run = Run::new();
+    assert_eq!(code(&run.write("f", "now", "bad", Some(1))), Some(Code::BadRequest));
+    assert_eq!(run.records.generation, 1);
+    let _lost = run.write("f", "later", "one", Some(1));
+    // The worker ends before it answers.
+    run.plane.held.clear();
+    assert_eq!(code(&run.write("f", "now", "two", Some(1))), Some(Code::Stale));
+    assert_eq!(code(&run.write("f", "now", "two", Some(2))), None);
+}
+
+#[test]
+fn a_write_belongs_to_the_configuration_that_it_changed() {
+    let mut run = Run::new();
+    let _answers = [run.write("kept", "later", "a", None), run.write("replaced", "later", "b", None)];
+    run.apply("two", ApplyOptions::default());
+    run.plane.answer();
+    run.work();
+    assert_eq!(run.journal(), ["kept a"]);
+    let (_, before) = run.records.configuration(1).unwrap();
+    assert_eq!(before.len(), 2, "{before:?}");
 }

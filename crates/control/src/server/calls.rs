@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use super::answer::{App, Asker, Failure, Known};
 use super::request::{self, Expected, Form, IfMatch, Names, Parameters, flag, form, upload};
 use crate::api::{Answers, CallArgument, Code, Function, Handler, Problem};
-use crate::{Call, Director, Tasks, Written};
+use crate::{Call, Director};
 
 /// The time that a handler has where the request gives none.
 const DEADLINE: f64 = 1.0;
@@ -121,63 +121,23 @@ pub(super) async fn write(
     let call = Call { function, handler, argument: argument.value, write: true, worker, deadline };
     let tasks = app.tasks.clone();
     let answers = app.post(time, move |director, asker: Asker<Answers>| {
-        let generation = director.generation();
-        let checked = director
-            .is_current(expected)
-            .and_then(|()| check(director, &call))
-            .and_then(|()| director.may_record());
+        let checked = check(director, &call);
         if let Err(problem) = checked {
-            return asker.answer(generation, Err(problem));
+            return asker.answer(director.generation(), Err(problem));
         }
         if query.dry_run {
+            let may = director.may_write(expected);
             let Call { function, handler, .. } = call;
-            return asker.answer(generation, Ok(Answers { function, handler, answers: Vec::new() }));
+            let answers = Answers { function, handler, answers: Vec::new() };
+            return asker.answer(director.generation(), may.map(|()| answers));
         }
-        let written = Written {
-            function: call.function.clone(),
-            handler: call.handler.clone(),
-            argument: call.argument.clone(),
-            worker: call.worker,
-        };
-        let answer = move |result: Result<Answers, Problem>| {
-            match result {
-                Ok(answers) => record(&tasks, written, answers, generation, asker),
-                Err(problem) => asker.answer(generation, Err(problem)),
-            }
+        let answer = move |generation, result| {
+            asker.answer(generation, result);
             drop(memory);
         };
-        director.call(call, Box::new(answer));
+        director.write(call, expected, &tasks, Box::new(answer));
     });
     Ok(answers.await?)
-}
-
-/// Has a write that succeeded recorded, and then answers it.
-fn record(tasks: &Tasks, written: Written, answers: Answers, generation: u64, asker: Asker<Answers>) {
-    // The task takes the asker along; where it is refused, the asker is still needed.
-    let shared = std::sync::Arc::new(std::sync::Mutex::new(Some(asker)));
-    let taken = |shared: &std::sync::Mutex<Option<Asker<Answers>>>| {
-        shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-    };
-    let asker = shared.clone();
-    let posted = tasks.post(move |director| {
-        let recorded = director.record(written).map_err(unrecorded);
-        if let Some(asker) = taken(&asker) {
-            asker.answer(director.generation(), recorded.map(|()| answers));
-        }
-    });
-    if let Err(problem) = posted
-        && let Some(asker) = taken(&shared)
-    {
-        asker.answer(generation, Err(unrecorded(problem)));
-    }
-}
-
-fn unrecorded(problem: Problem) -> Problem {
-    Problem::new(
-        problem.code,
-        format!("the handler has done it, but the journal lacks it: {}", problem.detail),
-    )
-    .help("a restart forgets this change unless it is repeated")
 }
 
 /// The time to wait for a call, and its deadline.

@@ -263,3 +263,20 @@ fn metrics_come_in_two_forms() {
         reply.body.ends_with("# EOF\n") && reply.body.contains("# UNIT netbricks_uptime_seconds seconds\n")
     );
 }
+
+#[test]
+fn of_eight_writers_that_expect_the_same_generation_one_writes() {
+    let running = Running::new("writers");
+    let path = "/v1/functions/routes/handlers/add";
+    for round in 1..=20 {
+        let expected = format!("\"{round}\"");
+        let write =
+            || ask(running.socket(), "PUT", path, &[("if-match", &expected)], br#"{"value":"a"}"#).status;
+        let mut statuses: Vec<u16> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..8).map(|_| scope.spawn(write)).collect();
+            writers.into_iter().map(|writer| writer.join().expect("no panic")).collect()
+        });
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412], "round {round}");
+    }
+}

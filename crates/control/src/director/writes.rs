@@ -1,0 +1,172 @@
+//! Writes of handlers: who may make them, and what of them goes into the journal.
+//!
+//! A write that the control side does itself is recorded in the same task. A worker answers later: until then, a
+//! request that expects a generation is refused, since the next generation is not known yet.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Answers, Call, Code, Director, Problem, Tasks, Written, now_ns};
+
+/// The receiver of a write's answer, with the generation then. It must not wait.
+pub type WriteAnswer = Box<dyn FnOnce(u64, Result<Answers, Problem>) + Send>;
+
+/// The writes whose answers have not come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnderWay(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    now: AtomicUsize,
+    /// Writes that may have changed something, and that no generation counts yet.
+    uncounted: AtomicUsize,
+}
+
+impl UnderWay {
+    fn begin(&self) -> Ticket {
+        self.0.now.fetch_add(1, Ordering::SeqCst);
+        Ticket { counts: self.0.clone(), is_counted: false }
+    }
+    /// Whether the answer of any write has not come.
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.now.load(Ordering::SeqCst) > 0
+    }
+    /// The writes that ended without a record since this was asked last.
+    pub(crate) fn take_uncounted(&self) -> u64 {
+        self.0.uncounted.swap(0, Ordering::SeqCst) as u64
+    }
+}
+
+/// A write under way. Its end is noticed also where its answer never comes.
+struct Ticket {
+    counts: Arc<Counts>,
+    /// Whether the generation has grown for it, or need not.
+    is_counted: bool,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Before the other one: who sees no write under way sees all that were.
+        self.counts.uncounted.fetch_add(usize::from(!self.is_counted), Ordering::SeqCst);
+        self.counts.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A write, and what follows its answer.
+struct Pending {
+    written: Written,
+    /// The configuration that it changes.
+    configuration: u64,
+    ticket: Ticket,
+    answer: WriteAnswer,
+}
+
+impl Pending {
+    /// Answers a write that a handler refused, or that failed.
+    fn fail(mut self, generation: u64, problem: Problem) {
+        // A refusal comes before anything is changed. After other failures, some workers may have changed.
+        self.ticket.is_counted = matches!(problem.code, Code::BadRequest | Code::NotFound | Code::WrongKind);
+        self.end(generation, problem);
+    }
+
+    fn end(self, generation: u64, problem: Problem) {
+        drop(self.ticket);
+        (self.answer)(generation, Err(problem));
+    }
+}
+
+/// The way from a call to its answer, which may come before the call returns.
+enum Slot {
+    /// The call has not returned.
+    Calling,
+    /// The answer came first.
+    Answered(Result<Answers, Problem>),
+    /// The call returned first.
+    Waits(Box<Pending>),
+}
+
+impl Director<'_> {
+    /// Whether a write would be allowed now.
+    ///
+    /// # Errors
+    /// [`Code::Stale`] where the generation is not `expected`, and where the journal is full.
+    pub fn may_write(&mut self, expected: Option<u64>) -> Result<(), Problem> {
+        self.is_current(expected)?;
+        self.records.may_record()
+    }
+
+    /// Writes a handler, if the generation is still `expected`, and puts the write into the journal.
+    ///
+    /// The answer may come before this returns, or later, from another thread.
+    pub fn write(&mut self, call: Call, expected: Option<u64>, tasks: &Tasks, answer: WriteAnswer) {
+        let allowed = self.may_write(expected);
+        let generation = self.records.generation;
+        if let Err(problem) = allowed {
+            return answer(generation, Err(problem));
+        }
+        let written = Written {
+            function: call.function.clone(),
+            handler: call.handler.clone(),
+            argument: call.argument.clone(),
+            worker: call.worker,
+        };
+        let (configuration, ticket) = (self.records.running, self.records.under_way.begin());
+        let pending = Pending { written, configuration, ticket, answer };
+        let slot = Arc::new(Mutex::new(Slot::Calling));
+        let (answered, tasks) = (slot.clone(), tasks.clone());
+        let answer = move |result| {
+            let mut slot = answered.lock().unwrap_or_else(PoisonError::into_inner);
+            match std::mem::replace(&mut *slot, Slot::Calling) {
+                Slot::Waits(pending) => later(*pending, generation, result, &tasks),
+                Slot::Calling | Slot::Answered(_) => *slot = Slot::Answered(result),
+            }
+        };
+        self.plane.call(call, Box::new(answer));
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *slot, Slot::Calling) {
+            Slot::Answered(Ok(answers)) => self.settle(pending, answers),
+            Slot::Answered(Err(problem)) => pending.fail(generation, problem),
+            Slot::Calling | Slot::Waits(_) => *slot = Slot::Waits(Box::new(pending)),
+        }
+    }
+
+    /// Records a write that was made, and answers it.
+    fn settle(&mut self, pending: Pending, answers: Answers) {
+        let Pending { written, configuration, mut ticket, answer } = pending;
+        let recorded = self.records.record(written, configuration, now_ns());
+        ticket.is_counted = recorded.is_ok();
+        drop(ticket);
+        self.records.count_writes();
+        answer(self.records.generation, recorded.map(|()| answers).map_err(unrecorded));
+    }
+}
+
+/// Has a write recorded whose answer came from a worker.
+fn later(pending: Pending, generation: u64, result: Result<Answers, Problem>, tasks: &Tasks) {
+    let answers = match result {
+        Ok(answers) => answers,
+        Err(problem) => return pending.fail(generation, problem),
+    };
+    // The task takes it along; where the task is refused, it is still needed.
+    let shared = Arc::new(Mutex::new(Some(pending)));
+    let take = |shared: &Mutex<Option<Pending>>| shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let taken = shared.clone();
+    let posted = tasks.post(move |director| {
+        if let Some(pending) = take(&taken) {
+            director.settle(pending, answers);
+        }
+    });
+    if let Err(problem) = posted
+        && let Some(pending) = take(&shared)
+    {
+        pending.end(generation, unrecorded(problem));
+    }
+}
+
+fn unrecorded(problem: Problem) -> Problem {
+    Problem::new(
+        problem.code,
+        format!("the handler has done it, but the journal lacks it: {}", problem.detail),
+    )
+    .help("a restart forgets this change unless it is repeated")
+}
