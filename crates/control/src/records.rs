@@ -3,12 +3,14 @@
 //! With a state directory it outlives the process. Without one it is in memory.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 use std::time::Instant;
 
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
 use crate::director::UnderWay;
 use crate::events::Events;
-use crate::store::{Base, Number, Outcome, Record, State, Store, StoreError};
+use crate::server::remove_dead_socket;
+use crate::store::{Base, Number, Outcome, Place, Record, State, Store, StoreError};
 
 /// Configurations that the history keeps.
 const KEPT: usize = 50;
@@ -128,6 +130,19 @@ impl Records {
             }
         }
         Ok(records)
+    }
+
+    /// Notes in the state directory under which name the run is found, and removes the socket of a killed one.
+    pub fn set_place(&mut self, graph: &str, socket: Option<&Path>) {
+        let Some(store) = &mut self.store else { return };
+        let socket = socket.and_then(|socket| std::path::absolute(socket).ok());
+        let old = store.place().and_then(|place| place.socket.clone());
+        if let Some(old) = old.filter(|old| Some(old) != socket.as_ref()) {
+            remove_dead_socket(&old);
+        }
+        if let Err(error) = store.set_place(Place { graph: graph.to_owned(), socket }) {
+            self.events.tell(EventLevel::Warning, "state-directory", "", error.to_string());
+        }
     }
 
     /// The events of the run.

@@ -30,7 +30,7 @@ use access::Access;
 pub use access::Tokens;
 use answer::App;
 pub use openapi::document;
-pub use socket::ListenError;
+pub use socket::{ListenError, remove_dead_socket};
 
 /// Where a dataplane listens.
 #[derive(Clone, Debug, Default)]

@@ -75,6 +75,35 @@ fn a_client_lists_the_sockets_where_several_runs_listen_and_takes_the_only_one()
 }
 
 #[test]
+fn a_start_from_the_state_directory_keeps_the_name_of_the_socket() {
+    let (home, directory) = (Short::new("kept-name"), Directory::new("kept-name"));
+    directory.write("next.toml", &FILE.replace("[\"routes\"", "[\"ttl\", \"routes\""));
+    let socket = |name: &str| home.0.join("netbricks").join(name);
+    let ask = |arguments: &[&str], socket: &str| {
+        Told::of(&mut netbricks(&directory, &home, &[arguments, &["--socket", socket]].concat()))
+    };
+    let start = |arguments: &[&str], name: &str| -> Run {
+        let mut run = directory.begin(netbricks(&directory, &home, &[&["run"], arguments].concat()));
+        let path = socket(name).display().to_string();
+        eventually("a run's answer", || {
+            assert!(run.is_running(), "{}", run.said());
+            ask(&["status"], &path).code == Some(0)
+        });
+        run
+    };
+    let mut run = start(&["edge.toml", "--state", STATE], "edge.sock");
+    ask(&["apply", "next.toml"], &socket("edge.sock").display().to_string()).well();
+    run.kill();
+    let mut run = start(&["--state", STATE], "edge.sock");
+    let status = ask(&["status"], &socket("edge.sock").display().to_string()).well();
+    assert!(status.starts_with("graph          edge\n") && status.contains("next.toml"), "{status}");
+    run.kill();
+    // Another name was asked for, and the dead socket goes.
+    let _run = start(&["next.toml", "--state", STATE], "next.sock");
+    assert!(!socket("edge.sock").exists());
+}
+
+#[test]
 fn a_socket_and_a_state_directory_in_use_name_the_process() {
     let directory = Directory::new("in-use");
     let run = directory.run(&["edge.toml", "--state", STATE]);

@@ -176,6 +176,12 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     }
 }
 
+/// Removes the socket of a process that was killed. Other files and sockets in use stay.
+pub fn remove_dead_socket(path: &Path) {
+    // A socket that cannot be removed is in nobody's way: clients leave it out.
+    let _stays = remove_stale(path);
+}
+
 /// A process that listens on a socket.
 struct Holder {
     /// `None` where it does not accept connections.

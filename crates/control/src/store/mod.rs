@@ -9,6 +9,7 @@
 //! | `000042.toml` | configuration 42: a line about it with a checksum, then its text |
 //! | `000042.journal` | the handler writes that changed it: a line each, with a checksum |
 //! | `confirmed`, `confirmed.copy` | the numbers that were confirmed, rolled back, or failed |
+//! | `place` | the graph's name, and the socket on which the last process listened |
 //! | `000042.journal.damaged` | a journal that could not be read to its end, as it was found |
 //! | `*.tmp` | a file that is being written; the next [`Store::open`] removes it |
 //!
@@ -49,6 +50,7 @@ mod journal;
 mod lock;
 mod marks;
 mod open;
+mod place;
 mod saved;
 #[cfg(test)]
 mod tests;
@@ -66,6 +68,7 @@ pub use self::error::{Holder, StoreError};
 use self::journal::Tail;
 pub use self::journal::{Record, Replay, replay};
 use self::marks::Marks;
+pub use self::place::Place;
 pub use self::saved::{Base, Saved};
 
 /// The version of all files.
@@ -173,6 +176,7 @@ pub struct Store {
     unreported: BTreeMap<Number, usize>,
     confirmed: Option<Saved>,
     running: Option<Number>,
+    place: Option<Place>,
     warnings: Vec<Warning>,
 }
 

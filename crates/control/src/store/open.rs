@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::disk::{Directory, Disk};
 use super::marks::{self, Marks};
+use super::place;
 use super::{
     About, CONFIGURATION, DAMAGED, Damage, HIGHEST, JOURNAL, LIMITS, Limits, Number, Saved, State, Store,
     StoreError, TEMPORARY, Warning, configuration_name, journal_name,
@@ -48,9 +49,11 @@ impl Store {
             unreported: BTreeMap::new(),
             confirmed: None,
             running: None,
+            place: None,
             warnings: Vec::new(),
         };
         store.sweep(&names);
+        store.read_place();
         let confirmations_lost = store.read_marks();
         let listed: BTreeSet<_> = names.iter().filter_map(|name| numbered(name, CONFIGURATION)).collect();
         store.read_configurations(listed);
@@ -68,7 +71,8 @@ impl Store {
     /// Removes files that a crash left half-written.
     fn sweep(&mut self, names: &[String]) {
         for name in names {
-            let ours = |stem: &str| marks::NAMES.contains(&stem) || number_of(stem).is_some();
+            let ours =
+                |stem: &str| marks::NAMES.contains(&stem) || stem == place::NAME || number_of(stem).is_some();
             if name.strip_suffix(TEMPORARY).is_some_and(ours)
                 && let Err(error) = self.disk.remove(name)
             {

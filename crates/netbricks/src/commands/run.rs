@@ -41,6 +41,8 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         Some(path) => (File::read(path)?, None),
         None => control::restored(&arguments.control).map(|(file, store)| (file, Some(store)))?,
     };
+    // A start without a file goes on under the name of the first one, whatever was applied since.
+    let restored = store.as_ref().and_then(Store::place).map(|place| place.graph.clone());
     let overrides = Overrides::of(arguments);
     let checked = file::check_with(app, &file, |runtime| overrides.adjust(runtime));
     let checked = checked.map_err(|faults| faults.told(console))?;
@@ -48,6 +50,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         overrides,
         control: Some(&arguments.control),
         file: arguments.file.as_deref(),
+        graph: restored.as_deref(),
         ..How::plain(&arguments.limits, arguments.json)
     };
     let mut summary =
@@ -104,6 +107,8 @@ pub(super) struct How<'a> {
     pub(super) control: Option<&'a ControlArguments>,
     /// The path of the file, where it was not restored from the state directory.
     pub(super) file: Option<&'a Path>,
+    /// The graph's name, where it is not that of the file.
+    pub(super) graph: Option<&'a str>,
     /// Called once the run has begun, with the way to its director.
     pub(super) begun: Option<&'a dyn Fn(&Tasks)>,
 }
@@ -111,7 +116,8 @@ pub(super) struct How<'a> {
 impl<'a> How<'a> {
     /// As the file says.
     pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
-        Self { limits, json, overrides: Overrides::default(), control: None, file: None, begun: None }
+        let overrides = Overrides::default();
+        Self { limits, json, overrides, control: None, file: None, graph: None, begun: None }
     }
 }
 
@@ -156,7 +162,7 @@ pub(super) fn execute<'t>(
     told.extend(found.lines(&checked.source));
     let mut warnings = Vec::new();
     let parted = network.parted(plan, &ports.divisions(), workers);
-    let checked = if plan.runtime.shuffles {
+    let mut checked = if plan.runtime.shuffles {
         let checked = checked.with_shuffles(file, parted)?;
         let split = checked.network.split(&checked.plan, &ports.divisions(), workers);
         checked.with_key_shuffles(file, split)?
@@ -166,6 +172,9 @@ pub(super) fn execute<'t>(
         );
         checked
     };
+    if let Some(name) = how.graph {
+        name.clone_into(&mut checked.design.name);
+    }
     let put_in: Vec<String> = checked.told_shuffles().collect();
     let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
     let Checked { plan, network, design, .. } = &checked;
@@ -173,7 +182,8 @@ pub(super) fn execute<'t>(
     let shares =
         ports.share_out(plan, network, workers).map_err(|error| Failure::Failed(error.to_string()))?;
     let queues: Vec<Vec<(usize, usize)>> = shares.iter().map(|share| share.queues.clone()).collect();
-    let installed = Installed::new(&checked, file, &queues);
+    let mut installed = Installed::new(&checked, file, &queues);
+    installed.graph.name.clone_from(&design.name);
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
         warnings.push(format!(
@@ -253,8 +263,9 @@ impl Opened<'_> {
     fn run(self, store: Option<Store>) -> Result<Summary, Failure> {
         let Self { app, console, file, how, plan, pool, ports, installed, places, free, .. } = self;
         let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
+        let name = installed.design.name.clone();
         let side = |arguments| {
-            ControlSide::new(&plan.control, arguments, store, &file.stem(), &file.directory, !self.is_replay)
+            ControlSide::new(&plan.control, arguments, store, &name, &file.directory, !self.is_replay)
         };
         let mut side = control.map(side).transpose()?;
         let (tasks, waiting) = Waiting::new();
@@ -281,6 +292,7 @@ impl Opened<'_> {
             .map_err(|error| Failure::Failed(error.to_string()))?;
         let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
         let listener = listening.transpose()?.flatten();
+        records.set_place(&name, listener.as_ref().and_then(Listener::unix));
         if let Some(cores) = &free {
             // The director stays where no worker is; without permission it goes where the kernel puts it.
             let _anywhere = netbricks_control::server::run_on(cores);
