@@ -8,18 +8,24 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netbricks_core::WorkerGroup;
 use netbricks_core::graph::ShuffleEnd;
 
 use crate::config::{Change, Config, Factory};
-use crate::mailbox::Letterbox;
+use crate::mailbox::{Claim, Letterbox};
 use crate::observe::Watches;
 use crate::progress::{PacketLimit, Progress, Published};
 use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport};
 use crate::shuffles::compare;
 use crate::worker::{Worker, contained};
+
+/// The time between two looks around while a call waits for a worker.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Called while a call waits for a worker; `true` means that it need not wait any longer.
+type Waiting = Box<dyn FnMut(usize) -> bool + Send>;
 
 /// State that workers and the control side share.
 pub(crate) struct Shared {
@@ -38,6 +44,7 @@ pub(crate) struct Shared {
     /// The group through which functions of different workers find each other.
     pub(crate) group: WorkerGroup,
     pub(crate) watches: Watches,
+    waiting: Mutex<Option<Waiting>>,
 }
 
 impl Shared {
@@ -56,6 +63,7 @@ impl Shared {
             together: Mutex::new(()),
             group: WorkerGroup::new(workers),
             watches: Watches::default(),
+            waiting: Mutex::new(None),
         }
     }
 
@@ -165,6 +173,7 @@ pub struct HandlerCall {
 struct Pending<T> {
     worker: usize,
     answer: Receiver<T>,
+    claim: Arc<Claim>,
 }
 
 impl Control {
@@ -180,13 +189,18 @@ impl Control {
     ) -> Result<Pending<Result<T, CommandError>>, CommandError> {
         let letterbox = self.letterbox(worker)?;
         let (sender, answer) = channel();
+        let claim = Arc::new(Claim::default());
+        let claimed = claim.clone();
         let posted = letterbox.post(Box::new(move |hands| {
+            if !claimed.begin() {
+                return;
+            }
             let result = contained(|| run(hands))
                 .unwrap_or_else(|message| Err(CommandError::Panicked { worker, message }));
             // The caller may have stopped waiting.
             let _gone = sender.send(result);
         }));
-        if posted { Ok(Pending { worker, answer }) } else { Err(CommandError::Ended { worker }) }
+        if posted { Ok(Pending { worker, answer, claim }) } else { Err(CommandError::Ended { worker }) }
     }
 
     /// Has a worker run a command between two batches, without an answer.
@@ -199,14 +213,40 @@ impl Control {
         if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
     }
 
-    /// Waits for a worker's answer.
-    pub(crate) fn answer_of<T>(&self, worker: usize, answer: &Receiver<T>) -> Result<T, CommandError> {
-        answer.recv_timeout(self.0.config.patience).map_err(|error| match error {
-            RecvTimeoutError::Disconnected => CommandError::Ended { worker },
-            RecvTimeoutError::Timeout => {
-                CommandError::NoAnswer { worker, seconds: self.0.config.patience.as_secs() }
+    /// Has this called from time to time while a call waits for a worker, with the worker's number.
+    ///
+    /// Where it answers `true`, the call does not wait for a worker that has not begun.
+    pub fn while_waiting(&self, looks: impl FnMut(usize) -> bool + Send + 'static) {
+        *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(looks));
+    }
+
+    /// Looks around while a call waits. Answers whether waiting for the worker is in vain.
+    fn is_in_vain(&self, worker: usize) -> bool {
+        let mut looks = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.as_mut().is_some_and(|looks| looks(worker))
+    }
+
+    /// Waits for a worker's answer, at most as long as the patience lasts.
+    pub(crate) fn answer_of<T>(
+        &self,
+        worker: usize,
+        answer: &Receiver<T>,
+        claim: Option<&Claim>,
+    ) -> Result<T, CommandError> {
+        let (start, patience) = (Instant::now(), self.0.config.patience);
+        loop {
+            let waited = start.elapsed();
+            match answer.recv_timeout(SLICE.min(patience.saturating_sub(waited))) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(CommandError::Ended { worker }),
+                Err(RecvTimeoutError::Timeout) => {}
             }
-        })
+            let in_vain = self.is_in_vain(worker) && claim.is_none_or(|claim| !claim.is_begun());
+            let waited = start.elapsed();
+            if in_vain || waited >= patience {
+                return Err(CommandError::NoAnswer { worker, seconds: waited.as_secs_f64() });
+            }
+        }
     }
 
     fn letterbox(&self, worker: usize) -> Result<&Letterbox, CommandError> {
@@ -214,9 +254,28 @@ impl Control {
         known.ok_or_else(|| CommandError::NoWorker { worker, workers: self.workers() })
     }
 
+    /// Waits for an answer. Where it does not come, a worker that has not begun will not begin.
     fn wait<T>(&self, pending: Pending<Result<T, CommandError>>) -> Result<T, CommandError> {
-        let Pending { worker, answer } = pending;
-        self.answer_of(worker, &answer)?
+        let Pending { worker, answer, claim } = pending;
+        let error = match self.answer_of(worker, &answer, Some(&claim)) {
+            Err(error @ CommandError::NoAnswer { .. }) => error,
+            answer => return answer?,
+        };
+        let has_patience = |seconds: f64| seconds < self.0.config.patience.as_secs_f64();
+        match error {
+            _ if claim.withdraw() => Err(error),
+            // It began at the last moment.
+            CommandError::NoAnswer { seconds, .. } if has_patience(seconds) => {
+                self.answer_of(worker, &answer, Some(&claim))?
+            }
+            error => answer.try_recv().unwrap_or(Err(error)),
+        }
+    }
+
+    /// As [`wait`](Self::wait), but a worker that is late does it when it comes back.
+    fn wait_for_all<T>(&self, pending: Pending<Result<T, CommandError>>) -> Result<T, CommandError> {
+        let Pending { worker, answer, claim } = pending;
+        self.answer_of(worker, &answer, Some(&claim))?
     }
 
     pub(crate) fn ask<T: Send + 'static>(
@@ -320,7 +379,7 @@ impl Control {
             refused: vec![format!("worker {worker} takes over when it comes back: {error}")],
             old: GraphReport::empty(graph),
         };
-        let answers = asked.into_iter().map(|pending| pending.and_then(|pending| self.wait(pending)));
+        let answers = asked.into_iter().map(|pending| pending.and_then(|pending| self.wait_for_all(pending)));
         let replaced = answers.enumerate().map(|(worker, answer)| match answer {
             Err(error @ (CommandError::NoAnswer { .. } | CommandError::Ended { .. })) => {
                 Ok(late(worker, &error))
@@ -386,28 +445,17 @@ impl Control {
     /// Stops asking ports for packets on all workers; packets that came go on.
     ///
     /// # Errors
-    /// A worker has ended or is stuck.
+    /// A worker has ended or is stuck. Then all go on as before, also that one when it comes back.
     pub fn suspend_all(&self) -> Result<(), CommandError> {
-        let _alone = self.0.together();
-        self.all(|hands| {
-            hands.graphs.iter_mut().for_each(|hosted| hosted.graph.suspend());
-            Ok(())
-        })
-        .map(|_| ())
+        self.all_or_none(suspend, resume)
     }
 
     /// Asks ports for packets again on all workers.
     ///
     /// # Errors
-    /// A worker has ended or is stuck.
+    /// A worker has ended or is stuck. Then all stay suspended.
     pub fn resume_all(&self) -> Result<(), CommandError> {
-        let _alone = self.0.together();
-        self.all(|hands| {
-            hands.graphs.iter_mut().for_each(|hosted| hosted.graph.resume());
-            hands.idler.busy();
-            Ok(())
-        })
-        .map(|_| ())
+        self.all_or_none(resume, suspend)
     }
 
     /// Takes a graph off one worker: it stops receiving, runs to completion, and is dropped. Answers its
@@ -542,8 +590,31 @@ impl Control {
         &self,
         run: impl FnOnce(&mut Worker) -> Result<T, CommandError> + Clone + Send + 'static,
     ) -> Result<Vec<T>, CommandError> {
-        let asked = (0..self.workers()).map(|worker| self.post(worker, run.clone())).collect();
-        self.gather(asked)
+        let asked: Vec<_> = (0..self.workers()).map(|worker| self.post(worker, run.clone())).collect();
+        let answers: Vec<_> =
+            asked.into_iter().map(|pending| pending.and_then(|pending| self.wait_for_all(pending))).collect();
+        answers.into_iter().collect()
+    }
+
+    /// Has all workers do something; where one does not, all that did undo it.
+    fn all_or_none(&self, run: fn(&mut Worker), undo: fn(&mut Worker)) -> Result<(), CommandError> {
+        let _alone = self.0.together();
+        let asked: Vec<_> = (0..self.workers())
+            .map(|worker| {
+                self.post(worker, move |hands| {
+                    run(hands);
+                    Ok(())
+                })
+            })
+            .collect();
+        let done = self.gather(asked);
+        if done.is_err() {
+            for worker in 0..self.workers() {
+                // Behind the other command, where that was not withdrawn.
+                let _ended = self.post_command(worker, undo);
+            }
+        }
+        done.map(drop)
     }
 
     fn gather<T>(
@@ -554,4 +625,13 @@ impl Control {
             asked.into_iter().map(|pending| pending.and_then(|pending| self.wait(pending))).collect();
         answers.into_iter().collect()
     }
+}
+
+fn suspend(hands: &mut Worker) {
+    hands.graphs.iter_mut().for_each(|hosted| hosted.graph.suspend());
+}
+
+fn resume(hands: &mut Worker) {
+    hands.graphs.iter_mut().for_each(|hosted| hosted.graph.resume());
+    hands.idler.busy();
 }

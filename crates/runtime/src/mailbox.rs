@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,6 +13,32 @@ use crate::worker::Worker;
 
 /// A call that a worker runs between two batches.
 pub(crate) type Command = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// Whether a command was begun, or withdrawn before.
+#[derive(Debug, Default)]
+pub(crate) struct Claim(AtomicU8);
+
+impl Claim {
+    const WAITS: u8 = 0;
+    const BEGUN: u8 = 1;
+    const WITHDRAWN: u8 = 2;
+
+    fn pass_to(&self, state: u8) -> bool {
+        self.0.compare_exchange(Self::WAITS, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+    /// Lets the worker begin. Answers `false` where the command was withdrawn.
+    pub(crate) fn begin(&self) -> bool {
+        self.pass_to(Self::BEGUN)
+    }
+    /// Takes the command back. Answers `false` where the worker has begun it.
+    pub(crate) fn withdraw(&self) -> bool {
+        self.pass_to(Self::WITHDRAWN)
+    }
+    /// Whether the worker has begun it.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::BEGUN
+    }
+}
 
 /// Tells a worker that a command waits for it.
 #[derive(Debug)]

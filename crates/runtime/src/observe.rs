@@ -107,7 +107,7 @@ impl Observation {
                 // The caller may have stopped waiting.
                 let _gone = sender.send(seen);
             });
-            match posted.and_then(|()| self.control.answer_of(worker, &answer)) {
+            match posted.and_then(|()| self.control.answer_of(worker, &answer, None)) {
                 Ok(seen) => all.extend(seen.into_iter().map(|seen| (worker, seen))),
                 Err(CommandError::Ended { .. }) => {}
                 Err(error) => return Err(error),

@@ -390,13 +390,13 @@ pub enum CommandError {
     },
     /// The worker did not answer in time.
     #[error(
-        "worker {worker} did not answer within {seconds} s: a function that never returns holds it; it is not interrupted"
+        "worker {worker} did not answer within {seconds:.1} s: a function that never returns holds it; it is not interrupted"
     )]
     NoAnswer {
         /// The worker.
         worker: usize,
         /// The time that was waited for it.
-        seconds: u64,
+        seconds: f64,
     },
     /// The worker came to the call only after its deadline, and did nothing.
     #[error("worker {worker} was busy until after the deadline, and did nothing")]

@@ -20,6 +20,7 @@ use super::file::File;
 use super::progress::LiveLine;
 use super::run::Begun;
 use super::session::Session;
+use super::vigil::notify;
 use super::{Console, Failure, RunLimits};
 use crate::chain::OpenPorts;
 use crate::diagnostic::Level;
@@ -228,7 +229,7 @@ impl Watched {
 
     /// Records workers that do not come back from a function, and those that do again.
     fn look_for_stuck(&mut self, session: &mut Session<'_>) {
-        for stuck in session.watchdog.look(Instant::now()) {
+        for stuck in session.vigil.look() {
             let event = match stuck {
                 Stuck::Began { worker, node, time } => {
                     let place = node
@@ -361,10 +362,4 @@ fn tell_so_far(console: Console, runtime: &Runtime, ports: &OpenPorts, json: boo
     if let Err(Failure::Failed(error)) = told {
         console.complain(Level::Warning, &format!("there is no report so far: {error}"));
     }
-}
-
-/// Tells the service manager, where there is one (`sd_notify(3)`).
-fn notify(state: &[NotifyState<'_>]) {
-    // A manager that does not hear acts by its own timeouts.
-    let _unheard = sd_notify::notify(state);
 }

@@ -24,6 +24,7 @@ mod shell;
 #[cfg(test)]
 mod shuffles_tests;
 mod top;
+mod vigil;
 pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};
 
 use std::io::{IsTerminal, Write};

@@ -13,7 +13,7 @@ use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Port};
 use netbricks_runtime::{
-    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot, Watchdog,
+    Clock, CommandError, Config, Factory, FinalReport, IdlePolicy, Placement, Runtime, Snapshot,
     allowed_cores,
 };
 
@@ -24,6 +24,7 @@ use super::attend::{
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::session::{Installed, LastReports, Overrides, Session, functions_of};
+use super::vigil::Vigil;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
     Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
@@ -313,7 +314,7 @@ impl Opened<'_> {
             seed,
             places,
             begun,
-            watchdog: Watchdog::new(runtime.control(), Instant::now()),
+            vigil: Vigil::new(runtime.control()),
             reports: LastReports::default(),
             tasks,
             events: records.events().clone(),

@@ -181,7 +181,7 @@ fn a_lingering_worker_waits_for_graphs_and_an_ended_one_says_so() {
 #[test]
 fn a_worker_that_never_answers_does_not_hang_the_control_side() {
     let mut config = busy(pool(), 1);
-    config.patience = Duration::from_millis(10);
+    config.patience = Duration::from_secs(1);
     let (entered, inside) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let runtime = Runtime::start(config, |_| factory("a", "seen")).unwrap();
@@ -203,6 +203,72 @@ fn a_worker_that_never_answers_does_not_hang_the_control_side() {
     assert!(matches!(control.snapshot(), Err(CommandError::NoAnswer { worker: 0, .. })));
     assert!(matches!(asked.join().unwrap(), Err(CommandError::NoAnswer { .. })));
     release.send(()).unwrap();
+    assert!(runtime.stop().conserved);
+}
+
+/// A worker that is held up, with the way to let it go on.
+fn hold_up(
+    control: &netbricks_runtime::Control,
+) -> (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>) {
+    let (entered, inside) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let control = control.clone();
+    let asked = std::thread::spawn(move || {
+        let held = Factory::new(move |_: &WorkerContext| {
+            entered.send(()).unwrap();
+            let _released = released.recv();
+            Err::<Graph, _>("given up")
+        });
+        control.install(1, held).unwrap_err();
+    });
+    inside.recv().unwrap();
+    (release, asked)
+}
+
+#[test]
+fn a_suspension_that_a_worker_does_not_hear_of_takes_no_effect_on_any() {
+    let mut config = busy(pool(), 2);
+    config.patience = Duration::from_secs(1);
+    let runtime = Runtime::start(config, |_| factory("a", "seen")).unwrap();
+    let control = runtime.control().clone();
+    let (release, asked) = hold_up(&control);
+    assert!(matches!(control.suspend_all(), Err(CommandError::NoAnswer { worker: 1, .. })));
+    release.send(()).unwrap();
+    asked.join().unwrap();
+    // Behind all that was asked before.
+    control.snapshot().unwrap();
+    let received = |worker: usize| control.progress_by_worker()[worker].received.packets;
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    for worker in 0..2 {
+        let before = received(worker);
+        while received(worker) < before + 1_000 {
+            assert!(std::time::Instant::now() < until, "worker {worker} receives nothing");
+            std::thread::yield_now();
+        }
+    }
+    assert!(runtime.stop().conserved);
+}
+
+/// The one who waits looks around meanwhile, and decides how long to wait for a worker that has not begun.
+#[test]
+fn a_call_waits_no_longer_than_its_caller_hopes() {
+    let mut config = busy(pool(), 2);
+    config.patience = Duration::from_secs(3_600);
+    let runtime = Runtime::start(config, |_| factory("a", "seen")).unwrap();
+    let control = runtime.control().clone();
+    let (release, asked) = hold_up(&control);
+    let looked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let looks = looked.clone();
+    control.while_waiting(move |worker| {
+        looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        worker == 1
+    });
+    assert!(matches!(control.suspend_all(), Err(CommandError::NoAnswer { worker: 1, .. })));
+    assert!(looked.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    release.send(()).unwrap();
+    asked.join().unwrap();
+    control.suspend_all().unwrap();
+    control.resume_all().unwrap();
     assert!(runtime.stop().conserved);
 }
 

@@ -43,11 +43,7 @@ impl Session<'_> {
         if self.is_stopping() {
             return Err(Problem::new(Code::Ending, "the dataplane is ending"));
         }
-        if let Some(worker) = (0..self.control.workers()).find(|worker| self.watchdog.is_stuck(*worker)) {
-            let detail =
-                format!("worker {worker} does not come back from a function, so that it cannot change");
-            return Err(Problem::new(Code::Timeout, detail).help("`netbricks events` names the function"));
-        }
+        self.no_worker_is_stuck()?;
         let file = File::of(source);
         let checked = self.checked(&file)?;
         let mut opened = self.open_new(&checked, &file)?;

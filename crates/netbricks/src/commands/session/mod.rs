@@ -16,13 +16,14 @@ use netbricks_buffer::Pool;
 use netbricks_control::{Answer, Call, Dataplane, Events, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
-use netbricks_runtime::{Control, Progress, Snapshot, Watchdog, WorkerReport, by_reason};
+use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
 
 pub(crate) use apply::functions_of;
 pub(crate) use installed::{Installed, InstalledFunction};
 
 use super::attend::link_name;
 use super::run::Begun;
+use super::vigil::Vigil;
 use super::{Application, RunArguments};
 use crate::chain::{Layout, OpenPorts, receive_name, transmit_name};
 use crate::config::RuntimeSettings;
@@ -78,7 +79,7 @@ pub(crate) struct Session<'a> {
     pub(crate) seed: u64,
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) vigil: Vigil,
     pub(crate) reports: LastReports,
     pub(crate) tasks: Tasks,
     pub(crate) events: Events,
@@ -89,6 +90,20 @@ impl Session<'_> {
     /// The name of the graph, which stays while the process runs.
     fn graph_name(&self) -> &str {
         &self.installed.design.name
+    }
+
+    /// Refuses a change at once where a worker cannot make it.
+    fn no_worker_is_stuck(&self) -> Result<(), api::Problem> {
+        let stuck = (0..self.control.workers()).find(|worker| self.vigil.is_stuck(*worker));
+        match stuck {
+            None => Ok(()),
+            Some(worker) => {
+                let detail =
+                    format!("worker {worker} does not come back from a function, so that it cannot change");
+                Err(api::Problem::new(api::Code::Timeout, detail)
+                    .help("`netbricks events` names the function"))
+            }
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -140,7 +155,7 @@ impl Dataplane for Session<'_> {
         let gathered =
             Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
         for worker in 0..workers {
-            if self.watchdog.is_stuck(worker) {
+            if self.vigil.is_stuck(worker) {
                 // The others' counters are worth more than an answer that does not come. Sums must not fall.
                 Gathered::add(&gathered, part.last(worker), &part, &self.tasks);
                 continue;
@@ -203,12 +218,20 @@ impl Dataplane for Session<'_> {
     }
 
     fn suspend(&mut self) -> Result<(), api::Problem> {
+        if self.state == api::RunState::Suspended {
+            return Ok(());
+        }
+        self.no_worker_is_stuck()?;
         self.control.suspend_all().map_err(|error| calls::problem_of(&error))?;
         self.state = api::RunState::Suspended;
         Ok(())
     }
 
     fn resume(&mut self) -> Result<(), api::Problem> {
+        if self.state == api::RunState::Running {
+            return Ok(());
+        }
+        self.no_worker_is_stuck()?;
         self.control.resume_all().map_err(|error| calls::problem_of(&error))?;
         if !self.is_stopping() {
             self.state = api::RunState::Running;
@@ -217,6 +240,7 @@ impl Dataplane for Session<'_> {
     }
 
     fn observe(&mut self, request: &api::ObserveRequest) -> Result<Observing, api::Problem> {
+        self.no_worker_is_stuck()?;
         self.observed(request)
     }
 }

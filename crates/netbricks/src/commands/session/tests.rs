@@ -427,35 +427,96 @@ fn a_worker_that_does_not_come_back_is_named_with_its_function() {
     lost_nothing(&summary);
 }
 
+/// A function that holds its worker up while `STOPS` is set.
+struct Stopping {
+    stops: AtomicBool,
+    inside: AtomicBool,
+}
+
+impl Stopping {
+    const fn new() -> Self {
+        Self { stops: AtomicBool::new(false), inside: AtomicBool::new(false) }
+    }
+    /// The registry with this function as `stopping`.
+    fn registry(&'static self) -> Registry {
+        let mut registry = crate::standard();
+        registry.add::<NoSettings>("stopping", "Stops.", move |_, worker| {
+            let stop = move || {
+                while self.stops.load(Ordering::Relaxed) {
+                    self.inside.store(true, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            compose(worker, move |input: Input| input.parse::<Link>().transform(move |_| stop()).done())
+        });
+        registry
+    }
+    /// Holds the worker up.
+    fn stop(&self) {
+        self.stops.store(true, Ordering::Relaxed);
+        while !self.inside.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    }
+    fn go_on(&self) {
+        self.stops.store(false, Ordering::Relaxed);
+    }
+}
+
+fn wait_for_event(asking: &Asking, kind: &str) {
+    let events = asking.ask(|director| director.events());
+    while !events.since(0).into_iter().any(|event| event.kind == kind) {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn the_counters_of_a_stuck_worker_are_those_that_it_told_last() {
-    static STOPS: AtomicBool = AtomicBool::new(false);
-    fn stopping(input: Input) -> impl Function {
-        let stop = || {
-            while STOPS.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        input.parse::<Link>().transform(move |_| stop()).done()
-    }
-    let mut registry = crate::standard();
-    registry.add::<NoSettings>("stopping", "Stops.", |_, worker| compose(worker, stopping));
-    let summary = while_running_with(registry, &chain("\"stopping\"", ""), |asking| {
+    static STOPPING: Stopping = Stopping::new();
+    let summary = while_running_with(STOPPING.registry(), &chain("\"stopping\"", ""), |asking| {
         asking.let_packets_pass();
         let sums = |asking: &Asking| {
             let stats = asking.stats();
             stats.nodes.into_iter().map(|node| (node.node, node.arrived.packets)).collect::<Vec<_>>()
         };
         let before = sums(asking);
-        STOPS.store(true, Ordering::Relaxed);
-        let events = asking.ask(|director| director.events());
-        while !events.since(0).into_iter().any(|event| event.kind == "stuck") {
-            std::thread::yield_now();
-        }
+        STOPPING.stop();
+        wait_for_event(asking, "stuck");
         let stuck = sums(asking);
-        STOPS.store(false, Ordering::Relaxed);
+        STOPPING.go_on();
         assert_eq!(stuck, before);
         asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
+
+/// Without an answer of the worker, the run is neither suspended at once nor when the worker comes back.
+#[test]
+fn a_stuck_worker_holds_up_no_request_and_does_nothing_later_that_failed() {
+    static STOPPING: Stopping = Stopping::new();
+    let summary = while_running_with(STOPPING.registry(), &chain("\"stopping\"", ""), |asking| {
+        asking.let_packets_pass();
+        STOPPING.stop();
+        // The watchdog may not have seen it yet, and finds out while the director waits.
+        let problem = asking.ask(|director| director.suspend()).unwrap_err();
+        assert_eq!(problem.code, Code::Timeout, "{problem:?}");
+        wait_for_event(asking, "stuck");
+        let problem = asking.ask(|director| director.suspend()).unwrap_err();
+        assert!(problem.detail.contains("does not come back from a function"), "{problem:?}");
+        let request = api::ObserveRequest {
+            kind: api::ObserveKind::Capture,
+            filter: String::new(),
+            at: None,
+            count: None,
+            snaplen: 64,
+        };
+        let problem = asking.ask(move |director| director.observe(&request).map(|_| ())).unwrap_err();
+        assert_eq!(problem.code, Code::Timeout, "{problem:?}");
+        STOPPING.go_on();
+        wait_for_event(asking, "goes-on");
+        assert_eq!(asking.ask(|director| director.status().state), api::RunState::Running);
+        asking.let_packets_pass();
+        asking.ask(|director| director.suspend()).unwrap();
     });
     lost_nothing(&summary);
 }
