@@ -174,7 +174,11 @@ impl<'d> Director<'d> {
                 "not-confirmed",
                 format!("configuration {number} was not confirmed in time"),
             );
-            if let Err(problem) = self.rollback(None) {
+            let rolled_back = self.rollback(None);
+            for warning in rolled_back.iter().flat_map(|applied| &applied.plan.warnings) {
+                self.tell(EventLevel::Warning, "warning", warning.clone());
+            }
+            if let Err(problem) = rolled_back {
                 // It runs on, and a restart goes back. Another try comes a minute later.
                 if let Some(unconfirmed) = &mut self.records.unconfirmed {
                     unconfirmed.until = now + AGAIN;
@@ -383,6 +387,9 @@ impl<'d> Director<'d> {
             Unconfirmed { until, back_to }
         });
         let comes_back = again.is_some();
+        if let Some(again) = &again {
+            applied.plan.warnings.extend(self.kept_writes(&applied.plan, again));
+        }
         let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
         let again: Vec<Written> =
             again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
@@ -446,9 +453,24 @@ impl<'d> Director<'d> {
     /// Those of [`rollback`](Self::rollback).
     pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
         let configuration = self.earlier(to)?;
-        let source = self.configuration(configuration)?;
-        let plan = self.plan(&source)?;
+        let (source, written) = self.records.configuration(configuration)?;
+        let mut plan = self.plan(&source)?;
+        plan.warnings.extend(self.kept_writes(&plan, &written));
         Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
+    }
+
+    /// Warnings of functions that go on in a rollback with other writes than the journal has.
+    fn kept_writes(&self, plan: &Plan, journal: &[Written]) -> Vec<String> {
+        let of = |written: &[Written], function: &str| -> Vec<Written> {
+            written.iter().filter(|written| written.function == function).cloned().collect()
+        };
+        let goes_on = |function: &&String| of(&self.records.written, function) != of(journal, function);
+        let told = |function: &String| {
+            format!(
+                "`{function}` goes on, and keeps what handlers changed of it since: `netbricks config` lists it"
+            )
+        };
+        plan.kept.iter().filter(goes_on).map(told).collect()
     }
 
     /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.

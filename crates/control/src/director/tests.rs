@@ -81,12 +81,12 @@ impl Dataplane for Plane {
         }
     }
     fn plan(&mut self, _: &Source) -> Result<Plan, Problem> {
-        Ok(Plan::default())
+        Ok(Plan { kept: self.kept.clone(), ..Plan::default() })
     }
     fn apply(&mut self, source: &Source) -> Result<Applied, Problem> {
         self.source = source.clone();
         self.done = Some(Instant::now());
-        let plan = Plan { kept: self.kept.clone(), ..Plan::default() };
+        let plan = self.plan(source)?;
         Ok(Applied { plan, ..Applied::default() })
     }
     fn source(&self) -> Source {
@@ -211,4 +211,28 @@ fn a_write_belongs_to_the_configuration_that_it_changed() {
     assert_eq!(run.journal(), ["kept a"]);
     let (_, before) = run.records.configuration(1).unwrap();
     assert_eq!(before.len(), 2, "{before:?}");
+}
+
+#[test]
+fn a_rollback_warns_of_writes_that_functions_keep() {
+    let mut run = Run::new();
+    run.plane.kept.push("other".into());
+    run.write("other", "now", "before", None);
+    run.apply("two", ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() });
+    run.write("kept", "now", "within", None);
+    let warned = |warnings: &[String]| {
+        assert!(warnings.iter().any(|told| told.starts_with("`kept` goes on")), "{warnings:?}");
+        assert!(!warnings.iter().any(|told| told.contains("`other`")), "{warnings:?}");
+    };
+    warned(&run.director().plan_rollback(None).unwrap().plan.warnings);
+    let events = run.director().events();
+    run.director().tick(Instant::now() + Duration::from_secs(2));
+    let told: Vec<String> = events
+        .since(0)
+        .into_iter()
+        .filter(|event| event.kind == "warning")
+        .map(|event| event.message)
+        .collect();
+    warned(&told);
+    assert_eq!(run.journal(), ["other before", "kept within"]);
 }
