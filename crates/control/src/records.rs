@@ -16,8 +16,19 @@ use crate::store::{Base, Number, Outcome, Place, Record, State, Store, StoreErro
 const KEPT: usize = 50;
 /// The note of a configuration that came by a rollback, before the number of the one that it is again.
 pub(crate) const ROLLBACK: &str = "rollback to ";
-/// Writes of handlers that the journal keeps for one configuration.
-const JOURNAL: usize = 100_000;
+
+/// Bounds of what is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Writes of handlers in the journal of one configuration.
+    pub(crate) writes: usize,
+    /// Bytes of these writes.
+    pub(crate) bytes: usize,
+    /// Bytes of all configurations and journals in memory.
+    pub(crate) text: usize,
+}
+
+const LIMITS: Limits = Limits { writes: 100_000, bytes: 64 << 20, text: 256 << 20 };
 
 /// Changes of the running configuration that late answers of workers are compared with.
 const TRANSITIONS: usize = 32;
@@ -35,6 +46,11 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
+    /// The bytes of these.
+    written_bytes: usize,
+    /// Whether older ones were dropped, because there is no state directory to refuse them for.
+    dropped: bool,
+    pub(crate) limits: Limits,
     pub(crate) under_way: UnderWay,
     /// The last changes of the running configuration, oldest first.
     transitions: VecDeque<Transition>,
@@ -98,6 +114,9 @@ impl Records {
             running: 0,
             unconfirmed: None,
             written: Vec::new(),
+            written_bytes: 0,
+            dropped: false,
+            limits: LIMITS,
             under_way: UnderWay::default(),
             transitions: VecDeque::new(),
             store: None,
@@ -118,6 +137,7 @@ impl Records {
             Some(number) => {
                 store.set_running(number)?;
                 records.written = store.records(number)?.into_iter().map(Written::from).collect();
+                records.written_bytes = bytes_of(&records.written);
                 records.running = number.0;
                 records.store = Some(store);
             }
@@ -194,13 +214,14 @@ impl Records {
             // The store has decided which ones it keeps.
             Some(known) => self.history.retain(|remembered| known.contains(&remembered.entry.number)),
             None => {
-                while self.history.len() > KEPT {
-                    let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                let mut bytes: usize = self.history.iter().map(Remembered::bytes).sum();
+                while self.history.len() > KEPT || bytes > self.limits.text {
                     let Some(place) = self.history.iter().position(|known| !needed(known.entry.number))
                     else {
                         break;
                     };
-                    self.history.remove(place);
+                    bytes -= self.history.remove(place).bytes();
                 }
             }
         }
@@ -218,12 +239,15 @@ impl Records {
         time_ns: u64,
     ) -> Result<(), StoreError> {
         let before = std::mem::replace(&mut self.written, written);
-        let running = self.running;
+        self.written_bytes = bytes_of(&self.written);
+        self.dropped = false;
+        let (running, is_stored) = (self.running, self.store.is_some());
         self.transitions.push_back(Transition { from: running, kept: kept.iter().cloned().collect() });
         if self.transitions.len() > TRANSITIONS {
             self.transitions.pop_front();
         }
-        if let Some(known) = self.find(running) {
+        // With a state directory, its journal has them.
+        if let Some(known) = self.find(running).filter(|_| !is_stored) {
             known.written = before;
         }
         self.running = number;
@@ -316,13 +340,44 @@ impl Records {
         }
     }
 
-    /// Whether the journal has room for another write.
-    pub(crate) fn may_record(&self) -> Result<(), Problem> {
-        if self.written.len() < JOURNAL {
+    /// Whether the journal has room for a write of so many bytes.
+    ///
+    /// Without a state directory there is always room, for the oldest writes are dropped.
+    pub(crate) fn may_record(&self, bytes: usize) -> Result<(), Problem> {
+        let Limits { writes, bytes: most, .. } = self.limits;
+        if self.store.is_none() || self.written.len() < writes && self.written_bytes + bytes <= most {
             return Ok(());
         }
-        let detail = format!("the journal is full: {JOURNAL} writes since the file was applied");
+        let detail = format!(
+            "the journal is full: {} writes with {} bytes since the file was applied, and it takes {writes} with {most}",
+            self.written.len(),
+            self.written_bytes,
+        );
         Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
+    }
+
+    /// Drops the oldest writes of a journal that nothing but this memory keeps.
+    fn drop_oldest(&mut self) {
+        let Limits { writes, bytes, .. } = self.limits;
+        if self.store.is_some() || self.written.len() <= writes && self.written_bytes <= bytes {
+            return;
+        }
+        // A tenth more than needed, so that not each write moves all others.
+        let (keep, mut left) = (writes - writes / 10, self.written_bytes);
+        let fits = |(place, written): (usize, &Written)| {
+            let enough = self.written.len() - place <= keep && left <= bytes - bytes / 10;
+            left -= written.bytes();
+            enough
+        };
+        let first = self.written.iter().enumerate().position(fits).unwrap_or(usize::MAX);
+        // The newest one stays.
+        self.written.drain(..first.min(self.written.len() - 1));
+        self.written_bytes = bytes_of(&self.written);
+        if !std::mem::replace(&mut self.dropped, true) {
+            let told =
+                "the journal has the last writes of handlers only: a rollback brings back no older ones";
+            self.events.tell(EventLevel::Warning, "warning", "", told);
+        }
     }
 
     /// Puts a write of a handler that succeeded into the journal of the configuration that it changed.
@@ -341,12 +396,14 @@ impl Records {
                 return Ok(());
             }
         }
-        self.may_record()?;
+        self.may_record(written.bytes())?;
         self.generation += 1;
         if let Some(store) = &mut self.store {
             store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
         }
+        self.written_bytes += written.bytes();
         self.written.push(written);
+        self.drop_oldest();
         Ok(())
     }
 
@@ -397,7 +454,16 @@ fn directory(saved: &crate::store::Saved) -> String {
     saved.base.directory.display().to_string()
 }
 
+fn bytes_of(written: &[Written]) -> usize {
+    written.iter().map(Written::bytes).sum()
+}
+
 impl Remembered {
+    /// The bytes that it takes in memory.
+    fn bytes(&self) -> usize {
+        self.source.as_ref().map_or(0, |source| source.text.len()) + bytes_of(&self.written)
+    }
+
     fn of(entry: &crate::store::Entry) -> Self {
         let state = match entry.state {
             State::Confirmed => ConfigurationState::Confirmed,
@@ -421,6 +487,16 @@ impl Remembered {
 const ON_WORKER: char = '@';
 
 impl Written {
+    /// The bytes that it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.function.len() + self.handler.len() + self.argument.len()
+    }
+
+    /// The bytes that a call would take.
+    pub(crate) fn bytes_of(call: &crate::Call) -> usize {
+        size_of::<Self>() + call.function.len() + call.handler.len() + call.argument.len()
+    }
+
     /// The journal's form: a write for one worker has its number behind the handler's name.
     fn record(&self, time: u64) -> Record {
         let handler = match self.worker {

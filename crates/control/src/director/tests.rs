@@ -236,3 +236,47 @@ fn a_rollback_warns_of_writes_that_functions_keep() {
     warned(&told);
     assert_eq!(run.journal(), ["other before", "kept within"]);
 }
+
+#[test]
+fn without_a_state_directory_a_full_journal_drops_its_oldest_writes() {
+    let mut run = Run::new();
+    run.records.limits.writes = 20;
+    for number in 0..50 {
+        assert_eq!(code(&run.write("f", "now", &number.to_string(), None)), None);
+        assert!((number < 20 || run.journal().len() >= 18) && run.journal().len() <= 20, "{number}");
+        assert_eq!(run.journal().last(), Some(&format!("f {number}")));
+    }
+    // The last ones come back in order.
+    let last = run.journal().len();
+    assert_eq!(run.journal(), (50 - last..50).map(|number| format!("f {number}")).collect::<Vec<_>>());
+    run.records.limits.bytes = 10_000;
+    assert_eq!(code(&run.write("f", "now", &"x".repeat(9_500), None)), None);
+    assert_eq!(run.journal().len(), 1, "nothing fits beside the newest");
+    let events = run.director().events();
+    assert_eq!(events.since(0).into_iter().filter(|event| event.kind == "warning").count(), 1);
+}
+
+#[test]
+fn with_a_state_directory_a_full_journal_refuses_before_the_handler_does_it() {
+    let directory = std::env::temp_dir().join(format!("nb-full-{}", std::process::id()));
+    let store = crate::store::Store::open(&directory).unwrap();
+    let mut run = Run::new();
+    run.records = Records::new(file("one"), 1, Events::new(), Some(store)).unwrap();
+    run.records.limits.bytes = 2_000;
+    assert_eq!(code(&run.write("f", "now", &"x".repeat(1_500), None)), None);
+    assert_eq!(code(&run.write("f", "later", &"x".repeat(1_500), None)), Some(Code::Conflict));
+    assert!(run.plane.held.is_empty());
+    assert_eq!(code(&run.write("f", "now", "small", None)), None);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_text_of_the_history_is_bounded() {
+    let mut run = Run::new();
+    run.records.limits.text = 10_000;
+    for number in 0..20 {
+        run.apply(&format!("# {number} {}", "x".repeat(2_990)), ApplyOptions::default());
+    }
+    let numbers: Vec<u64> = run.director().history().iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, [21, 20, 19]);
+}

@@ -90,26 +90,21 @@ impl Director<'_> {
     ///
     /// # Errors
     /// [`Code::Stale`] where the generation is not `expected`, and where the journal is full.
-    pub fn may_write(&mut self, expected: Option<u64>) -> Result<(), Problem> {
+    pub fn may_write(&mut self, call: &Call, expected: Option<u64>) -> Result<(), Problem> {
         self.is_current(expected)?;
-        self.records.may_record()
+        self.records.may_record(Written::bytes_of(call))
     }
 
     /// Writes a handler, if the generation is still `expected`, and puts the write into the journal.
     ///
     /// The answer may come before this returns, or later, from another thread.
     pub fn write(&mut self, call: Call, expected: Option<u64>, tasks: &Tasks, answer: WriteAnswer) {
-        let allowed = self.may_write(expected);
+        let allowed = self.may_write(&call, expected);
         let generation = self.records.generation;
         if let Err(problem) = allowed {
             return answer(generation, Err(problem));
         }
-        let written = Written {
-            function: call.function.clone(),
-            handler: call.handler.clone(),
-            argument: call.argument.clone(),
-            worker: call.worker,
-        };
+        let written = written(&call);
         let (configuration, ticket) = (self.records.running, self.records.under_way.begin());
         let pending = Pending { written, configuration, ticket, answer };
         let slot = Arc::new(Mutex::new(Slot::Calling));
@@ -139,6 +134,12 @@ impl Director<'_> {
         self.records.count_writes();
         answer(self.records.generation, recorded.map(|()| answers).map_err(unrecorded));
     }
+}
+
+/// A call as the journal has it.
+fn written(call: &Call) -> Written {
+    let Call { function, handler, argument, worker, .. } = call.clone();
+    Written { function, handler, argument, worker }
 }
 
 /// Has a write recorded whose answer came from a worker.

@@ -126,7 +126,7 @@ pub(super) async fn write(
             return asker.answer(director.generation(), Err(problem));
         }
         if query.dry_run {
-            let may = director.may_write(expected);
+            let may = director.may_write(&call, expected);
             let Call { function, handler, .. } = call;
             let answers = Answers { function, handler, answers: Vec::new() };
             return asker.answer(director.generation(), may.map(|()| answers));
