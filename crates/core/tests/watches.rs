@@ -154,7 +154,10 @@ impl Rig {
 }
 
 fn run_out(graph: &mut Graph) {
-    let mut now = 1;
+    run_out_from(graph, 1);
+}
+
+fn run_out_from(graph: &mut Graph, mut now: u64) {
     while graph.turn(now) != Turn::Done {
         now += 1_000;
         assert!(now < 1 << 40, "the graph does not end");
@@ -382,6 +385,14 @@ fn a_count_is_kept_and_memory_is_bounded_where_nobody_reads() {
     let traced = seen.iter().filter(|sighting| sighting.sight == Sight::Began).count() as u64;
     assert!((1_000..=1_020).contains(&traced), "{traced}");
     assert_eq!((traced + seen.lost(), sink.0.borrow().len()), (20_000, 20_000));
+
+    // The same, however long the graph ran before.
+    let (mut graph, _, _) = rig().build();
+    graph.watch(trace(""));
+    run_out_from(&mut graph, 1 << 39);
+    let seen = take(&mut graph);
+    let traced = seen.iter().filter(|sighting| sighting.sight == Sight::Began).count() as u64;
+    assert!((1_000..=1_020).contains(&traced), "{traced}");
 
     // No memory for more than ten packets.
     let (mut graph, sink, _) = rig().build();

@@ -29,9 +29,9 @@ struct Known {
 struct Armed {
     watch: Watch,
     seen: Sightings,
-    /// Packets that it may take at once, and when that was computed (ns).
+    /// Packets that it may take at once, and when that was computed (ns); from the first packet on.
     credit: u64,
-    since: u64,
+    since: Option<u64>,
 }
 
 /// The traced packet that the running node has alone.
@@ -69,11 +69,12 @@ impl Armed {
             return false;
         }
         let rate = self.watch.rate;
+        let since = *self.since.get_or_insert(now);
         if self.credit == 0 {
-            let more = u128::from(now.saturating_sub(self.since)) * u128::from(rate) / 1_000_000_000;
+            let more = u128::from(now.saturating_sub(since)) * u128::from(rate) / 1_000_000_000;
             if more > 0 {
                 self.credit = u64::try_from(more).unwrap_or(rate).min(rate);
-                self.since = now;
+                self.since = Some(now);
             }
         }
         if self.credit == 0 || !self.seen.has_room(bytes) {
@@ -123,7 +124,7 @@ impl Observer {
     /// Adds a watch.
     pub(crate) fn arm(&mut self, watch: Watch) {
         let (seen, credit) = (Sightings::new(&watch), watch.rate);
-        self.armed.push(Armed { watch, seen, credit, since: 0 });
+        self.armed.push(Armed { watch, seen, credit, since: None });
         self.place();
     }
 
