@@ -152,3 +152,14 @@ fn a_suspended_run_goes_on_when_it_is_resumed_and_stops_with_its_report() {
     let report: Value = serde_json::from_str(&run.report()).expect("one JSON value");
     assert_eq!((&report["conserved"], &report["running"]), (&true.into(), &false.into()), "{report}");
 }
+
+#[test]
+fn the_example_of_a_live_run_answers() {
+    let directory = Directory::new("example");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/live.toml");
+    let mut run = directory.run(&[example]);
+    assert_eq!(directory.json(&["status"])["state"], "running");
+    directory.ask(&["set", "routes.add", "10.0.0.0/8", "3"]).well();
+    directory.ask(&["stop"]).well();
+    assert!(run.report().trim_end().ends_with("every packet accounted for"));
+}

@@ -13,7 +13,8 @@ use crate::config::Idle;
     about = "Network functions in safe Rust, at C's speed",
     long_about = "Runs chains of network functions between ports, as a TOML file describes them.",
     after_help = "Start with:\n  netbricks run examples/edge.toml\n  netbricks functions\n  netbricks ports pcap\n\n\
-                  While it runs, on another terminal:\n  netbricks status\n  netbricks top\n  netbricks shell\n\n\
+                  A run that goes on, and what to ask it on another terminal:\n  netbricks run examples/live.toml\n  \
+                  netbricks status\n  netbricks top\n  netbricks shell\n\n\
                   Exit codes: 0 fine, 1 failed, 2 the command line or the file is wrong.",
     subcommand_required = true,
     arg_required_else_help = true,

@@ -41,7 +41,7 @@ pub(crate) enum LiveCommand {
     /// Call a handler of a function that changes its state
     #[command(
         after_help = "Examples:\n  netbricks set rate.rate '20 Mb/s'\n  netbricks set routes.add 10.0.0.0/8 3\n  \
-                            netbricks set routes.load @routes.txt\n  generate-routes | netbricks set routes.load -\n\n\
+                            netbricks set routes.add @routes.txt\n  generate-routes | netbricks set routes.add -\n\n\
                             `netbricks show handlers` lists what can be set."
     )]
     Set(SetArguments),
@@ -101,7 +101,7 @@ pub(crate) enum LiveCommand {
     Config(ConfigArguments),
     /// Ask the sources for no more packets until `resume`
     #[command(
-        after_help = "Examples:\n  netbricks suspend && netbricks set routes.load @routes.txt && netbricks resume"
+        after_help = "Examples:\n  netbricks suspend && netbricks set routes.add @routes.txt && netbricks resume"
     )]
     Suspend(Plain),
     /// Ask the sources for packets again
