@@ -18,7 +18,7 @@ use crate::api::{
 use crate::events::Events;
 use crate::observe::Observing;
 use crate::records::{ROLLBACK, Records, Unconfirmed, Written, unkept};
-use crate::store::StoreError;
+use crate::store::{Files, StoreError};
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 256;
@@ -115,16 +115,20 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
-    /// Plans what a file would change. Nothing changes.
+    /// Plans what a file would change. Nothing changes. `files` has other places of files that it names.
     ///
     /// # Errors
     /// The faults of the file.
-    fn plan(&mut self, source: &Source) -> Result<Plan, Problem>;
-    /// Makes a file run.
+    fn plan(&mut self, source: &Source, files: &Files) -> Result<Plan, Problem>;
+    /// Makes a file run. `files` has other places of files that it names.
     ///
     /// # Errors
     /// The faults of the file, or of the machine; what ran before then runs on untouched.
-    fn apply(&mut self, source: &Source) -> Result<Applied, Problem>;
+    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem>;
+    /// The files that a file names, with the places of their content.
+    ///
+    /// These are the places of `files`, where it has them.
+    fn named_files(&self, source: &Source, files: &Files) -> Files;
     /// The file that runs.
     fn source(&self) -> Source;
     /// Drains and ends the run.
@@ -151,6 +155,14 @@ pub trait Dataplane {
 struct Waits {
     within: Duration,
     back_to: u64,
+}
+
+/// The parts of a configuration that ran before, beside its text.
+struct Again {
+    /// The writes of handlers, for functions that are made again.
+    written: Vec<Written>,
+    /// The places of files that it names and that have changed since.
+    files: Files,
 }
 
 /// The owner of what runs and of its history.
@@ -306,7 +318,11 @@ impl<'d> Director<'d> {
     /// # Errors
     /// The faults of the file.
     pub fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
-        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source)? })
+        self.plan_with(source, &Files::new())
+    }
+
+    fn plan_with(&mut self, source: &Source, files: &Files) -> Result<Plan, Problem> {
+        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source, files)? })
     }
 
     /// Makes a file run, if the generation is still `expected`.
@@ -353,17 +369,19 @@ impl<'d> Director<'d> {
 
     /// Makes a file run as a new configuration.
     ///
-    /// `again` is given where it ran before: what handlers changed of it, for functions that are replaced.
+    /// `again` is given where it ran before.
     fn install(
         &mut self,
         source: Source,
         note: &str,
         waits: Option<Waits>,
-        again: Option<Vec<Written>>,
+        again: Option<Again>,
         time_ns: u64,
     ) -> Result<Applied, Problem> {
+        let files = again.as_ref().map(|again| again.files.clone()).unwrap_or_default();
+        let again = again.map(|again| again.written);
         // A file with faults takes no number.
-        let plan = self.plan(&source)?;
+        let plan = self.plan_with(&source, &files)?;
         // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
         let confirms = waits.is_some() || self.records.unconfirmed.is_some();
         if plan.unchanged && source == self.plane.source() && again.is_none() && !confirms {
@@ -372,8 +390,9 @@ impl<'d> Director<'d> {
         }
         let kept = |error: StoreError| unkept(&error);
         let state = ConfigurationState::Applied;
-        let number = self.records.remember(source.clone(), time_ns, note, state).map_err(kept)?;
-        let mut applied = match self.plane.apply(&source) {
+        let named = self.plane.named_files(&source, &files);
+        let number = self.records.remember(source.clone(), &named, time_ns, note, state).map_err(kept)?;
+        let mut applied = match self.plane.apply(&source, &files) {
             Ok(applied) => applied,
             Err(problem) => {
                 // What ran before runs on. A disk that fails now has been told of already.
@@ -454,7 +473,9 @@ impl<'d> Director<'d> {
     pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
         let configuration = self.earlier(to)?;
         let (source, written) = self.records.configuration(configuration)?;
-        let mut plan = self.plan(&source)?;
+        let (files, warnings) = self.records.changed_files(configuration);
+        let mut plan = self.plan_with(&source, &files)?;
+        plan.warnings.extend(warnings);
         plan.warnings.extend(self.kept_writes(&plan, &written));
         Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
     }
@@ -483,7 +504,11 @@ impl<'d> Director<'d> {
         let running = self.records.running;
         let number = self.earlier(to)?;
         let (source, written) = self.records.configuration(number)?;
-        let applied = self.install(source, &format!("{ROLLBACK}{number}"), None, Some(written), now_ns())?;
+        let (files, warnings) = self.records.changed_files(number);
+        let again = Again { written, files };
+        let mut applied =
+            self.install(source, &format!("{ROLLBACK}{number}"), None, Some(again), now_ns())?;
+        applied.plan.warnings.extend(warnings);
         if let Err(error) = self.records.give_up(running, false) {
             self.tell(EventLevel::Error, "not-kept", error.to_string());
         }

@@ -23,6 +23,7 @@ pub use client::{Address, Client, default_socket};
 pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting, WriteAnswer};
 pub use events::{Events, Subscription};
 pub use observe::{Encode, Observing};
-pub use records::{Records, Written, source_of};
+pub use records::{Records, Written, changed_files, source_of};
 pub use server::{ListenConfig, ListenError, Listener, Tokens};
+pub use store::Files;
 pub use trace::{Assembler, Places, TraceEvents};

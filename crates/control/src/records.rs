@@ -10,7 +10,7 @@ use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, So
 use crate::director::UnderWay;
 use crate::events::Events;
 use crate::server::remove_dead_socket;
-use crate::store::{Base, Number, Outcome, Place, Record, State, Store, StoreError};
+use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError};
 
 /// Configurations that the history keeps.
 const KEPT: usize = 50;
@@ -107,6 +107,20 @@ impl Records {
         events: Events,
         store: Option<Store>,
     ) -> Result<Self, StoreError> {
+        Self::with_files(source, &Files::new(), time_ns, events, store)
+    }
+
+    /// As [`new`](Self::new), for a file that names these files.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_files(
+        source: Source,
+        files: &Files,
+        time_ns: u64,
+        events: Events,
+        store: Option<Store>,
+    ) -> Result<Self, StoreError> {
         let mut records = Self {
             generation: 1,
             events,
@@ -122,7 +136,7 @@ impl Records {
             store: None,
         };
         let Some(mut store) = store else {
-            records.running = records.remember(source, time_ns, "", ConfigurationState::Confirmed)?;
+            records.running = records.remember(source, files, time_ns, "", ConfigurationState::Confirmed)?;
             return Ok(records);
         };
         for warning in store.warnings() {
@@ -132,7 +146,8 @@ impl Records {
         records.history.extend(entries.iter().rev().map(Remembered::of));
         let again = store
             .confirmed()
-            .filter(|saved| saved.text == source.text && directory(saved) == source.directory);
+            .filter(|saved| saved.text == source.text && directory(saved) == source.directory)
+            .filter(|saved| store.has_files(saved.number, files));
         match again.map(|saved| saved.number) {
             Some(number) => {
                 store.set_running(number)?;
@@ -143,7 +158,7 @@ impl Records {
             }
             None => {
                 records.store = Some(store);
-                let number = records.remember(source, time_ns, "", ConfigurationState::Applied)?;
+                let number = records.remember(source, files, time_ns, "", ConfigurationState::Applied)?;
                 records.running = number;
                 records.set_running(number)?;
                 records.confirm(number)?;
@@ -193,6 +208,7 @@ impl Records {
     pub(crate) fn remember(
         &mut self,
         source: Source,
+        files: &Files,
         time_ns: u64,
         note: &str,
         state: ConfigurationState,
@@ -202,7 +218,12 @@ impl Records {
             None => (self.history.last().map_or(1, |last| last.entry.number + 1), Some(source)),
             Some(store) => {
                 let base = Base { origin: source.name, directory: source.directory.into() };
-                (store.save(&source.text, &base, &note, time_ns)?.0, None)
+                let number = store.save(&source.text, &base, &note, time_ns)?;
+                // Without them a restart still has the names.
+                if let Err(error) = store.keep_files(number, files) {
+                    self.events.tell(EventLevel::Warning, "state-directory", "", error.to_string());
+                }
+                (number.0, None)
             }
         };
         let entry = HistoryEntry { number, time_ns, file, note, state, running: false };
@@ -340,6 +361,16 @@ impl Records {
         }
     }
 
+    /// The files of a configuration whose content has changed since, with the places of the old one.
+    ///
+    /// Also answers warnings of those whose old content is not there.
+    pub(crate) fn changed_files(&self, number: u64) -> (Files, Vec<String>) {
+        match &self.store {
+            None => (Files::new(), Vec::new()),
+            Some(store) => changed_files(store, Number(number)),
+        }
+    }
+
     /// Whether the journal has room for a write of so many bytes.
     ///
     /// Without a state directory there is always room, for the oldest writes are dropped.
@@ -443,6 +474,17 @@ impl Records {
 /// A failure of the state directory as the API tells it.
 pub(crate) fn unkept(error: &StoreError) -> Problem {
     Problem::new(Code::Machine, error.to_string())
+}
+
+/// The files that a configuration named and that have changed since, with the places of their old content.
+///
+/// Also answers warnings of those whose old content is not there.
+pub fn changed_files(store: &Store, number: Number) -> (Files, Vec<String>) {
+    let (files, lost) = store.changed_files(number);
+    let told = |path: &String| {
+        format!("`{path}` has changed since configuration {number}, and its content from then is not kept")
+    };
+    (files, lost.iter().map(told).collect())
 }
 
 /// A saved configuration as a file.

@@ -6,6 +6,7 @@ mod commands;
 mod dataplane;
 mod hangup;
 mod killed;
+mod named;
 mod places;
 mod refusals;
 mod segment;

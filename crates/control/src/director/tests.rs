@@ -80,14 +80,17 @@ impl Dataplane for Plane {
             _ => answer(Ok(answers(call))),
         }
     }
-    fn plan(&mut self, _: &Source) -> Result<Plan, Problem> {
+    fn plan(&mut self, _: &Source, _: &Files) -> Result<Plan, Problem> {
         Ok(Plan { kept: self.kept.clone(), ..Plan::default() })
     }
-    fn apply(&mut self, source: &Source) -> Result<Applied, Problem> {
+    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem> {
         self.source = source.clone();
         self.done = Some(Instant::now());
-        let plan = self.plan(source)?;
+        let plan = self.plan(source, files)?;
         Ok(Applied { plan, ..Applied::default() })
+    }
+    fn named_files(&self, _: &Source, files: &Files) -> Files {
+        files.clone()
     }
     fn source(&self) -> Source {
         self.source.clone()

@@ -9,6 +9,8 @@
 //! | `000042.toml` | configuration 42: a line about it with a checksum, then its text |
 //! | `000042.journal` | the handler writes that changed it: a line each, with a checksum |
 //! | `confirmed`, `confirmed.copy` | the numbers that were confirmed, rolled back, or failed |
+//! | `000042.files` | the files that configuration 42 names, with hashes of their contents |
+//! | `content-HASH` | a content of such a file |
 //! | `place` | the graph's name, and the socket on which the last process listened |
 //! | `000042.journal.damaged` | a journal that could not be read to its end, as it was found |
 //! | `*.tmp` | a file that is being written; the next [`Store::open`] removes it |
@@ -43,6 +45,7 @@
 
 mod changes;
 mod checksum;
+mod contents;
 mod damage;
 mod disk;
 mod error;
@@ -62,12 +65,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::contents::Files;
+use self::contents::list_name;
 pub use self::damage::{Damage, Warning};
 use self::disk::Disk;
 pub use self::error::{Holder, StoreError};
 use self::journal::Tail;
 pub use self::journal::{Record, Replay, replay};
 use self::marks::Marks;
+use self::open::numbered;
 pub use self::place::Place;
 pub use self::saved::{Base, Saved};
 
@@ -147,9 +153,12 @@ struct Limits {
     records: usize,
     /// Bytes of one journal.
     journal: usize,
+    /// Bytes of all contents of files that configurations name.
+    contents: usize,
 }
 
-const LIMITS: Limits = Limits { kept: 50, text: 64 << 20, records: 100_000, journal: 64 << 20 };
+const LIMITS: Limits =
+    Limits { kept: 50, text: 64 << 20, records: 100_000, journal: 64 << 20, contents: 64 << 20 };
 
 /// All that is known of a configuration without its text.
 #[derive(Clone, Debug)]
@@ -177,6 +186,7 @@ pub struct Store {
     confirmed: Option<Saved>,
     running: Option<Number>,
     place: Option<Place>,
+    contents: contents::Contents,
     warnings: Vec<Warning>,
 }
 
@@ -346,7 +356,7 @@ impl Store {
         for &number in &past {
             let journal = journal_name(number);
             // The configuration last: a journal without one would be in nobody's way and stay.
-            for name in [damaged_name(&journal), journal, configuration_name(number)] {
+            for name in [damaged_name(&journal), journal, list_name(number), configuration_name(number)] {
                 match self.disk.remove(&name) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
                         self.postpone("remove", &name, &error);
@@ -359,6 +369,7 @@ impl Store {
             self.unreported.remove(&number);
             self.numbers.remove(&number);
         }
+        self.forget_files(&past);
         if !past.is_empty() {
             self.marks.retain(|number| kept.contains(&number));
         }
@@ -408,6 +419,7 @@ impl About {
 
 const CONFIGURATION: &str = ".toml";
 const JOURNAL: &str = ".journal";
+const FILES: &str = ".files";
 const DAMAGED: &str = ".damaged";
 const TEMPORARY: &str = ".tmp";
 

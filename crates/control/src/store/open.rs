@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use super::contents::is_content;
 use super::disk::{Directory, Disk};
 use super::marks::{self, Marks};
 use super::place;
 use super::{
-    About, CONFIGURATION, DAMAGED, Damage, HIGHEST, JOURNAL, LIMITS, Limits, Number, Saved, State, Store,
-    StoreError, TEMPORARY, Warning, configuration_name, journal_name,
+    About, CONFIGURATION, DAMAGED, Damage, FILES, HIGHEST, JOURNAL, LIMITS, Limits, Number, Saved, State,
+    Store, StoreError, TEMPORARY, Warning, configuration_name, journal_name,
 };
 
 impl Store {
@@ -50,10 +51,12 @@ impl Store {
             confirmed: None,
             running: None,
             place: None,
+            contents: super::contents::Contents::default(),
             warnings: Vec::new(),
         };
         store.sweep(&names);
         store.read_place();
+        store.read_files(&names);
         let confirmations_lost = store.read_marks();
         let listed: BTreeSet<_> = names.iter().filter_map(|name| numbered(name, CONFIGURATION)).collect();
         store.read_configurations(listed);
@@ -71,8 +74,12 @@ impl Store {
     /// Removes files that a crash left half-written.
     fn sweep(&mut self, names: &[String]) {
         for name in names {
-            let ours =
-                |stem: &str| marks::NAMES.contains(&stem) || stem == place::NAME || number_of(stem).is_some();
+            let ours = |stem: &str| {
+                marks::NAMES.contains(&stem)
+                    || stem == place::NAME
+                    || is_content(stem)
+                    || number_of(stem).is_some()
+            };
             if name.strip_suffix(TEMPORARY).is_some_and(ours)
                 && let Err(error) = self.disk.remove(name)
             {
@@ -155,21 +162,22 @@ impl Store {
         }
     }
 
-    fn skip(&mut self, name: &str, damage: Damage) {
+    pub(super) fn skip(&mut self, name: &str, damage: Damage) {
         let path = self.path.join(name);
         self.warn(Warning::Skipped { path, damage });
     }
 }
 
 /// The number in a file's name, where it is one that the store gives.
-fn numbered(name: &str, ending: &str) -> Option<Number> {
+pub(super) fn numbered(name: &str, ending: &str) -> Option<Number> {
     let digits = name.strip_suffix(ending)?;
     let number = digits.parse().ok().map(Number).filter(|&number| number <= HIGHEST)?;
     (digits == format!("{:06}", number.0)).then_some(number)
 }
 
-/// The number in the name of a configuration, its journal, or a damaged journal.
+/// The number in the name of a configuration, its journal, a damaged journal, or its list of files.
 fn number_of(name: &str) -> Option<Number> {
     let journal = name.strip_suffix(DAMAGED).unwrap_or(name);
-    numbered(name, CONFIGURATION).or_else(|| numbered(journal, JOURNAL))
+    let files = || numbered(name, FILES);
+    numbered(name, CONFIGURATION).or_else(|| numbered(journal, JOURNAL)).or_else(files)
 }

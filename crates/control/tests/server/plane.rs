@@ -11,8 +11,8 @@ use netbricks_control::api::{
 };
 use netbricks_control::server::Limits;
 use netbricks_control::{
-    Address, Answer, Call, Client, Dataplane, Director, Events, ListenConfig, Listener, Observing, Records,
-    Tasks, Tokens, Waiting, Written,
+    Address, Answer, Call, Client, Dataplane, Director, Events, Files, ListenConfig, Listener, Observing,
+    Records, Tasks, Tokens, Waiting, Written,
 };
 
 pub(crate) struct Plane {
@@ -101,7 +101,7 @@ impl Dataplane for Plane {
         // As from a worker.
         std::thread::spawn(move || answer(Ok(answers)));
     }
-    fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
+    fn plan(&mut self, source: &Source, _: &Files) -> Result<Plan, Problem> {
         if source.text.contains("fault") {
             return Err(Problem::new(Code::Faulty, "the file has 1 fault"));
         }
@@ -114,10 +114,13 @@ impl Dataplane for Plane {
         };
         Ok(Plan { changes: vec![change], ..Plan::default() })
     }
-    fn apply(&mut self, source: &Source) -> Result<Applied, Problem> {
-        let plan = self.plan(source)?;
+    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem> {
+        let plan = self.plan(source, files)?;
         self.source = source.clone();
         Ok(Applied { plan, ..Applied::default() })
+    }
+    fn named_files(&self, _: &Source, files: &Files) -> Files {
+        files.clone()
     }
     fn source(&self) -> Source {
         self.source.clone()

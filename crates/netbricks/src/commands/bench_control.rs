@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netbricks_control::api::{ApplyOptions, Problem, Source};
-use netbricks_control::{Address, Client, Tasks};
+use netbricks_control::{Address, Client, Files, Tasks};
 use serde::Serialize;
 
 use super::arguments::ControlArguments;
@@ -56,7 +56,12 @@ struct Figures {
 
 pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
     let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
-    let file = File { name: "bench.toml".into(), text: CONFIGURATION.into(), directory: PathBuf::from("/") };
+    let file = File {
+        name: "bench.toml".into(),
+        text: CONFIGURATION.into(),
+        directory: PathBuf::from("/"),
+        files: Files::new(),
+    };
     let checked = file::check(&app, &file).map_err(|faults| faults.told(console))?;
     let socket = std::env::temp_dir().join(format!("netbricks-bench-{}.sock", std::process::id()));
     let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use netbricks_control::store::Store;
 use netbricks_control::{
-    Events, ListenConfig, ListenError, Listener, Tasks, Tokens, default_socket, source_of,
+    Events, ListenConfig, ListenError, Listener, Tasks, Tokens, changed_files, default_socket, source_of,
 };
 
 use super::arguments::ControlArguments;
@@ -23,7 +23,7 @@ pub(super) struct ControlSide {
 }
 
 /// The file that a start without one runs: the confirmed configuration of the state directory.
-pub(super) fn restored(arguments: &ControlArguments) -> Result<(File, Store), Failure> {
+pub(super) fn restored(console: Console, arguments: &ControlArguments) -> Result<(File, Store), Failure> {
     let Some(directory) = &arguments.state else {
         return Err(Failure::Usage(
             "no file to run: name one, or the directory of an earlier run's configurations with `--state DIR`".into(),
@@ -36,7 +36,9 @@ pub(super) fn restored(arguments: &ControlArguments) -> Result<(File, Store), Fa
             directory.display()
         )));
     };
-    Ok((File::of(&source_of(saved)), store))
+    let (files, warnings) = changed_files(&store, saved.number);
+    warnings.iter().for_each(|warning| console.complain(Level::Warning, warning));
+    Ok((File::of(&source_of(saved), &files), store))
 }
 
 fn open(directory: &Path) -> Result<Store, Failure> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
-use netbricks_control::api;
+use netbricks_control::{Files, api};
 use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
@@ -21,6 +21,8 @@ pub(super) struct File {
     pub(super) text: String,
     /// The directory that relative names in it start from.
     pub(super) directory: PathBuf,
+    /// The places of files that it names, where they are others than their names say.
+    pub(super) files: Files,
 }
 
 impl File {
@@ -40,7 +42,7 @@ impl File {
             Failure::Usage(format!("`{name}` is not text: line {line} is not UTF-8"))
         })?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();
-        Ok(Self { name, text, directory })
+        Ok(Self { name, text, directory, files: Files::new() })
     }
 
     /// The file as the control API has it.
@@ -51,10 +53,16 @@ impl File {
         api::Source { text: self.text.clone(), name: self.name.clone(), directory }
     }
 
-    /// A file from a request.
-    pub(super) fn of(source: &api::Source) -> Self {
+    /// A file from a request or from the history.
+    pub(super) fn of(source: &api::Source, files: &Files) -> Self {
         let api::Source { text, name, directory } = source.clone();
-        Self { name, text, directory: directory.into() }
+        Self { name, text, directory: directory.into(), files: files.clone() }
+    }
+
+    /// The files that it names, with the places of their content.
+    pub(super) fn named_files(&self) -> Files {
+        let api::Source { text, directory, .. } = self.source();
+        config::named_files(&text, directory.as_ref(), &self.files)
     }
 
     /// The graph's name: the file's name without its ending.
@@ -169,7 +177,9 @@ pub(super) fn check_with<'t>(
 ) -> Result<Checked<'t>, Faults<'t>> {
     let source = Source::new(file.name.clone(), &file.text);
     let mut diagnostics = Diagnostics::default();
-    let mut plan = config::read(&file.text, &app.registry, &app.drivers, &file.directory, &mut diagnostics);
+    let mut document = config::parse(&file.text, &mut diagnostics);
+    document.read_instead(&file.directory, &file.files);
+    let mut plan = config::resolve(document, &app.registry, &app.drivers, &file.directory, &mut diagnostics);
     adjust(&mut plan.runtime);
     plan.check_placement(&mut diagnostics);
     plan.check_files(&file.directory, &mut diagnostics);

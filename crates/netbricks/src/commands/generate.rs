@@ -94,7 +94,12 @@ pub(super) fn generate(
     }
     text.push_str(&format!("\n[port.{FILE}]\ndriver = \"pcap\"\nwrite = {}\n", quoted(target)));
     text.push_str(&format!("\n[[chain]]\nfrom = \"{TRAFFIC}\"\nto = \"{FILE}\"\n"));
-    let file = File { name: "generate".into(), text, directory: std::path::PathBuf::new() };
+    let file = File {
+        name: "generate".into(),
+        text,
+        directory: std::path::PathBuf::new(),
+        files: Default::default(),
+    };
     let written = Written { text: &file.text, target, shown: &arguments.file.display().to_string() };
     let checked = file::check(app, &file).map_err(|faults| written.in_flags(&faults))?;
     let limits = RunLimits { duration: None, quiet: arguments.quiet, unannounced: true };

@@ -70,7 +70,12 @@ fn a_function_that_panics_before_the_run_is_named_and_does_not_end_the_process()
         let app = Application { registry, drivers: Drivers::standard() };
         let text = "[port.lan]\ndriver = \"generator\"\n[port.wan]\ndriver = \"null\"\n\
                     [[chain]]\nfrom = \"lan\"\nthrough = [\"ttl\", \"fussy\"]\nto = \"wan\"\n";
-        let file = File { name: "f.toml".into(), text: text.into(), directory: std::path::PathBuf::new() };
+        let file = File {
+            name: "f.toml".into(),
+            text: text.into(),
+            directory: std::path::PathBuf::new(),
+            files: Default::default(),
+        };
         let Err(faults) = file::check_spread(&app, &file) else { panic!("it is good, with `{at}`") };
         let shown = faults.diagnostics.render(&faults.source, false);
         let expected = format!("function `fussy` cannot be made: {action} panicked: no {at} today");

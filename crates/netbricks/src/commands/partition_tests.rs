@@ -138,7 +138,12 @@ fn text(functions: &str, through: &str, runtime: &str) -> String {
 }
 
 fn file(text: &str) -> File {
-    File { name: "f.toml".into(), text: text.into(), directory: std::path::PathBuf::new() }
+    File {
+        name: "f.toml".into(),
+        text: text.into(),
+        directory: std::path::PathBuf::new(),
+        files: Default::default(),
+    }
 }
 
 fn run(text: &str) -> Summary {

@@ -40,7 +40,7 @@ use crate::report::{
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
     let (file, store) = match &arguments.file {
         Some(path) => (File::read(path)?, None),
-        None => control::restored(&arguments.control).map(|(file, store)| (file, Some(store)))?,
+        None => control::restored(console, &arguments.control).map(|(file, store)| (file, Some(store)))?,
     };
     // A start without a file goes on under the name of the first one, whatever was applied since.
     let restored = store.as_ref().and_then(Store::place).map(|place| place.graph.clone());
@@ -289,8 +289,10 @@ impl Opened<'_> {
         };
         let begun = Begun { layout: installed.layout.clone(), pool, base, closed: Vec::new() };
         let store = side.as_mut().and_then(|side| side.store.take());
-        let mut records = Records::new(installed.source.clone(), now_ns(), Events::new(), store)
-            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let files = file.named_files();
+        let mut records =
+            Records::with_files(installed.source.clone(), &files, now_ns(), Events::new(), store)
+                .map_err(|error| Failure::Failed(error.to_string()))?;
         let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
         let listener = listening.transpose()?.flatten();
         records.set_place(&name, listener.as_ref().and_then(Listener::unix));

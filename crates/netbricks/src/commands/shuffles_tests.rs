@@ -174,7 +174,12 @@ fn application() -> Application {
 }
 
 fn file(text: &str) -> File {
-    File { name: "f.toml".into(), text: text.into(), directory: std::path::PathBuf::new() }
+    File {
+        name: "f.toml".into(),
+        text: text.into(),
+        directory: std::path::PathBuf::new(),
+        files: Default::default(),
+    }
 }
 
 fn chain(through: &str, runtime: &str) -> String {

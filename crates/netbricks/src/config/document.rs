@@ -6,6 +6,7 @@ use netbricks_core::{Key, Settings};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::contents::Originals;
 use super::control::ControlSettings;
 use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
 use super::runtime::RuntimeSettings;
@@ -41,6 +42,8 @@ pub struct Entry<'t> {
     pub restart: Option<Spanned<String>>,
     /// All other keys; the span is that of the table's header.
     pub settings: Spanned<DeTable<'t>>,
+    /// The names in the file, by those that stand for them in the settings.
+    pub originals: Originals,
 }
 
 /// One `[[chain]]`.
@@ -81,7 +84,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
             let mut fields = Fields::new(format!("port `{}`", name.get_ref()), table, diagnostics);
             let kind = fields.required_text("driver", "one of `netbricks ports`");
             let workers = fields.numbers("workers", "[0, 1]");
-            Entry { name, kind, workers, restart: None, settings: fields.rest() }
+            Entry { name, kind, workers, restart: None, settings: fields.rest(), originals: Originals::new() }
         })
         .collect();
     let functions = named_tables(function, "function", diagnostics)
@@ -90,7 +93,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
             let mut fields = Fields::new(format!("function `{}`", name.get_ref()), table, diagnostics);
             let kind = fields.text("use");
             let restart = fields.text("restart");
-            Entry { name, kind, workers: None, restart, settings: fields.rest() }
+            Entry { name, kind, workers: None, restart, settings: fields.rest(), originals: Originals::new() }
         })
         .collect();
     let chains = chains(chain, diagnostics);

@@ -3,6 +3,7 @@
 //! `document` knows the file's shape, `plan` looks names up in the registry and among the drivers, and `chain`
 //! connects what the plan names.
 
+mod contents;
 mod control;
 mod devices;
 mod document;
@@ -29,6 +30,7 @@ pub use plan::{
 };
 pub use runtime::{Cores, Idle, RuntimeSettings};
 
+pub(crate) use contents::named_files;
 pub(crate) use plan::resolve_ports;
 pub(crate) use written::{Written, difference};
 

@@ -285,7 +285,7 @@ fn plan_port<'t>(
         driver: kind.map(|kind| kind.get_ref().clone()).unwrap_or_default(),
         driver_place: kind.map_or(entry.settings.span(), Spanned::span),
         workers: entry.workers.clone().unwrap_or_default(),
-        written: written(entry.settings.get_ref(), None),
+        written: written(entry.settings.get_ref(), None, &entry.originals),
         settings: entry.settings.clone(),
         configured,
         can_transmit: true,
@@ -542,8 +542,9 @@ impl Resolver<'_, '_> {
             return number;
         }
         let entry = self.entries.iter().find(|entry| entry.name.get_ref() == key);
-        let settings =
-            entry.map(|entry| written(entry.settings.get_ref(), Some(self.directory))).unwrap_or_default();
+        let settings = entry
+            .map(|entry| written(entry.settings.get_ref(), Some(self.directory), &entry.originals))
+            .unwrap_or_default();
         let planned = match entry {
             Some(entry) => plan_function(entry, self.registry, self.directory, self.diagnostics),
             None => match self.registry.get(key) {

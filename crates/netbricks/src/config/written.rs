@@ -7,25 +7,31 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::contents::Originals;
+
 /// Settings by key, each in one form for all ways of writing it.
 ///
 /// A file that a setting names is part of it: its value has a hash of the content.
 pub(crate) type Written = BTreeMap<String, String>;
 
 /// The settings of a table. Files that they name are in `directory`, or else are no part of them.
-pub(crate) fn written(table: &DeTable<'_>, directory: Option<&Path>) -> Written {
+///
+/// `originals` has the names of the file by those that stand for them.
+pub(crate) fn written(table: &DeTable<'_>, directory: Option<&Path>, originals: &Originals) -> Written {
     let value = |value: &DeValue<'_>| {
         let mut text = String::new();
-        write_value(value, directory, &mut text);
+        write_value(value, (directory, originals), &mut text);
         text
     };
     table.iter().map(|(key, of)| (key.get_ref().to_string(), value(of.get_ref()))).collect()
 }
 
-fn write_value(value: &DeValue<'_>, directory: Option<&Path>, text: &mut String) {
+fn write_value(value: &DeValue<'_>, names: (Option<&Path>, &Originals), text: &mut String) {
     match value {
         DeValue::String(written) => {
-            text.push_str(&format!("{written:?}"));
+            let (directory, originals) = names;
+            let original = originals.get(written.as_ref()).map_or(written.as_ref(), String::as_str);
+            text.push_str(&format!("{original:?}"));
             if let Some(hash) = directory.and_then(|directory| content(&directory.join(written.as_ref()))) {
                 text.push_str(&format!(" (content {hash:016x})"));
             }
@@ -41,7 +47,7 @@ fn write_value(value: &DeValue<'_>, directory: Option<&Path>, text: &mut String)
             text.push('[');
             for (number, item) in items.iter().enumerate() {
                 text.push_str(if number > 0 { ", " } else { "" });
-                write_value(item.get_ref(), directory, text);
+                write_value(item.get_ref(), names, text);
             }
             text.push(']');
         }
@@ -53,7 +59,7 @@ fn write_value(value: &DeValue<'_>, directory: Option<&Path>, text: &mut String)
                 text.push_str(if number > 0 { ", " } else { "" });
                 text.push_str(key);
                 text.push_str(" = ");
-                write_value(of, directory, text);
+                write_value(of, names, text);
             }
             text.push('}');
         }
@@ -98,7 +104,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Written {
-        written(DeTable::parse(text).unwrap().get_ref(), None)
+        written(DeTable::parse(text).unwrap().get_ref(), None, &Originals::new())
     }
 
     #[test]
@@ -125,7 +131,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let read = || {
             let table = DeTable::parse("table = \"routes\"").unwrap();
-            written(table.get_ref(), Some(&directory))
+            written(table.get_ref(), Some(&directory), &Originals::new())
         };
         std::fs::write(directory.join("routes"), "10.0.0.0/8 1").unwrap();
         let before = read();

@@ -209,3 +209,46 @@ fn the_last_number_is_not_followed_by_another() {
     let disk = Simulated::of(&[(configuration_name(HIGHEST), bytes)].into());
     assert!(matches!(reopen(&disk).save("", &base(), "", 0), Err(StoreError::NoNumberLeft { .. })));
 }
+
+#[test]
+fn contents_of_named_files_are_kept_once_within_a_bound_and_go_with_their_configurations() {
+    let directory = std::env::temp_dir().join(format!("nb-contents-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = |name: &str| directory.join(name);
+    let files = |names: &[&str]| -> Files {
+        names.iter().map(|name| (path(name).to_str().unwrap().to_owned(), path(name))).collect()
+    };
+    let lost = |name: &str| vec![path(name).to_str().unwrap().to_owned()];
+    let contents = |disk: &Simulated| disk.files().keys().filter(|name| name.starts_with("content-")).count();
+    let disk = Simulated::default();
+    let mut store = reopen(&disk);
+    std::fs::write(path("a"), "one").unwrap();
+    std::fs::write(path("b"), "one").unwrap();
+    std::fs::write(path("long"), "x".repeat(101)).unwrap();
+    let first = store.save("first", &base(), "", 0).unwrap();
+    store.keep_files(first, &files(&["a", "b", "long"])).unwrap();
+    store.confirm(first).unwrap();
+    assert_eq!(contents(&disk), 1);
+    assert_eq!(store.changed_files(first), (Files::new(), Vec::new()));
+    assert!(store.has_files(first, &files(&["a", "b", "long"])) && !store.has_files(first, &files(&["a"])));
+
+    std::fs::write(path("a"), "two").unwrap();
+    std::fs::remove_file(path("b")).unwrap();
+    std::fs::write(path("long"), "y".repeat(101)).unwrap();
+    let mut store = reopen(&disk);
+    let (changed, missing) = store.changed_files(first);
+    assert_eq!(changed.keys().collect::<Vec<_>>(), files(&["a", "b"]).keys().collect::<Vec<_>>());
+    assert!(changed.values().all(|place| place.file_name() == changed.values().next().unwrap().file_name()));
+    assert_eq!(missing, lost("long"), "it was longer than there is room for");
+    assert!(!store.has_files(first, &files(&["a", "b", "long"])));
+
+    // The content goes with the last configuration that names it.
+    for text in ["second", "third", "fourth", "fifth"] {
+        let number = store.save(text, &base(), "", 0).unwrap();
+        store.keep_files(number, &files(&["a"])).unwrap();
+        store.confirm(number).unwrap();
+    }
+    assert_eq!(contents(&disk), 1);
+    assert_eq!(store.changed_files(first), (Files::new(), Vec::new()));
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -115,7 +115,7 @@ fn source(path: &Path) -> Result<Source, Failure> {
             .map_err(|error| Failure::Usage(format!("the standard input cannot be read: {error}")))?;
         return Ok(Source { text, name: "standard input".into(), directory: absolute(Path::new("."))? });
     }
-    let File { name, text, directory } = File::read(path)?;
+    let File { name, text, directory, .. } = File::read(path)?;
     Ok(Source { text, name, directory: absolute(&directory)? })
 }
 

@@ -31,24 +31,22 @@ struct Candidate {
 }
 
 impl Session<'_> {
-    pub(super) fn planned(&mut self, source: &api::Source) -> Result<api::Plan, Problem> {
-        let file = File::of(source);
-        let checked = self.checked(&file)?;
+    pub(super) fn planned(&mut self, file: &File) -> Result<api::Plan, Problem> {
+        let checked = self.checked(file)?;
         let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
-        let candidate = self.candidate(checked, &file, &OpenPorts::none(), &expected)?;
+        let candidate = self.candidate(checked, file, &OpenPorts::none(), &expected)?;
         Ok(plan_of(&candidate))
     }
 
-    pub(super) fn applied(&mut self, source: &api::Source) -> Result<api::Applied, Problem> {
+    pub(super) fn applied(&mut self, file: &File) -> Result<api::Applied, Problem> {
         if self.is_stopping() {
             return Err(Problem::new(Code::Ending, "the dataplane is ending"));
         }
         self.no_worker_is_stuck()?;
-        let file = File::of(source);
-        let checked = self.checked(&file)?;
-        let mut opened = self.open_new(&checked, &file)?;
+        let checked = self.checked(file)?;
+        let mut opened = self.open_new(&checked, file)?;
         let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
-        let mut candidate = self.candidate(checked, &file, &opened, &expected)?;
+        let mut candidate = self.candidate(checked, file, &opened, &expected)?;
         let plan = plan_of(&candidate);
         self.keep_blueprints(&mut candidate);
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Observing, Tasks, api};
+use netbricks_control::{Answer, Call, Dataplane, Events, Files, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
 use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
@@ -22,6 +22,7 @@ pub(crate) use apply::functions_of;
 pub(crate) use installed::{Installed, InstalledFunction};
 
 use super::attend::link_name;
+use super::file::File;
 use super::run::Begun;
 use super::vigil::Vigil;
 use super::{Application, RunArguments};
@@ -200,12 +201,16 @@ impl Dataplane for Session<'_> {
         self.call_handler(call, answer);
     }
 
-    fn plan(&mut self, source: &api::Source) -> Result<api::Plan, api::Problem> {
-        self.planned(source)
+    fn plan(&mut self, source: &api::Source, files: &Files) -> Result<api::Plan, api::Problem> {
+        self.planned(&File::of(source, files))
     }
 
-    fn apply(&mut self, source: &api::Source) -> Result<api::Applied, api::Problem> {
-        self.applied(source)
+    fn apply(&mut self, source: &api::Source, files: &Files) -> Result<api::Applied, api::Problem> {
+        self.applied(&File::of(source, files))
+    }
+
+    fn named_files(&self, source: &api::Source, files: &Files) -> Files {
+        File::of(source, files).named_files()
     }
 
     fn source(&self) -> api::Source {

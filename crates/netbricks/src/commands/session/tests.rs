@@ -84,8 +84,12 @@ fn while_running_with(
 ) -> Summary {
     let app = Application { registry, drivers: crate::Drivers::standard() };
     let console = Console { color: false, live: false };
-    let file =
-        file::File { name: "edge.toml".into(), text: text.into(), directory: PathBuf::from("/nowhere") };
+    let file = file::File {
+        name: "edge.toml".into(),
+        text: text.into(),
+        directory: PathBuf::from("/nowhere"),
+        files: Default::default(),
+    };
     let checked = file::check(&app, &file).ok().unwrap();
     let limits = RunLimits { quiet: true, ..RunLimits::default() };
     let test = std::sync::Mutex::new(Some(test));
