@@ -127,7 +127,7 @@ pub trait Dataplane {
     fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem>;
     /// The files that a file names, with the places of their content.
     ///
-    /// Places are those of `files` where it has them.
+    /// These are the places of `files`, where it has them.
     fn named_files(&self, source: &Source, files: &Files) -> Files;
     /// The file that runs.
     fn source(&self) -> Source;
@@ -157,7 +157,7 @@ struct Waits {
     back_to: u64,
 }
 
-/// The parts of a configuration that ran before.
+/// The parts of a configuration that ran before, beside its text.
 struct Again {
     /// The writes of handlers, for functions that are made again.
     written: Vec<Written>,

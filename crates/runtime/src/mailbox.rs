@@ -26,7 +26,7 @@ impl Claim {
     fn pass_to(&self, state: u8) -> bool {
         self.0.compare_exchange(Self::WAITS, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
-    /// Lets the worker begin. Answers `false` where the command's deadline has passed.
+    /// Lets the worker begin. Answers `false` where the command was withdrawn.
     pub(crate) fn begin(&self) -> bool {
         self.pass_to(Self::BEGUN)
     }

@@ -1,7 +1,7 @@
 //! Writes of handlers: who may make them, and what of them goes into the journal.
 //!
 //! A write that the control side does itself is recorded in the same task. A worker answers later: until then, a
-//! request that expects a generation is refused, since the generation that it will meet is not known yet.
+//! request that expects a generation is refused, since the next generation is not known yet.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -181,7 +181,7 @@ fn a_lingering_worker_waits_for_graphs_and_an_ended_one_says_so() {
 #[test]
 fn a_worker_that_never_answers_does_not_hang_the_control_side() {
     let mut config = busy(pool(), 1);
-    config.patience = Duration::from_millis(10);
+    config.patience = Duration::from_secs(1);
     let (entered, inside) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let runtime = Runtime::start(config, |_| factory("a", "seen")).unwrap();
@@ -228,7 +228,7 @@ fn hold_up(
 #[test]
 fn a_suspension_that_a_worker_does_not_hear_of_takes_no_effect_on_any() {
     let mut config = busy(pool(), 2);
-    config.patience = Duration::from_millis(100);
+    config.patience = Duration::from_secs(1);
     let runtime = Runtime::start(config, |_| factory("a", "seen")).unwrap();
     let control = runtime.control().clone();
     let (release, asked) = hold_up(&control);
