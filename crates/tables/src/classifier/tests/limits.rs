@@ -77,6 +77,14 @@ fn ranges_of_128_bits_hold_to_the_last_bit() {
     assert!(holds(&whole, u128::MAX) && !holds(&whole, u128::MAX - 1));
 }
 
+/// As a replicated state needs it.
+#[test]
+fn a_classifier_may_be_read_by_other_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<Classifier>();
+    shared::<MatchCache>();
+}
+
 #[test]
 fn a_full_classifier_refuses_and_takes_again() {
     let mut classifier =
