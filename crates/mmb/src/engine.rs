@@ -79,7 +79,7 @@ struct Tracked {
     is_related: bool,
 }
 
-/// What a packet is to connections: as it arrived, since rules before the stateful ones may change it.
+/// A packet as connections see it: as it arrived, since rules before the stateful ones may change it.
 #[derive(Clone, Copy, Default)]
 struct Arrival {
     /// Its flow, or the one that it is an error about; known where some rule asks for flows.

@@ -78,7 +78,7 @@ struct Place {
     text: String,
 }
 
-/// What a rule does with its packets.
+/// The effect of a rule on its packets.
 #[derive(Clone, Debug, PartialEq)]
 enum Action {
     Accept,

@@ -1,4 +1,4 @@
-//! What was told and sent to both, and the fewest steps after which they differ.
+//! The steps that were told and sent to both, and the fewest after which they differ.
 
 use std::time::Duration;
 

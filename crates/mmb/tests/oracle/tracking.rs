@@ -16,7 +16,7 @@ impl Flow {
     }
 }
 
-/// What connections see of a packet.
+/// The part of a packet that connections see.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) flow: Option<Flow>,

@@ -13,7 +13,7 @@ use crate::places::{Part, Places};
 use crate::stateless::bench;
 use crate::tracking::{Flow, Seen};
 
-/// What packets are of.
+/// The kind of a case's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tcp,
@@ -200,7 +200,7 @@ struct Known {
     translated: Flow,
     /// Whether its first packet was a SYN.
     is_begun: bool,
-    /// What is added to the numbers of each side on their way to the other.
+    /// The number added to the numbers of each side on their way to the other.
     shift: [Option<u32>; 2],
 }
 
@@ -217,7 +217,7 @@ fn key(flow: &Flow) -> Vec<u8> {
 }
 
 impl Trial {
-    /// What leaves, if the packet does.
+    /// The frame that leaves, if one does.
     fn send(&mut self, case: &Case, frame: &[u8]) -> Option<Vec<u8>> {
         let report = self.bench.send([frame]);
         let full = report.dropped(DropReason::TableFull);
