@@ -75,12 +75,12 @@ fn connections_agree_with_the_oracle() {
         both.tell(lines);
         for _ in 0..100 {
             let mut frames: Vec<Vec<u8>> = (0..32).map(|_| of_flow(&mut random)).collect();
-            for place in 0..frames.len() {
-                let is_plain = frames[place].len() > 41
-                    && (frames[place][12..15] == [8, 0, 0x45] && frames[place][20..22] == [0, 0]
-                        || frames[place][12..14] == [0x86, 0xdd] && matches!(frames[place][20], 6 | 17 | 58));
+            for frame in &mut frames {
+                let is_plain = frame.len() > 41
+                    && (frame[12..15] == [8, 0, 0x45] && frame[20..22] == [0, 0]
+                        || frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 6 | 17 | 58));
                 if is_plain && rarely(&mut random, 8) {
-                    frames[place] = error_about(&mut random, &frames[place].clone());
+                    *frame = error_about(&mut random, frame);
                 }
             }
             for _ in 0..random.below(3) {
