@@ -1,4 +1,4 @@
-//! Rules of iptables and nftables: no text breaks the importers, and each line that they give is a command of mmb.
+//! Rules of iptables and nftables: no text breaks the importers, which give commands of mmb.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -210,7 +210,7 @@ impl Conditions {
         self.not_protocols.is_empty() || self.protocol.is_some() || self.version == Version::V4
     }
 
-    /// What is the same in all packets of one direction of a connection.
+    /// The conditions that hold alike for all packets of one direction of a connection.
     pub(super) fn of_flow(&self) -> Self {
         let matches = self.matches.iter().filter(|own| opposite(&own.field.info().name).is_some());
         Self { matches: matches.cloned().collect(), states: states::ALL, ..self.clone() }

@@ -21,7 +21,7 @@ pub(super) struct Flat {
     pub(super) comment: Option<String>,
 }
 
-/// What becomes of its packets.
+/// The fate of its packets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum FlatAction {
     Accept,
@@ -102,7 +102,9 @@ impl Flattening<'_> {
         (gone, under)
     }
 
-    /// Does what a rule says. The answer has packets that leave the chain, so that later rules do not see them.
+    /// Does what a rule says.
+    ///
+    /// The answer has packets that leave the chain, so that later rules do not see them.
     fn act(
         &mut self,
         rule: &Rule,

@@ -1,4 +1,4 @@
-//! What `iptables-save` and `ip6tables-save` print, and `ipset save` before them.
+//! The reader of `iptables-save` and `ip6tables-save`, and of `ipset save` before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -78,7 +78,7 @@ struct Place {
     text: String,
 }
 
-/// What a rule does with its packets.
+/// The verdict or change of a rule.
 #[derive(Clone, Debug, PartialEq)]
 enum Action {
     Accept,

@@ -170,8 +170,9 @@ fn others(of: &Conditions) -> Conditions {
     }
 }
 
-/// The conditions of a rule for packets before a translation: `None` where that is not known, `Some(None)` where the
-/// rule means none of them.
+/// The conditions of a rule for packets before a translation.
+///
+/// `None` where that is not known, `Some(None)` where the rule means none of them.
 fn arriving(conditions: &Conditions, nat: &Flat) -> Option<Option<Conditions>> {
     let FlatAction::Nat(Nat { address, ports, .. }) = &nat.action else { return None };
     let mut behind = Conditions::of(Version::Any);

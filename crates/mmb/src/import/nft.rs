@@ -1,4 +1,4 @@
-//! What `nft list ruleset` prints, also with `-n`, `-s` or `-a`.
+//! The reader of `nft list ruleset`, also with `-n`, `-s` or `-a`.
 
 use super::emit::emit;
 use super::nft_tables::read;

@@ -3,8 +3,8 @@
 //! A firewall accepts packets of known connections by one rule, `ESTABLISHED,RELATED`, and lists the connections that
 //! may begin. mmb has no match for states: a stateful rule accepts a connection's packets in both directions, at its own
 //! place. So each rule that lets connections begin becomes stateful where answers are accepted, and that one rule goes.
-//! Rules that drop only what begins stand before in the firewall, and must not meet the connections' later packets: the
-//! rules that accept leave their packets out, and they come last.
+//! Rules that drop only new connections must not meet later packets of known ones. The rules that accept leave their
+//! packets out, and they come last.
 
 use super::Imported;
 use super::condition::{Conditions, states};
