@@ -181,21 +181,3 @@ fn a_forwarded_port_passes_filter_rules_about_the_server_behind_it() {
     assert!(bench.send([segment(client, ("203.0.113.1", 22), flags::SYN)]).out.is_empty());
     bench.finish();
 }
-
-#[test]
-fn scratch_reply_join() {
-    let settings = MmbSettings::of([
-        "add-stateful ip-saddr 10.0.0.0/8 map ip-saddr 30.30.30.30",
-        "add-stateful ip-daddr 10.0.0.5 tcp-dport 80 accept",
-    ]);
-    let mut bench = Clocked::of_node(move |worker: &Worker| node(&settings, worker));
-    let c = ("198.51.100.9", 4_000);
-    assert_eq!(bench.send([segment(c, ("10.0.0.5", 80), flags::SYN)]).out.len(), 1);
-    let reply = segment(("10.0.0.5", 80), c, flags::SYN | flags::ACK);
-    let out = bench.send([reply.clone()]).out;
-    assert_eq!(out, [reply]);
-    let ack = segment(c, ("10.0.0.5", 80), flags::ACK);
-    let sent = bench.send([ack.clone()]).out;
-    assert_eq!(sent, [ack]);
-    bench.finish();
-}
