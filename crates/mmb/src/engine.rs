@@ -250,6 +250,15 @@ impl Engine {
         }
         let full = || Verdict::drop(DropReason::TableFull);
         let Arrival { flow: Some(flow), tcp, is_error: false } = packet.arrival else { return Ok(()) };
+        let maps = rule
+            .data
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::MapEnd(..) | Action::MapValue(..)));
+        if maps && tracked.as_ref().is_some_and(|of| of.direction == Direction::Reply) {
+            // An answer is of a connection that began without the rule, and which keeps its tuple.
+            return Ok(());
+        }
         let is_new = tracked.is_none();
         let mut connection = tracked.map_or_else(|| Connection::new(flow), |of| of.connection);
         if !connection.join(reference, |rule| rules.live(rule).is_some()) {
@@ -263,9 +272,7 @@ impl Engine {
             connection.shift = self.shifts(&rule.data, connection.shift);
         }
         let was = connection.translated;
-        if rule.data.actions.iter().any(|action| matches!(action, Action::MapEnd(..) | Action::MapValue(..)))
-            && connection.translated == connection.origin
-        {
+        if maps && connection.translated == connection.origin {
             self.choose(&rule.data, &mut connection, packet.now).ok_or_else(full)?;
         }
         self.store(&connection, connection.translated != was, packet.now).ok_or_else(full)?;
