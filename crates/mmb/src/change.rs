@@ -216,6 +216,11 @@ impl After<'_> {
                         return Err(format!("the set `@{name}` has no value {value}: see `show sets`"));
                     }
                 }
+                if all.is_empty() {
+                    return Err(format!(
+                        "the set `@{name}` would be empty: leave a value in it, or `define` others"
+                    ));
+                }
                 self.define(name, all)?;
             }
             Command::Mode(mode) => self.edits.push(Edit::Mode(mode)),

@@ -187,3 +187,15 @@ fn an_answer_is_not_mapped_by_a_rule_for_connections_the_other_way() {
     assert_eq!(bench.send([asked.clone()]).out, [asked]);
     bench.finish();
 }
+
+#[test]
+fn a_set_keeps_a_value() {
+    use netbricks_core::buffer::Pool;
+    let pool = Pool::builder().frames(16).build().unwrap();
+    let settings = MmbSettings::of(["define @web {80, 443}", "add tcp-dport @web drop"]);
+    let mut node = node(&settings, &Worker::new(0, 1, pool)).unwrap();
+    node.call("run", "shrink @web {443}").unwrap();
+    let refused = node.call("run", "shrink @web {80}").unwrap_err().to_string();
+    assert!(refused.contains("would be empty"), "{refused}");
+    assert!(node.call("lines", "").unwrap().starts_with("define @web {80}\n"));
+}
