@@ -23,7 +23,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function, in the order in which packets pass. Each has its first example of settings.
-const CHAIN: [&str; 13] = [
+const CHAIN: [&str; 14] = [
     "icmp-echo",
     "wire",
     "ttl",
@@ -31,6 +31,7 @@ const CHAIN: [&str; 13] = [
     "monitor",
     "busy",
     "mss",
+    "mmb",
     "http-inspect",
     "rewrite-stream",
     "shuffle",
@@ -42,6 +43,11 @@ const CHAIN: [&str; 13] = [
 /// One group has all packets: its key is what there is to get wrong.
 const ONE_GROUP: &str = "groups = 1\nkey = \"vlan\"";
 
+/// Rules of each kind of target.
+const RULES: &str = "lines = [\"add tcp-syn ! tcp-opt-mss add tcp-opt-mss 1460\", \"add tcp-opt-timestamp strip tcp-opt-sackp mod ip-dscp 9\", \
+                     \"add tcp-dport 443 mod tcp-dport 444 mod ip6-hop-limit 60\", \"add-stateful ip-proto udp map ip-saddr 30.0.0.0/8\", \
+                     \"add-stateful tcp-syn shuffle tcp-seq-num shuffle tcp-ack-num\", \"add icmp-type 8 icmp-code 7 drop\"]\nconnections = 1024\n";
+
 /// The functions' blueprints, from the registry and settings as an operator writes them.
 fn blueprints() -> Vec<(&'static str, Blueprint)> {
     let registry = netbricks::standard();
@@ -52,7 +58,11 @@ fn blueprints() -> Vec<(&'static str, Blueprint)> {
     let blueprint = |name| {
         let definition = registry.get(name).expect("compared above");
         let example = definition.examples.first().copied().unwrap_or_default();
-        let settings = if name == "group-by" { ONE_GROUP } else { example };
+        let settings = match name {
+            "group-by" => ONE_GROUP,
+            "mmb" => RULES,
+            _ => example,
+        };
         (name, definition.blueprint(settings).expect("the settings fit"))
     };
     CHAIN.into_iter().map(blueprint).collect()
