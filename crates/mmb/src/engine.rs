@@ -139,7 +139,7 @@ impl Engine {
             let data = packet.data();
             let slack = LengthSlack { missing: packet.missing(), unstated: packet.is_length_unstated() };
             let located = Located::find(data, slack);
-            let ingress = packet.ingress() + 1;
+            let ingress = packet.ingress().saturating_add(1);
             rules.filling.fill(&rules.layout, data, &located, (ingress, self.egress), &mut self.key);
             if rules.disabled.contains(&ingress) {
                 found.clear();
@@ -229,7 +229,15 @@ impl Engine {
                 connection.note(direction, tcp);
             }
             let connection = *connection;
-            entry.set_timeout(self.timeouts.of(&connection));
+            let timeout = self.timeouts.of(&connection);
+            entry.set_timeout(timeout);
+            // The way from its answers lives as long as the connection does.
+            let answers = connection.translated.canonical();
+            if answers != key
+                && let Entry::Found(mut alias) = table.lookup(answers.store(), now)
+            {
+                alias.set_timeout(timeout);
+            }
             return Some(Tracked { connection, direction, is_related });
         }
         None
@@ -327,14 +335,30 @@ impl Engine {
             }
             let key = translated.canonical();
             let is_own = key == connection.origin.canonical();
-            let mut table = self.connections.borrow_mut();
-            table.tell(now);
-            if is_own || table.get_at(&key.store(), now).is_none() {
+            if is_own || self.is_free(&key, now) {
                 (connection.translated, connection.values) = (translated, values);
                 return Some(());
             }
         }
         None
+    }
+
+    /// Whether no connection has answers under this canonical key. An entry that leads to none is taken out.
+    fn is_free(&self, key: &FlowKey, now: u64) -> bool {
+        let mut table = self.connections.borrow_mut();
+        table.tell(now);
+        let Some(known) = table.get_at(&key.store(), now).copied() else { return true };
+        if !known.is_alias {
+            return false;
+        }
+        let origin = known.origin.canonical();
+        let leads = table
+            .get_at(&origin.store(), now)
+            .is_some_and(|of| !of.is_alias && of.translated == known.translated);
+        if !leads {
+            table.remove(&key.store());
+        }
+        !leads
     }
 
     /// Writes a connection into the table, and the way to it from its answers.
@@ -347,7 +371,7 @@ impl Engine {
             match table.lookup(answers.store(), now) {
                 Entry::Vacant(vacant) => {
                     let alias = Connection { is_alias: true, ..*connection };
-                    vacant.insert_entry(alias).set_timeout(self.timeouts.tcp.max(self.timeouts.other));
+                    vacant.insert_entry(alias).set_timeout(timeout);
                 }
                 Entry::Found(_) | Entry::Full => return None,
             }
@@ -358,7 +382,12 @@ impl Engine {
                 entry.set_timeout(timeout);
             }
             Entry::Vacant(vacant) => vacant.insert_entry(*connection).set_timeout(timeout),
-            Entry::Full => return None,
+            Entry::Full => {
+                if is_translated && answers != key {
+                    table.remove(&answers.store());
+                }
+                return None;
+            }
         }
         Some(())
     }

@@ -199,3 +199,26 @@ fn a_set_keeps_a_value() {
     assert!(refused.contains("would be empty"), "{refused}");
     assert!(node.call("lines", "").unwrap().starts_with("define @web {80}\n"));
 }
+
+#[test]
+fn a_mapped_port_is_free_when_its_connection_is_over() {
+    let mut bench = clocked(&["add-stateful ip-proto udp map ip-saddr 30.30.30.30"]);
+    let from = |host: &str| ethernet().ipv4(host, "192.0.2.7").udp(4_000, 53).build().unwrap();
+    assert_eq!(bench.send([from("10.0.0.1")]).out.len(), 1);
+    // Packets of one direction keep the way from the answers open.
+    for _ in 0..3 {
+        bench.advance(Duration::from_secs(400));
+        assert_eq!(bench.send([from("10.0.0.1")]).out.len(), 1);
+    }
+    let answer = ethernet().ipv4("192.0.2.7", "30.30.30.30").udp(53, 4_000).build().unwrap();
+    let back = bench.send([answer]).out.remove(0);
+    assert_eq!(FlowKey::from_frame(&back).unwrap().destination().to_string(), "10.0.0.1");
+    bench.advance(Duration::from_secs(700));
+    for host in ["10.0.0.2", "10.0.0.2"] {
+        let report = bench.send([from(host)]);
+        assert_eq!((report.out.len(), report.dropped(DropReason::TableFull)), (1, 0), "{host}");
+    }
+    bench.call("run", "flush\nadd-stateful ip-proto udp map ip-saddr 30.30.30.30");
+    assert_eq!(bench.send([from("10.0.0.2")]).out.len(), 1, "of a deleted rule nothing is left in the way");
+    bench.finish();
+}
