@@ -1,6 +1,6 @@
 //! From lines to changes of the rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::action::{Choices, actions};
@@ -236,6 +236,7 @@ impl After<'_> {
             }
             Command::Flush => {
                 self.edits.push(Edit::Flush);
+                self.names.clear();
                 self.rows = Some(Vec::new());
                 self.len = 0;
             }
@@ -365,19 +366,33 @@ impl After<'_> {
 }
 
 impl After<'_> {
+    /// This set, and all that name it or a set that does.
+    fn naming(&self, name: &str) -> BTreeSet<String> {
+        let known: BTreeSet<&String> = self.rules.sets().keys().chain(self.sets.keys()).collect();
+        let mut found = BTreeSet::from([name.to_owned()]);
+        loop {
+            let names_one = |set: &&&String| {
+                let values = self.set(set).unwrap_or_default();
+                found.iter().any(|name| values.iter().any(|value| names_set(value, name)))
+            };
+            let more: Vec<String> = known
+                .iter()
+                .filter(|set| !found.contains(**set))
+                .filter(names_one)
+                .map(|set| (*set).clone())
+                .collect();
+            if more.is_empty() {
+                return found;
+            }
+            found.extend(more);
+        }
+    }
+
     /// Gives a set its values, and the rules that name it their new conditions.
     fn define(&mut self, name: String, values: Vec<Value>) -> Result<(), String> {
         self.sets.insert(name.clone(), Some(values.clone().into()));
         self.edits.push(Edit::Set(name.clone(), Some(values.into())));
-        let mut affected = vec![format!("@{name}")];
-        // Sets that name this one.
-        let all: Vec<(String, Vec<Value>)> =
-            self.rules.sets().iter().map(|(name, values)| (name.clone(), values.to_vec())).collect();
-        for (other, values) in all {
-            if values.iter().any(|value| names_set(value, &name)) {
-                affected.push(format!("@{other}"));
-            }
-        }
+        let affected: Vec<String> = self.naming(&name).into_iter().map(|name| format!("@{name}")).collect();
         let rows = self.rows().clone();
         for (place, row) in rows.iter().enumerate() {
             let uses = |set: &String| row.data.text.split([' ', ',', '{', '}']).any(|word| word == set);

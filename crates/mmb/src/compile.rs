@@ -1,5 +1,6 @@
 //! From a rule's matches to the classifier's conditions.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
@@ -10,6 +11,10 @@ use crate::rule::{Atom, Comparison, Match, Rule, Value};
 
 /// The most entries of the classifier that one rule can become: a set with so many values.
 pub(crate) const MOST_ENTRIES: usize = 1 << 16;
+/// The most conditions of the opposite of a match.
+const MOST_CONDITIONS: usize = 1 << 18;
+/// The most values, those of sets within sets too, that are looked at for one rule.
+const MOST_VALUES: usize = 1 << 20;
 /// Alternatives of a set that are written out where another set is larger.
 const FEW: usize = 4;
 
@@ -84,8 +89,15 @@ pub(crate) fn compile(
     rule: &Rule,
     names: &dyn Names,
 ) -> Result<Conditions, CompileError> {
-    let mut compiler =
-        Compiler { layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
+    let mut compiler = Compiler {
+        layout,
+        names,
+        fields: Vec::new(),
+        options: false,
+        extensions: false,
+        layers: 0,
+        looked: Cell::new(0),
+    };
     let mut all: Vec<Compiled> = Vec::new();
     for given in &rule.matches {
         all.push(compiler.of_match(given)?);
@@ -135,16 +147,29 @@ fn ones(bits: u16) -> u128 {
 }
 
 /// The conjunctions of which one holds where none of these does.
-fn negate(any: &[Vec<Condition>]) -> Vec<Vec<Condition>> {
-    let mut all = vec![Vec::new()];
-    for conjunction in any {
-        let one_fails: Vec<Vec<Condition>> = conjunction
+///
+/// # Errors
+/// When there are too many: each of several conditions that hold together doubles them or more.
+fn negate(any: &[Vec<Condition>]) -> Result<Vec<Vec<Condition>>, CompileError> {
+    let mut all: Vec<Vec<Condition>> = vec![Vec::new()];
+    for (done, conjunction) in any.iter().enumerate() {
+        let conditions = all.len().saturating_mul(conjunction.len()).saturating_mul(done + 1);
+        if conditions > MOST_CONDITIONS {
+            return Err(CompileError::TooMany(conditions));
+        }
+        let one_fails = conjunction
             .iter()
-            .map(|condition| vec![Condition { negated: !condition.negated, ..condition.clone() }])
-            .collect();
-        all = product(&all, &one_fails);
+            .map(|condition| Condition { negated: !condition.negated, ..condition.clone() });
+        all = match &one_fails.collect::<Vec<_>>()[..] {
+            // Added in place: a copy for each would take the square of their number.
+            [only] => {
+                all.iter_mut().for_each(|one| one.push(only.clone()));
+                all
+            }
+            several => product(&all, &several.iter().map(|one| vec![one.clone()]).collect::<Vec<_>>()),
+        };
     }
-    all
+    Ok(all)
 }
 
 struct Compiler<'c> {
@@ -154,9 +179,17 @@ struct Compiler<'c> {
     options: bool,
     extensions: bool,
     layers: u32,
+    /// Values that were looked at.
+    looked: Cell<usize>,
 }
 
 impl Compiler<'_> {
+    /// Counts a value that is looked at. Sets within sets multiply.
+    fn look(&self) -> Result<(), CompileError> {
+        self.looked.set(self.looked.get() + 1);
+        if self.looked.get() > MOST_VALUES { Err(CompileError::TooMany(self.looked.get())) } else { Ok(()) }
+    }
+
     fn of_match(&mut self, given: &Match) -> Result<Compiled, CompileError> {
         let info = given.field.info();
         self.layers |= info.layer.implied();
@@ -166,7 +199,7 @@ impl Compiler<'_> {
             Some((comparison, value)) => {
                 let positive = self.test(given.field, *comparison, value)?;
                 if *comparison == Comparison::NotEqual {
-                    (inverse(positive), true)
+                    (inverse(positive)?, true)
                 } else {
                     (positive, false)
                 }
@@ -179,7 +212,7 @@ impl Compiler<'_> {
             }
             _ => holds,
         };
-        Ok(if given.is_negated { inverse(holds) } else { holds })
+        if given.is_negated { inverse(holds) } else { Ok(holds) }
     }
 
     /// The condition that an option is there; none for other fields.
@@ -253,7 +286,7 @@ impl Compiler<'_> {
                     Value::Atom(Atom::Number(number)) => *number != 0,
                     other => return Err(wrong(field, &format!("{other:?}"))),
                 };
-                let any = if is_one { is } else { negate(&is) };
+                let any = if is_one { is } else { negate(&is)? };
                 return Ok(Compiled { any, within: None });
             }
             Kind::AnyOption => return self.kinds(field, comparison, value),
@@ -309,6 +342,7 @@ impl Compiler<'_> {
         tests: &mut Vec<Test>,
     ) -> Result<(), CompileError> {
         let most = ones(bits);
+        self.look()?;
         match value {
             // A set may have values that no packet has in this field.
             Value::Atom(atom) => {
@@ -359,7 +393,8 @@ impl Compiler<'_> {
 
     /// A test of the bytes that a payload begins with, or that an option has.
     fn bytes(&mut self, field: FieldId, value: &Value, depth: usize) -> Result<Compiled, CompileError> {
-        let mut any = Vec::new();
+        let mut any: Vec<Vec<Condition>> = Vec::new();
+        self.look()?;
         match value {
             Value::Atom(Atom::Bytes(bytes)) => any.push(self.these_bytes(field, bytes)?),
             Value::Set(values) => {
@@ -441,8 +476,15 @@ pub(crate) fn intervals(
     names: &dyn Names,
 ) -> Result<Vec<(u128, u128)>, CompileError> {
     let layout = KeyLayout::new();
-    let compiler =
-        Compiler { layout: &layout, names, fields: Vec::new(), options: false, extensions: false, layers: 0 };
+    let compiler = Compiler {
+        layout: &layout,
+        names,
+        fields: Vec::new(),
+        options: false,
+        extensions: false,
+        layers: 0,
+        looked: Cell::new(0),
+    };
     let mut tests = Vec::new();
     let bits = field.info().kind.bits();
     compiler.tests(field, (0, bits), value, 0, &mut tests)?;
@@ -459,12 +501,12 @@ pub(crate) fn intervals(
 }
 
 /// The opposite of a match.
-fn inverse(of: Compiled) -> Compiled {
+fn inverse(of: Compiled) -> Result<Compiled, CompileError> {
     // As one condition, a set of a thousand values stays short.
     let within = of.within.map(|within| Condition { negated: !within.negated, ..within });
     match within {
-        Some(within) if of.any.len() > FEW => Compiled { any: vec![vec![within]], within: None },
-        _ => Compiled { any: negate(&of.any), within: None },
+        Some(within) if of.any.len() > FEW => Ok(Compiled { any: vec![vec![within]], within: None }),
+        _ => Ok(Compiled { any: negate(&of.any)?, within: None }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Rules over packets: what they match, how they rewrite, which connections they make.
 
+mod changed;
 mod corrected;
 mod given;
 mod options;

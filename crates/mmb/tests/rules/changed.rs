@@ -1,0 +1,71 @@
+//! Changes of rules and sets while packets flow, and what they may cost.
+
+use netbricks_core::DropReason;
+use netbricks_core::buffer::Pool;
+use netbricks_core::{Node, Worker};
+use netbricks_mmb::{MmbSettings, node};
+use netbricks_testkit::Clocked;
+use netbricks_testkit::build::ethernet;
+
+fn built(lines: &[&str]) -> Result<Box<dyn Node>, String> {
+    let pool = Pool::builder().frames(16).build().map_err(|error| error.to_string())?;
+    node(&MmbSettings::of(lines.iter().copied()), &Worker::new(0, 1, pool)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_set_within_sets_changes_the_rules_that_name_any_of_them() {
+    let lines = ["define @a {80}", "define @b {@a, 443}", "define @c {@b}", "add tcp-dport @c drop"];
+    let settings = MmbSettings::of(lines);
+    let mut bench = Clocked::of_node(move |worker: &Worker| node(&settings, worker));
+    let to = |port| ethernet().ipv4("10.0.0.1", "192.0.2.7").tcp(1, port).build().unwrap();
+    assert_eq!(bench.send([to(80), to(443), to(8_080)]).dropped(DropReason::Denied), 2);
+    bench.call("run", "extend @a {8080}");
+    assert_eq!(bench.send([to(8_080)]).dropped(DropReason::Denied), 3);
+    bench.call("run", "shrink @a {80}");
+    assert_eq!(bench.send([to(80)]).out.len(), 1);
+    bench.finish();
+}
+
+#[test]
+fn sets_within_sets_cannot_take_all_memory() {
+    // Ten values of ten values, sixteen times over.
+    let mut lines = vec!["define @s0 {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}".to_owned()];
+    for at in 1..16 {
+        let inner = vec![format!("@s{}", at - 1); 10].join(", ");
+        lines.push(format!("define @s{at} {{{inner}}}"));
+    }
+    lines.push("add tcp-dport @s15 drop".to_owned());
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let refused = built(&lines).err().unwrap();
+    assert!(refused.contains("combinations"), "{refused}");
+}
+
+#[test]
+fn the_opposite_of_many_payloads_cannot_take_all_memory() {
+    let payloads: Vec<String> = (0..40).map(|number| format!("\"{number:02}\"")).collect();
+    let line = format!("add tcp-dport 80 ! tcp-payload {{{}}} drop", payloads.join(", "));
+    let refused = built(&[&line]).err().unwrap();
+    assert!(refused.contains("combinations"), "{refused}");
+    let few = format!("add tcp-dport 80 ! tcp-payload {{{}}} drop", payloads[..4].join(", "));
+    assert!(built(&[&few]).is_ok());
+}
+
+#[test]
+fn what_a_file_expects_must_hold() {
+    assert!(
+        built(&["add tcp-dport 23 drop", "expect tcp-dport 23 drop", "expect tcp-dport 22 accept"]).is_ok()
+    );
+    let refused = built(&["add tcp-dport 23 drop", "expect tcp-dport 23 accept"]).err().unwrap();
+    assert!(refused.contains("line 2: expected accept, found drop"), "{refused}");
+}
+
+#[test]
+fn names_are_free_again_behind_a_flush() {
+    let mut node = built(&["add name web tcp-dport 80 drop"]).unwrap();
+    node.call(
+        "run",
+        "add name mail tcp-dport 25 drop\nflush\nadd name mail udp-dport 25 drop\nadd name web all accept",
+    )
+    .unwrap();
+    assert_eq!(node.call("lines", "").unwrap(), "add name mail udp-dport 25 drop\nadd name web all accept\n");
+}
