@@ -53,6 +53,7 @@ mod packet_cursor;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
+pub mod sealed;
 mod settings;
 pub mod shuffle;
 pub mod state;
@@ -82,7 +83,7 @@ pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
 pub use registry::{Blueprint, Definition, Registry};
 pub use settings::{
     ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RenamedKey, Settings, SettingsError,
-    check_keys, nearest, read_settings,
+    check_keys, nearest, read_settings, read_text,
 };
 pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};

@@ -1,9 +1,9 @@
 //! Exported text, which ends in a line with its checksum.
 
-use netbricks_core::tables::{Secret, hash_words};
+use netbricks_tables::{Secret, hash_words};
 
 /// The hash of text under `secret`, in words, the length first.
-pub(crate) fn hash_text(text: &str, secret: &Secret) -> u64 {
+pub fn hash_text(text: &str, secret: &Secret) -> u64 {
     let mut words = vec![text.len() as u64];
     words.extend(text.as_bytes().chunks(8).map(|chunk| {
         let mut word = [0; 8];
@@ -14,13 +14,13 @@ pub(crate) fn hash_text(text: &str, secret: &Secret) -> u64 {
 }
 
 /// Text of whole lines, with the line of its checksum behind it. `seed` is that of the kind of text.
-pub(crate) fn seal(mut text: String, seed: u64) -> Vec<u8> {
+pub fn seal(mut text: String, seed: u64) -> Vec<u8> {
     text += &format!("{:016x}\n", hash_text(&text, &Secret::from_seed(seed)));
     text.into_bytes()
 }
 
 /// The lines of a text that was [sealed](seal); `None` where it is another or was changed.
-pub(crate) fn unseal(bytes: &[u8], seed: u64) -> Option<&str> {
+pub fn unseal(bytes: &[u8], seed: u64) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     let end = 1 + text.strip_suffix('\n')?.rfind('\n')?;
     let (body, sum) = text.split_at(end);

@@ -1,5 +1,7 @@
 //! Settings of functions and ports: their keys, and how a table of a file is read and checked.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
@@ -191,6 +193,19 @@ pub fn read_settings<S: Settings>(
         SettingsError::new(refused.to_string(), place.or(Some(whole)))
     })?;
     Ok(settings)
+}
+
+/// The text of a file that settings name, unless it has more bytes than `most`; a device may have no end.
+///
+/// # Errors
+/// When the file cannot be read, is longer, or is not UTF-8.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it has more than {} MiB", most >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// The known name that is most similar to `found`, if any is similar.

@@ -15,7 +15,6 @@ pub mod maglev;
 pub mod monitor;
 pub mod mss;
 pub mod rewrite_stream;
-mod sealed;
 pub mod shuffle;
 #[cfg(test)]
 mod tests;

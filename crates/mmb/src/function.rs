@@ -1,7 +1,5 @@
 //! The function `mmb` of chain files: its settings, its node and its handlers.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +10,7 @@ use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::units::Duration;
 use netbricks_core::{
     BuildError, Flows, GroupConfig, Handler, InvalidSetting, Node, PortNames, Registry, Section, Settings,
-    Worker, compose_frames,
+    Worker, compose_frames, read_text,
 };
 
 use crate::connection::{Connection, Timeouts};
@@ -67,7 +65,7 @@ impl MmbSettings {
         }
         let mut text = match &self.rules {
             None => String::new(),
-            Some(path) => read(path).map_err(|error| InvalidSetting {
+            Some(path) => read_text(path, LARGEST).map_err(|error| InvalidSetting {
                 key: "rules",
                 problem: format!("names {}, which cannot be read: {error}", path.display()),
             })?,
@@ -92,16 +90,6 @@ impl MmbSettings {
             seed: worker.seed(),
         }
     }
-}
-
-/// A file's text, unless it is larger than any set of rules; a device may have no end.
-fn read(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other("it has more than 256 MiB"));
-    }
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 impl Settings for MmbSettings {

@@ -267,9 +267,8 @@ impl Rules {
         self.order.is_empty()
     }
     /// The rules in order.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<RuleData>> {
-        let missing = || unreachable!("the order names used slots only");
-        self.order.iter().map(move |slot| self.slot(*slot).map_or_else(missing, |slot| &slot.data))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<RuleData>> {
+        self.order.iter().filter_map(|slot| self.slot(*slot).map(|slot| &slot.data))
     }
     /// The rule at a place from 0.
     pub(crate) fn at(&self, place: usize) -> Option<&Arc<RuleData>> {

@@ -219,6 +219,19 @@ fn is_dropped(rules: &Rules, frame: &[u8]) -> bool {
     }
 }
 
+/// Checks each `expect` among lines that were loaded.
+///
+/// # Errors
+/// The first that does not hold.
+pub(crate) fn expected(rules: &Rules, planned: &Planned) -> Result<(), String> {
+    for (line, question) in &planned.questions {
+        if let Command::Expect(packet, drops) = question {
+            expect(rules, packet, *drops).map_err(|problem| format!("line {line}: {problem}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn expect(rules: &Rules, packet: &DescribedPacket, drops: bool) -> Result<String, String> {
     let frame = described::frame(packet)?;
     if is_dropped(rules, &frame) == drops {

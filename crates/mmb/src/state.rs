@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
+use netbricks_core::sealed::{hash_text, seal, unseal};
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::state::Mobility;
-use netbricks_core::tables::{Changing, Secret, hash_words};
+use netbricks_core::tables::{Changing, Secret};
 use netbricks_core::{Declared, PortNames};
 
 use crate::change::{Planned, plan};
 use crate::rule::{Command, Mode};
 use crate::rules::{Edits, Refused, Rules, Setup};
+use crate::shown;
 
 /// Most attempts at a change while other changes come first.
 const TRIES: usize = 8;
@@ -52,13 +54,13 @@ impl Contents for Rules {
 /// Makes the changes of these lines.
 ///
 /// # Errors
-/// Every wrong line, or the want of room.
+/// Every wrong line, the want of room, or an `expect` that does not hold.
 pub(crate) fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
     // A text is shown by its lines' numbers, also when it has one line.
     let planned = plan(rules, &format!("{lines}\n"))?;
     let edits = Edits { base: rules.version, edits: planned.edits.clone().into() };
     match rules.apply(&edits) {
-        Ok(()) => Ok(planned),
+        Ok(()) => shown::expected(rules, &planned).map(|()| planned),
         Err(Refused::Full(problem)) => Err(problem),
         Err(Refused::Changed) => Err("the rules changed meanwhile".into()),
     }
@@ -122,33 +124,21 @@ pub(crate) fn lines(rules: &Rules) -> String {
 const FORMAT: &str = "mmb-rules-1";
 const SEED: u64 = 0x006d_6d62_7275_6c65;
 
-fn hash(text: &str) -> u64 {
-    let mut words = vec![text.len() as u64];
-    words.extend(text.as_bytes().chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_be_bytes(word)
-    }));
-    hash_words(&words, &Secret::from_seed(SEED))
+/// The hash of the configuration's lines.
+fn hash(lines: &str) -> u64 {
+    hash_text(lines, &Secret::from_seed(SEED))
 }
 
 /// The format is lines: the hash of the configuration's lines, those that make the rules, and the checksum.
 impl Declared for Rules {
     fn export(&self) -> Vec<u8> {
-        let text = format!("{FORMAT} {:016x}\n{}", self.origin, lines(self));
-        let sum = hash(&text);
-        format!("{text}{sum:016x}\n").into_bytes()
+        seal(format!("{FORMAT} {:016x}\n{}", self.origin, lines(self)), SEED)
     }
 
     /// Takes over changes made by handlers, unless the configuration has other lines since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
         let damaged = "no exported rules, or changed on their way: fetch the whole export again";
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged)?;
-        let end = text.strip_suffix('\n').and_then(|text| text.rfind('\n')).ok_or(damaged)? + 1;
-        let (body, sum) = text.split_at(end);
-        if sum != format!("{:016x}\n", hash(body)) {
-            return Err(damaged.into());
-        }
+        let body = unseal(bytes, SEED).ok_or(damaged)?;
         let (head, lines) = body.split_once('\n').ok_or(damaged)?;
         let (form, origin) = head.split_once(' ').ok_or(damaged)?;
         if form != FORMAT {

@@ -1,13 +1,11 @@
 //! Settings of `lpm`.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use netbricks_core::units::list_from_text;
-use netbricks_core::{InvalidSetting, Settings};
+use netbricks_core::{InvalidSetting, Settings, read_text};
 use serde::de::Deserializer;
 
 use super::route::{self, Lines, Route, RouteError, Written};
@@ -124,8 +122,8 @@ impl LpmSettings {
         }
         let refused = |problem| InvalidSetting { key: "table", problem };
         let shown = path.display();
-        let text =
-            read(path).map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
+        let text = read_text(path, LARGEST)
+            .map_err(|error| refused(format!("names {shown}, which cannot be read: {error}")))?;
         let routes = route::routes(&text).map_err(|wrong| {
             let line =
                 |(line, error): &(usize, RouteError)| format!("{shown}:{line}:{}: {error}", error.column);
@@ -138,16 +136,6 @@ impl LpmSettings {
 
 /// The most bytes of a table's file: some ten million routes.
 const LARGEST: u64 = 256 << 20;
-
-/// A file's text, unless it is larger than any table; a device may have no end.
-fn read(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other("it has more than 256 MiB"));
-    }
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-}
 
 /// Wrong lines of a file that are shown; after mending twenty a user checks again anyway.
 const SHOWN: usize = 20;

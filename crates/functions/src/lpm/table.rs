@@ -13,7 +13,7 @@ use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Handover, Lpm, LpmConfig, LpmError, Routes, Secret};
 
 use super::route::{self, Route};
-use crate::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{hash_text, seal, unseal};
 
 /// The routes of the configuration, the shortest prefixes first.
 ///

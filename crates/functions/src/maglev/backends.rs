@@ -12,7 +12,7 @@ use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, 
 use netbricks_core::{Declared, Flows, StoredFlow, nearest};
 
 use super::backend::Backend;
-use crate::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{hash_text, seal, unseal};
 
 /// The backends of the configuration.
 #[derive(Clone, Debug, PartialEq)]

@@ -108,7 +108,7 @@ impl Conditions {
         Some(both)
     }
 
-    /// Whether surely no packet fulfils both.
+    /// Whether it is sure that no packet fulfils both.
     pub(super) fn is_disjoint(&self, other: &Self) -> bool {
         let is_barred = |one: &Self, other: &Self| {
             one.protocol.is_some_and(|protocol| other.not_protocols.contains(&protocol))
@@ -123,7 +123,7 @@ impl Conditions {
             || self.matches.iter().any(|one| other.matches.iter().any(|other| are_disjoint(one, other)))
     }
 
-    /// Whether surely every packet that fulfils these fulfils the others, whatever its state.
+    /// Whether every packet that fulfils these conditions surely fulfils the others, in any state of its connection.
     pub(super) fn implies(&self, other: &Self) -> bool {
         self.version.and(other.version) == Some(self.version)
             && other.protocol.is_none_or(|protocol| self.protocol == Some(protocol))
@@ -338,7 +338,7 @@ fn opposite(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether surely no packet fulfils both matches.
+/// Whether it is sure that no packet fulfils both matches.
 fn are_disjoint(one: &Match, other: &Match) -> bool {
     if one.field != other.field {
         return false;
