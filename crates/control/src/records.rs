@@ -251,7 +251,7 @@ impl Records {
 
     /// Lets a configuration run that was [remembered](Self::remember), with these writes of handlers.
     ///
-    /// What handlers changed in the one before stays with that one. `kept` names the functions that go on.
+    /// Writes of handlers to the configuration before stay with that one. `kept` names the functions that go on.
     pub(crate) fn begin(
         &mut self,
         number: u64,

@@ -1,11 +1,9 @@
 //! Many lines at once.
 
 use std::fmt::Write;
-use std::time::Instant;
 
 use netbricks_mmb::language::{FileErrors, LineError, parse_file};
-use netbricks_mmb::lint::lint_all;
-use netbricks_mmb::rule::{Command, Rule};
+use netbricks_mmb::rule::Command;
 
 /// Rules over five-tuples, with prefixes of many lengths, as in firewalls.
 fn rules(count: usize) -> String {
@@ -65,26 +63,4 @@ fn a_hundred_errors_are_kept_and_all_are_counted() {
 fn lines_keep_their_numbers() {
     let commands = parse_file("# rules\r\n\r\nlist\r\n  flush # all\n").unwrap();
     assert_eq!(commands, [(3, Command::List), (4, Command::Flush)]);
-}
-
-/// Prints times: `cargo test --release -p netbricks-mmb --test language -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints times"]
-fn a_hundred_thousand_rules_are_read_and_linted() {
-    let text = rules(100_000);
-    for _ in 0..5 {
-        let begin = Instant::now();
-        let commands = parse_file(&text).unwrap();
-        let read = begin.elapsed();
-        let rules: Vec<(&str, &Rule)> = commands
-            .iter()
-            .filter_map(|(_, command)| match command {
-                Command::Add { rule, .. } => Some(("", rule)),
-                _ => None,
-            })
-            .collect();
-        let lints = lint_all(&rules);
-        println!("read {read:?}, read and linted {:?}, {} lints", begin.elapsed(), lints.len());
-        assert_eq!(rules.len(), 100_000);
-    }
 }

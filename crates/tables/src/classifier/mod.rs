@@ -64,7 +64,7 @@ use tested::{Outside, Tested};
 /// The size of a classifier, and its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassifierConfig {
-    /// The most entries held at a time. At most [`Classifier::MAXIMUM`] are, whatever this says.
+    /// The most entries held at a time. A number above [`Classifier::MAXIMUM`] counts as that one.
     pub capacity: usize,
     /// The most hash tables, 1 to 256; the nearest of them counts.
     pub tables: usize,
@@ -232,7 +232,7 @@ impl Classifier {
         }
     }
 
-    /// Adds an entry. It takes some microseconds, whatever the number of entries.
+    /// Adds an entry. It takes some microseconds among any number of entries.
     ///
     /// One that no key vector fulfils is added too, and never matches.
     ///

@@ -153,7 +153,7 @@ impl Tested {
         if bounds.low & free == 0 && bounds.high & free == free {
             return true; // A prefix, which the mask says in full.
         }
-        // Words before the first that differs are given; so it lies in an interval, whatever follows.
+        // Words before the first that differs are given; so it lies in an interval with any words behind it.
         let lower = differ.ilog2() / 32;
         let nth = field.words() - 1 - lower as usize;
         let (low, high) = (field.part(bounds.low, nth), field.part(bounds.high, nth));
