@@ -195,7 +195,9 @@ pub fn read_settings<S: Settings>(
     Ok(settings)
 }
 
-/// The text of a file that settings name, unless it has more bytes than `most`; a device may have no end.
+/// The text of a file that settings name, unless it has more bytes than `most`.
+///
+/// The limit also ends the reading of a device without an end.
 ///
 /// # Errors
 /// When the file cannot be read, is longer, or is not UTF-8.

@@ -20,7 +20,7 @@ use super::file::File;
 use super::progress::LiveLine;
 use super::run::Begun;
 use super::session::Session;
-use super::vigil::notify;
+use super::shared_watchdog::notify;
 use super::{Console, Failure, RunLimits};
 use crate::chain::OpenPorts;
 use crate::diagnostic::Level;
@@ -229,7 +229,7 @@ impl Watched {
 
     /// Records workers that do not come back from a function, and those that do again.
     fn look_for_stuck(&mut self, session: &mut Session<'_>) {
-        for stuck in session.vigil.look() {
+        for stuck in session.watchdog.look() {
             let event = match stuck {
                 Stuck::Began { worker, node, time } => {
                     let place = node

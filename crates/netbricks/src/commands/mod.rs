@@ -21,11 +21,11 @@ mod partition_tests;
 mod progress;
 mod run;
 mod session;
+mod shared_watchdog;
 mod shell;
 #[cfg(test)]
 mod shuffles_tests;
 mod top;
-mod vigil;
 pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};
 
 use std::io::{IsTerminal, Write};

@@ -24,7 +24,7 @@ use super::attend::{
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::session::{Installed, LastReports, Overrides, Session, functions_of};
-use super::vigil::Vigil;
+use super::shared_watchdog::SharedWatchdog;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
     Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
@@ -316,7 +316,7 @@ impl Opened<'_> {
             seed,
             places,
             begun,
-            vigil: Vigil::new(runtime.control()),
+            watchdog: SharedWatchdog::new(runtime.control()),
             reports: LastReports::default(),
             tasks,
             events: records.events().clone(),

@@ -24,7 +24,7 @@ pub(crate) use installed::{Installed, InstalledFunction};
 use super::attend::link_name;
 use super::file::File;
 use super::run::Begun;
-use super::vigil::Vigil;
+use super::shared_watchdog::SharedWatchdog;
 use super::{Application, RunArguments};
 use crate::chain::{Layout, OpenPorts, receive_name, transmit_name};
 use crate::config::RuntimeSettings;
@@ -80,7 +80,7 @@ pub(crate) struct Session<'a> {
     pub(crate) seed: u64,
     pub(crate) places: Vec<WorkerPlace>,
     pub(crate) begun: Begun<'a>,
-    pub(crate) vigil: Vigil,
+    pub(crate) watchdog: SharedWatchdog,
     pub(crate) reports: LastReports,
     pub(crate) tasks: Tasks,
     pub(crate) events: Events,
@@ -95,7 +95,7 @@ impl Session<'_> {
 
     /// Refuses a change at once where a worker cannot make it.
     fn no_worker_is_stuck(&self) -> Result<(), api::Problem> {
-        let stuck = (0..self.control.workers()).find(|worker| self.vigil.is_stuck(*worker));
+        let stuck = (0..self.control.workers()).find(|worker| self.watchdog.is_stuck(*worker));
         match stuck {
             None => Ok(()),
             Some(worker) => {
@@ -156,7 +156,7 @@ impl Dataplane for Session<'_> {
         let gathered =
             Arc::new(Mutex::new(Gathered { missing: workers, reports: Vec::new(), answer: Some(answer) }));
         for worker in 0..workers {
-            if self.vigil.is_stuck(worker) {
+            if self.watchdog.is_stuck(worker) {
                 // The others' counters are worth more than an answer that does not come. Sums must not fall.
                 Gathered::add(&gathered, part.last(worker), &part, &self.tasks);
                 continue;

@@ -10,9 +10,9 @@ use sd_notify::NotifyState;
 /// The longest time between two signs of life to the service manager while the director waits.
 const SIGN: Duration = Duration::from_millis(500);
 
-/// The watchdog of a run.
+/// The watchdog of a run, which the director and its waiting for a worker share.
 #[derive(Clone)]
-pub(crate) struct Vigil(Arc<Mutex<Seen>>);
+pub(crate) struct SharedWatchdog(Arc<Mutex<Seen>>);
 
 struct Seen {
     watchdog: Watchdog,
@@ -23,17 +23,17 @@ struct Seen {
     signed: Instant,
 }
 
-impl Vigil {
+impl SharedWatchdog {
     /// Keeps watch over all workers from now on.
     pub(crate) fn new(control: &Control) -> Self {
         let now = Instant::now();
         let watchdog = Watchdog::new(control, now);
         let seen = Seen { watchdog, found: Vec::new(), asked: BTreeSet::new(), signed: now };
-        let vigil = Self(Arc::new(Mutex::new(seen)));
+        let watching = Self(Arc::new(Mutex::new(seen)));
         // The workers' state must not keep itself alive.
-        let seen = Arc::downgrade(&vigil.0);
+        let seen = Arc::downgrade(&watching.0);
         control.while_waiting(move |worker| seen.upgrade().is_some_and(|seen| Self(seen).wait_for(worker)));
-        vigil
+        watching
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
