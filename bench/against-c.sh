@@ -22,7 +22,7 @@ cp "$baseline"/nfbench.c "$baseline"/Makefile "$work"/
 make -s -C "$work" nfbench 2>/dev/null
 cargo build --release --quiet
 ours=${CARGO_TARGET_DIR:-target}/release/netbricks
-names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 chain-wire-1 chain-wire-64)
+names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 chain-wire-1 chain-wire-64)
 quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
 # Without names it answers how many rounds were steady; with them it compares.
 cat >"$work"/compare.py <<'PY'
@@ -34,9 +34,11 @@ theirs = {
     # The better of C's two ways.
     "lpm-64k": ("d lpm16k bulk, 64k dsts", "d lpm16k scalar, 64k dsts"),
     "lpm-uniform": ("d lpm16k bulk, uniform rand dst", "d lpm16k scalar, uniform rand dst"),
+    "nat-64k": "g NAT 64k bulk",
+    "acl-10": "e linear ACL 10, last matches", "acl-64": "e2 rte_acl 64 rules", "acl-1000": "e2 rte_acl 1000 rules",
     "maglev-90": "h maglev+flow cache(90% hit)", "maglev-100": "h maglev+flow cache(100% hit)",
 }
-goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5}
+goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5, "nat-64k": 0.75, "acl-10": 1.0, "acl-64": 0.9, "acl-1000": 0.9}
 c, ours = [], []
 for i in range(1, run + 1):
     found = {}
@@ -77,7 +79,7 @@ round=0
 steady=0
 while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
     round=$((round + 1))
-    for part in base mac ttl chain mon lpm mag; do
+    for part in base mac ttl chain mon lpm mag nat; do
         quiet "$work"/nfbench -l "$core" -m 1024 --in-memory --no-pci --no-telemetry -- "$part" >>"$work/c.$round"
         case $part in
             base) set -- alloc ;;
@@ -87,6 +89,7 @@ while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
             mon) set -- monitor-64k ;;
             lpm) set -- lpm-64k lpm-uniform ;;
             mag) set -- maglev-90 maglev-100 ;;
+            nat) set -- nat-64k ;;
         esac
         # shellcheck disable=SC2086
         quiet "$ours" bench --json --core "$core" ${BENCH_OPTIONS:-} "$@" >>"$work/ours.$round"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 UNSAFE_LINTS = ("unsafe_code", "clippy::undocumented_unsafe_blocks", "clippy::multiple_unsafe_ops_per_block")
 REACH_LINTS = ("clippy::disallowed_types", "clippy::disallowed_methods", "clippy::disallowed_macros")
-FUNCTION_LINTS = Path(__file__).resolve().parent / "function-lints"
+FUNCTION_LINTS = Path(__file__).resolve().parent.parent / "crates/vet/src/lints"
 # Target kinds that `--all-targets` builds; `custom-build` has a gate of its own.
 BUILT = {"lib", "rlib", "dylib", "cdylib", "staticlib", "bin", "test", "example", "bench", "proc-macro"}
 

@@ -13,6 +13,7 @@ mod packet;
 mod poison;
 mod pool;
 mod prefetch;
+mod pulled;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod queue;

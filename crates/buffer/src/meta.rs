@@ -66,6 +66,8 @@ pub(crate) const DETAILED: u8 = 8;
 pub(crate) const CUT: u8 = 16;
 /// A length of 0 in its IP header stands for the frame's.
 pub(crate) const UNSTATED: u8 = 32;
+/// Bytes before the first are kept, from a place in the second line on.
+pub(crate) const KEPT: u8 = 64;
 
 /// Bytes of annotations in the first metadata line, so that they need no second line from memory.
 pub(crate) const NEAR: usize = 8;
@@ -93,9 +95,9 @@ const LINES: usize = 2048;
 pub(crate) struct Second {
     /// Zero but for packets that are `annotated`.
     pub(crate) far: [u8; FAR],
-    /// Bytes that were on the wire behind the last one.
+    /// Bytes that were on the wire behind the last one, or where kept bytes begin in the frame.
     ///
-    /// The number belongs to an earlier packet unless the packet has the `CUT` flag.
+    /// The number belongs to an earlier packet unless the packet has the `CUT` or the `KEPT` flag, of which it has one.
     pub(crate) missing: u32,
     /// The number of the packet's trace; it belongs to an earlier packet unless the packet has the `TRACED` flag.
     pub(crate) trace: u32,

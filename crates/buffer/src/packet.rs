@@ -16,6 +16,7 @@ use crate::meta::{
     CUT, DETAILED, FAR, Fresh, Lines, Meta, NEAR, Offload, Second, TRACED, UNSTATED, VLAN, VLAN_AD, VlanTag,
 };
 use crate::poison;
+use crate::pool::Pool;
 
 /// A packet. Its bytes lie in one piece.
 #[repr(transparent)]
@@ -109,7 +110,7 @@ impl Packet {
     }
     /// The second metadata line, which few packets use.
     #[inline(always)]
-    fn second(&self) -> &Second {
+    pub(crate) fn second(&self) -> &Second {
         // SAFETY: a packet's pointer was made from its pool's memory.
         let second = unsafe { Lines::second(self.0) };
         // SAFETY: the line belongs to this packet's frame, and was zeroed when the pool was made.
@@ -313,6 +314,13 @@ impl Packet {
         self.copy_with_room(0)
     }
 
+    /// Another packet with the same bytes and metadata, in a frame of `pool`, which counts it.
+    ///
+    /// `None` when no frame that is large enough is free.
+    pub fn try_copy_into(&self, pool: &Pool) -> Option<Self> {
+        self.copy_from(pool.shared(), 0)
+    }
+
     /// Moves into a frame with room for `more` bytes behind the last.
     #[cold]
     #[inline(never)]
@@ -327,9 +335,13 @@ impl Packet {
 
     /// As [`try_copy`](Packet::try_copy), with room for `more` bytes behind the last.
     fn copy_with_room(&self, more: usize) -> Option<Self> {
-        let line = self.line();
         // SAFETY: a pool lives as long as one of its frames is out.
-        let shared = unsafe { line.pool.as_ref() };
+        self.copy_from(unsafe { self.line().pool.as_ref() }, more)
+    }
+
+    /// As [`copy_with_room`](Self::copy_with_room), in a frame of this pool.
+    fn copy_from(&self, shared: &Shared, more: usize) -> Option<Self> {
+        let line = self.line();
         let mut copy = shared.frame_for(self.len().checked_add(more)?, Some(line.start as usize))?;
         copy.extend_from(self.data()).ok()?;
         copy.line_mut().fresh = line.fresh;
@@ -346,6 +358,7 @@ impl Packet {
         if line.fresh.flags & TRACED != 0 {
             copy.annotations_mut().second_mut().trace = self.second().trace;
         }
+        copy.keep_pulled(self);
         shared.count_copy();
         Some(copy)
     }
@@ -474,6 +487,15 @@ impl Packet {
     #[inline]
     pub fn far_annotations(&self) -> &[u8; FAR] {
         &self.second().far
+    }
+    /// The same, for writing.
+    #[inline]
+    pub fn far_annotations_mut(&mut self) -> &mut [u8; FAR] {
+        self.line_mut().fresh.annotated = true;
+        // SAFETY: a packet's pointer was made from its pool's memory.
+        let mut second = unsafe { Lines::second(self.0) };
+        // SAFETY: as in `second`, and the packet is borrowed for changing.
+        &mut unsafe { second.as_mut() }.far
     }
     /// All of them, for writing.
     #[inline]

@@ -107,6 +107,7 @@ pub struct PoolBuilder {
     short_frames: usize,
     short_size: usize,
     workers: usize,
+    in_advance: bool,
 }
 
 impl PoolBuilder {
@@ -159,6 +160,16 @@ impl PoolBuilder {
     /// frames a worker, none are kept. If more workers than this use the pool, they may keep all frames.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, worker::SLOTS);
+        self
+    }
+
+    /// Whether memory is taken when the pool is made, or page by page as frames are used.
+    ///
+    /// The default is in advance.
+    ///
+    /// The latter is for commands that start in milliseconds and use few of their frames.
+    pub fn in_advance(mut self, in_advance: bool) -> Self {
+        self.in_advance = in_advance;
         self
     }
 
@@ -216,7 +227,7 @@ impl PoolBuilder {
         let all = shapes.iter().map(|shape| shape.frames).sum::<usize>();
         let bytes = shapes.iter().map(|shape| shape.bytes()).sum();
         let no_memory = |source| PoolError::Memory { frames: all, bytes, source };
-        let memory = SharedMapping::new(bytes).map_err(no_memory)?;
+        let memory = SharedMapping::new(bytes, self.in_advance).map_err(no_memory)?;
         if self.for_device && memory.pages != Pages::Huge {
             small.stride = size;
         }
@@ -238,6 +249,7 @@ impl Pool {
             short_frames: 0,
             short_size: 512,
             workers: 2,
+            in_advance: true,
         }
     }
 
@@ -328,8 +340,11 @@ impl Pool {
     /// The shared memory file in which all frames lie, for devices and processes that map it.
     ///
     /// # Safety
-    /// A holder of the file can read and write every packet of the pool behind its owner's back. The caller lets it be
-    /// touched only where the pool gave a frame away ([`Packet::into_raw`]).
+    /// A holder of the file can read and write every packet of the pool behind its owner's back. The caller lets a frame
+    /// be touched through the file only while nothing else reads or writes its bytes or refers to them:
+    ///
+    /// - where the pool gave the frame away ([`Packet::into_raw`]), or
+    /// - where one thread has the pool and all of its packets, and itself does nothing but touch them through the file.
     pub unsafe fn memory_file(&self) -> BorrowedFd<'_> {
         self.shared().memory.file.as_fd()
     }

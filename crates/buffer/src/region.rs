@@ -100,17 +100,19 @@ pub(crate) struct SharedMapping {
 
 impl SharedMapping {
     /// Zeroed shared memory of at least `len` bytes, on huge pages if enough are reserved.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
+    ///
+    /// It is taken `in_advance`, or page by page.
+    pub(crate) fn new(len: usize, in_advance: bool) -> io::Result<Self> {
         let len = len.max(1).next_multiple_of(HUGE);
         if physical_memory().is_some_and(|all| len > all) {
             // The kernel would promise the memory, and kill a process when it is touched.
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
-        Self::on(len, libc::MFD_HUGETLB, Pages::Huge)
-            .or_else(|_| Self::on(len, 0, Pages::Small { needed: len / HUGE }))
+        Self::on(len, libc::MFD_HUGETLB, Pages::Huge, in_advance)
+            .or_else(|_| Self::on(len, 0, Pages::Small { needed: len / HUGE }, in_advance))
     }
 
-    fn on(len: usize, flag: libc::c_uint, pages: Pages) -> io::Result<Self> {
+    fn on(len: usize, flag: libc::c_uint, pages: Pages, in_advance: bool) -> io::Result<Self> {
         // SAFETY: the name is a C string literal.
         let descriptor = unsafe {
             libc::memfd_create(
@@ -133,7 +135,8 @@ impl SharedMapping {
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let mapping = Mapping::new(len, libc::MAP_SHARED | libc::MAP_POPULATE, Some(file.as_fd()))?;
+        let populate = if in_advance { libc::MAP_POPULATE } else { 0 };
+        let mapping = Mapping::new(len, libc::MAP_SHARED | populate, Some(file.as_fd()))?;
         Ok(Self { file, mapping, pages })
     }
 }

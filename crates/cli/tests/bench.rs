@@ -47,6 +47,7 @@ fn the_list_names_every_benchmark_that_is_promised() {
         "chain-wire-64",
         "maglev-90",
         "maglev-100",
+        "nat-64k",
         "lpm-64k",
         "lpm-uniform",
         "lpm6",
@@ -54,6 +55,8 @@ fn the_list_names_every_benchmark_that_is_promised() {
         "state-strict-2",
         "state-bounded-2",
         "reassemble",
+        "sandbox-macswap-copy",
+        "sandbox-macswap-mapped",
     ];
     let missing: Vec<_> = promised.iter().filter(|name| !listed.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?} of\n{list}");
@@ -94,10 +97,10 @@ fn a_figure_is_one_json_object_a_line() {
 #[test]
 fn a_hundred_million_packets_keep_their_order_between_two_workers() {
     // Each worker gives half of what it receives to the other.
-    let output = bench(&["shuffle-2-waiting", "--rounds", "7", "--packets", "15000000", "--json"]);
+    let output = bench(&["shuffle-2-waiting", "--rounds", "7", "--packets", "7500000", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let figure: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert!(figure["packets"].as_u64().is_some_and(|packets| packets >= 200_000_000), "{figure}");
+    assert!(figure["packets"].as_u64().is_some_and(|packets| packets >= 100_000_000), "{figure}");
 }
 
 #[test]

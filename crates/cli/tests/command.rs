@@ -258,17 +258,23 @@ fn functions_are_listed_by_name() {
     let names: Vec<_> =
         functions.as_array().expect("a list").iter().filter_map(|f| f["name"].as_str()).collect();
     for name in [
+        "array-access",
         "busy",
         "group-by",
         "http-inspect",
         "icmp-echo",
+        "load-balancer",
         "lpm",
         "macswap",
         "maglev",
         "monitor",
         "mss",
+        "nat",
+        "policer",
         "rewrite-stream",
+        "shaper",
         "shuffle",
+        "signature",
         "ttl",
         "wire",
     ] {
@@ -285,6 +291,10 @@ fn a_functions_ways_out_handlers_and_state_are_listed() {
     let listed = json(&netbricks(here, &["functions", "--json"]));
     for function in listed.as_array().expect("a list") {
         let name = function["name"].as_str().expect("a name");
+        if name == "sandbox" {
+            // Its parts are those of a module, of which there is none here.
+            continue;
+        }
         let shown = json(&netbricks(here, &["functions", name, "--json"]));
         assert_eq!(shown["parts"]["ways_out"][0]["name"], "out", "{name}: {shown}");
         let text = text(&netbricks(here, &["functions", name]).stdout);

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, Node, Poll, Shape, Worker};
@@ -23,21 +24,31 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function, in the order in which packets pass. Each has its first example of settings.
-const CHAIN: [&str; 14] = [
+const CHAIN: [&str; 24] = [
     "icmp-echo",
     "wire",
     "ttl",
     "macswap",
     "monitor",
+    "policer",
+    "shaper",
+    "array-access",
     "busy",
     "mss",
+    "nat",
     "mmb",
+    "firewall",
+    "click",
     "http-inspect",
     "rewrite-stream",
+    "signature",
     "shuffle",
     "group-by",
     "lpm",
     "maglev",
+    "router",
+    "load-balancer",
+    "sandbox",
 ];
 
 /// One group has all packets: its key is what there is to get wrong.
@@ -48,19 +59,66 @@ const RULES: &str = "lines = [\"add tcp-syn ! tcp-opt-mss add tcp-opt-mss 1460\"
                      \"add tcp-dport 443 mod tcp-dport 444 mod ip6-hop-limit 60\", \"add-stateful ip-proto udp map ip-saddr 30.0.0.0/8\", \
                      \"add-stateful tcp-syn shuffle tcp-seq-num shuffle tcp-ack-num\", \"add icmp-type 8 icmp-code 7 drop\"]\nconnections = 1024\n";
 
+/// Elements that read headers of all layers; what they refuse goes on as well.
+const ELEMENTS: &str = "exact = true\ntext = \"\"\"
+FromDevice(0) -> ether :: Classifier(12/0800, 12/86dd, -);
+ether[0] -> Strip(14) -> check :: CheckIPHeader -> filter :: IPFilter(allow tcp && dst port 80, allow ip frag, allow all)
+  -> GetIPAddress(16) -> SetIPDSCP(3) -> ttl :: DecIPTTL -> back :: Unstrip(14) -> out :: Counter -> ToDevice(0);
+ether[1] -> out; ether[2] -> out; check[1] -> back; ttl[1] -> back;
+\"\"\"
+";
+
+/// Settings of a sandboxed function that swaps addresses, and the file of its module, which is removed in the end.
+struct Module(std::path::PathBuf);
+
+impl Module {
+    fn written() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("netbricks-mutations-{}-{number}.wasm", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let module = wat::parse_str(include_str!("../../sandbox/tests/modules/macswap.wat"));
+        std::fs::write(&path, module.expect("the text is a module")).expect("the directory can be written");
+        Self(path)
+    }
+    fn settings(&self) -> String {
+        format!("slice = \"10 ms\"\nmodule = {:?}\n", self.0.display().to_string())
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+/// It takes the frames that `maglev` sends to its first backend.
+const ROUTER: &str = "interfaces = [\"lan 10.0.0.254/24 2001:db8::fe/64 mac 02:00:00:00:01:01\"]
+routes = [\"default via 10.0.0.2\", \"default6 via 2001:db8::2\"]
+neighbours = [\"lan 10.0.0.1 02:00:00:00:01:01\", \"lan 10.0.0.2 02:00:00:00:01:02\", \"lan 2001:db8::1 02:00:00:00:01:01\", \"lan 2001:db8::2 02:00:00:00:01:02\"]
+";
+
 /// The functions' blueprints, from the registry and settings as an operator writes them.
 fn blueprints() -> Vec<(&'static str, Blueprint)> {
     let registry = netbricks::standard();
-    let known: Vec<&str> = registry.iter().map(|definition| definition.name).collect();
+    // A switch with one port and no instances passes nothing on, and neither does a concentrator without sessions. Both
+    // have tests of their own.
+    let has_others = |name: &&str| !["instances", "bras"].contains(name);
+    let known = registry.iter().map(|definition| definition.name).filter(has_others);
+    let known: Vec<&str> = known.collect();
     let mut here = CHAIN;
     here.sort_unstable();
     assert_eq!(here.as_slice(), known, "every function is in the chain");
+    let module = Module::written();
+    let sandbox = module.settings();
     let blueprint = |name| {
         let definition = registry.get(name).expect("compared above");
         let example = definition.examples.first().copied().unwrap_or_default();
         let settings = match name {
             "group-by" => ONE_GROUP,
             "mmb" => RULES,
+            "click" => ELEMENTS,
+            "sandbox" => &sandbox,
+            "router" => ROUTER,
             _ => example,
         };
         (name, definition.blueprint(settings).expect("the settings fit"))
@@ -206,7 +264,7 @@ impl Replay {
     }
 
     /// Counts and hashes of all packets that left so far.
-    fn outcome(&self) -> Vec<(&'static str, u64, u64)> {
+    fn outcome(&self) -> Outcome {
         self.sinks
             .iter()
             .map(|(name, sink)| {
@@ -287,37 +345,49 @@ fn the_other_way(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-#[test]
-fn a_million_mutations_come_out_the_same_at_every_batch_size() {
-    let mut replays = BURSTS.map(|burst| Replay::new(burst, false));
+/// Counts and hashes of all packets that left, by sink.
+type Outcome = Vec<(&'static str, u64, u64)>;
+
+/// Sends all mutations through a graph at one batch size.
+///
+/// Returns what had left after each round, and drops and reports of the end.
+fn replayed(burst: usize) -> (Vec<Outcome>, String) {
+    let mut replay = Replay::new(burst, false);
     let mut mutations = Mutations::new(2);
-    let mut frames = Vec::new();
+    let (mut frames, mut outcomes) = (Vec::new(), Vec::new());
     let (mut done, mut now) = (0, 0);
     while done < MUTATIONS {
         let count = ROUND.min(MUTATIONS - done);
         mutations.fill(&mut frames, count);
-        for replay in &mut replays {
-            replay.round(done as u64 + 1, &mut frames, now);
-        }
-        let [one, more @ ..] = &replays;
-        let expected = one.outcome();
-        for replay in more {
-            let found = replay.outcome();
-            assert_eq!(found, expected, "batch size {} in the round from packet {done} on", replay.burst);
-        }
+        replay.round(done as u64 + 1, &mut frames, now);
+        outcomes.push(replay.outcome());
         done += count;
         now += MILLISECOND;
     }
-    let outcome = replays[0].outcome();
-    for (name, packets, _) in &outcome {
+    (outcomes, replay.finish(MUTATIONS, now).0)
+}
+
+#[test]
+fn a_million_mutations_come_out_the_same_at_every_batch_size() {
+    let [(rounds, reports), more @ ..] = std::thread::scope(|scope| {
+        let threads = BURSTS.map(|burst| scope.spawn(move || replayed(burst)));
+        threads.map(|thread| thread.join().expect("a replay failed, see above"))
+    });
+    for ((others, their_reports), burst) in more.iter().zip(&BURSTS[1..]) {
+        for (round, (expected, found)) in rounds.iter().zip(others).enumerate() {
+            let from = round * ROUND;
+            assert_eq!(found, expected, "batch size {burst} in the round from packet {from} on");
+        }
+        assert_eq!((others.len(), their_reports), (rounds.len(), &reports), "drops and reports at {burst}");
+    }
+    let outcome = rounds.last().expect("there are rounds");
+    for (name, packets, _) in outcome {
         match leaves_packets(name) {
             true => assert!(*packets > 10_000, "`{name}` had its part in it: {outcome:?}"),
+            // An exhausted pool of ports is answered, of which a mutation is seldom the cause.
+            false if *name == "nat" => {}
             false => assert_eq!(*packets, 0, "`{name}` has nothing to answer"),
         }
-    }
-    let [one, more @ ..] = replays.map(|replay| replay.finish(MUTATIONS, now).0);
-    for report in more {
-        assert_eq!(report, one, "drops and reports");
     }
 }
 

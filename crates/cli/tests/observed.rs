@@ -56,7 +56,8 @@ fn packets_are_traced_and_captured_while_they_move() {
     assert!(traced.status.success(), "{err}");
     assert_eq!(out.matches("  ttl       ipv4.time_to_live ").count(), 2, "{out}");
     assert_eq!(out.matches("  sent      out\n").count(), 2, "{out}");
-    assert!(out.lines().next().is_some_and(|line| line.contains("  lan queue 0 ")), "{out}");
+    // Either worker may hold the first packets that pass the filter.
+    assert_eq!(out.lines().filter(|line| line.contains("  lan queue ")).count(), 2, "{out}");
 
     let file = run.socket.with_file_name("taken.pcapng");
     let file = file.to_str().expect("a path of text");

@@ -20,8 +20,8 @@ pub use stream::Stream;
 use upload::Upload;
 
 use crate::api::{
-    self, Answers, Applied, ApplyOptions, CallArgument, Code, Event, Function, Graph, HistoryEntry, Plan,
-    Port, Problem, Source, Stats, Status, TraceRecord,
+    self, Answers, Applied, ApplyOptions, CallArgument, ChangeOptions, Code, Event, Function, Graph,
+    HistoryEntry, Plan, Port, Problem, Source, Stats, Status, TenantStats, TraceRecord,
 };
 
 /// Characters that stand for themselves in a part of a path (RFC 3986, section 2.3).
@@ -36,12 +36,13 @@ const LONG: usize = 256 << 10;
 #[derive(Clone, Debug)]
 pub struct Client {
     address: Address,
+    change: ChangeOptions,
 }
 
 impl Client {
     /// The client of the dataplane that listens there. Nothing is opened before the first call.
     pub fn new(address: Address) -> Self {
-        Self { address }
+        Self { address, change: ChangeOptions::default() }
     }
 
     /// The client of the only dataplane that listens on this machine in the default directories.
@@ -50,6 +51,16 @@ impl Client {
     /// [`Code::Unreachable`] where none listens, or several; the message names them.
     pub fn find() -> Result<Self, Problem> {
         address::only(&address::directories()).map(|path| Self::new(Address::Unix(path)))
+    }
+
+    /// The same client, each change of which has these conditions.
+    ///
+    /// Changes are [`write`](Self::write), [`confirm`](Self::confirm), [`rollback`](Self::rollback),
+    /// [`suspend`](Self::suspend), [`resume`](Self::resume) and [`stop`](Self::stop). [`apply`](Self::apply) has
+    /// conditions of its own.
+    #[must_use]
+    pub fn with_conditions(&self, change: ChangeOptions) -> Self {
+        Self { address: self.address.clone(), change }
     }
 
     /// Where the dataplane listens.
@@ -71,6 +82,14 @@ impl Client {
     /// When the dataplane does not answer.
     pub fn stats(&self) -> Result<Stats, Problem> {
         self.get("stats")
+    }
+
+    /// The tenants, with their use of the workers and their packets.
+    ///
+    /// # Errors
+    /// When the dataplane does not answer.
+    pub fn tenants(&self) -> Result<Vec<TenantStats>, Problem> {
+        self.get("tenants")
     }
 
     /// The counters again and again, every so many seconds.
@@ -147,14 +166,14 @@ impl Client {
         worker: Option<usize>,
     ) -> Result<Answers, Problem> {
         let path = path_of(function, handler);
-        if value.len() <= LONG {
-            let argument = CallArgument { value: value.to_owned(), worker };
-            return self.send(Method::PUT, &path, Some(json(&argument)?), None);
-        }
-        let mut query = Query::default();
-        query.add_some("worker", worker);
-        let body = ("text/plain; charset=utf-8", value.as_bytes().to_vec());
-        self.send(Method::PUT, &query.after(&path), Some(body), None)
+        let mut query = self.conditions();
+        let body = if value.len() <= LONG {
+            json(&CallArgument { value: value.to_owned(), worker })?
+        } else {
+            query.add_some("worker", worker);
+            ("text/plain; charset=utf-8", value.as_bytes().to_vec())
+        };
+        self.send(Method::PUT, &query.after(&path), Some(body), self.change.generation)
     }
 
     /// The file that runs.
@@ -203,9 +222,9 @@ impl Client {
     /// # Errors
     /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
     pub fn rollback(&self, to: Option<u64>) -> Result<Applied, Problem> {
-        let mut query = Query::default();
+        let mut query = self.conditions();
         query.add_some("to", to);
-        self.post(&query.after("rollback"))
+        self.send(Method::POST, &query.after("rollback"), None, self.change.generation)
     }
 
     /// The configurations that ran, newest first.
@@ -347,7 +366,14 @@ impl Client {
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
-        self.send(Method::POST, path, None, None)
+        self.send(Method::POST, &self.conditions().after(path), None, self.change.generation)
+    }
+
+    /// The conditions of a change that are parameters.
+    fn conditions(&self) -> Query {
+        let mut query = Query::default();
+        query.add_some("dry-run", self.change.dry_run.then_some(true));
+        query
     }
 
     fn send<T: DeserializeOwned>(

@@ -24,6 +24,6 @@ pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting, Writ
 pub use events::{Events, Subscription};
 pub use observe::{Encode, Observing};
 pub use records::{Records, Written, changed_files, source_of};
-pub use server::{ListenConfig, ListenError, Listener, Tokens};
+pub use server::{Grant, Grants, ListenConfig, ListenError, Listener, Tokens};
 pub use store::Files;
 pub use trace::{Assembler, Places, TraceEvents};

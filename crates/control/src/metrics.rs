@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::api::{Count, NodeStats, PortStats, RunState, Stats, Status, Worker};
+use crate::api::{Count, NodeStats, PortStats, RunState, Stats, Status, TenantStats, Worker};
 
 /// The two forms of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,9 @@ pub fn text(status: &Status, stats: &Stats, form: Form) -> String {
     let nodes: Vec<&NodeStats> = stats.nodes.iter().filter(|node| node.role != GONE).collect();
     page.nodes(&nodes);
     page.workers(&stats.workers);
+    if !stats.tenants.is_empty() {
+        page.tenants(&stats.tenants);
+    }
     if form == Form::OpenMetrics {
         page.text.push_str("# EOF\n");
     }
@@ -203,6 +206,49 @@ impl Page {
         for (name, help, number) in numbers {
             self.family(Kind::Counter, name, help, |samples| {
                 nodes.iter().for_each(|node| samples.add(&[("node", &node.node)], number(node)));
+            });
+        }
+    }
+
+    fn tenants(&mut self, tenants: &[TenantStats]) {
+        let label = |tenant: &TenantStats| -> String { tenant.tenant.clone() };
+        self.family(
+            Kind::Counter,
+            "tenant_used_seconds",
+            "Time that the tenant used on all workers.",
+            |samples| {
+                for tenant in tenants {
+                    samples.add(&[("tenant", &label(tenant))], whole(tenant.used_ns) / 1e9);
+                }
+            },
+        );
+        type Number = fn(&TenantStats) -> u64;
+        let counters: [(&str, &str, Number); 4] = [
+            ("tenant_arrived_packets", "Packets that came to the tenant's queues.", |of| of.arrived.packets),
+            ("tenant_slices", "Slices that the tenant had.", |of| of.slices),
+            ("tenant_overruns", "Slices that took several times as long as slices are.", |of| of.overruns),
+            ("tenant_throttled", "Times that the tenant waited because of its ceiling.", |of| of.throttled),
+        ];
+        for (name, help, number) in counters {
+            self.family(Kind::Counter, name, help, |samples| {
+                tenants.iter().for_each(|of| samples.add(&[("tenant", &label(of))], number(of)));
+            });
+        }
+        let help = "Packets that the tenant's nodes dropped, by reason.";
+        self.family(Kind::Counter, "tenant_dropped_packets", help, |samples| {
+            for tenant in tenants {
+                for (reason, count) in &tenant.dropped {
+                    samples.add(&[("tenant", &label(tenant)), ("reason", reason)], count.packets);
+                }
+            }
+        });
+        let gauges: [(&str, &str, Number); 2] = [
+            ("tenant_held_packets", "Packets that the tenant's nodes hold.", |of| of.held),
+            ("tenant_demoted", "Whether the tenant comes last for a while.", |of| u64::from(of.demoted)),
+        ];
+        for (name, help, number) in gauges {
+            self.family(Kind::Gauge, name, help, |samples| {
+                tenants.iter().for_each(|of| samples.add(&[("tenant", &label(of))], number(of)));
             });
         }
     }

@@ -14,6 +14,7 @@ mod openapi;
 mod request;
 mod resources;
 mod socket;
+mod tenants;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ pub use access::Tokens;
 use answer::App;
 pub use openapi::document;
 pub use socket::{ListenError, remove_dead_socket};
+pub use tenants::{Grant, Grants};
 
 /// Where a dataplane listens.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,8 @@ pub struct ListenConfig {
     ///
     /// Without tokens it must be a loopback address, and requests may only read.
     pub tcp: Option<(SocketAddr, Tokens)>,
+    /// The credentials of tenants, who see what is theirs alone.
+    pub grants: Grants,
     /// Bounds on what clients may take.
     pub limits: Limits,
 }
@@ -141,6 +145,7 @@ impl Listener {
             memory: Arc::new(Semaphore::new(limits.memory / request::UNIT)),
             streams: Arc::new(Semaphore::new(limits.streams)),
             access: Arc::new(Access::Unix { read_only: config.unix_read_only }),
+            grants: config.grants,
             limits,
         };
         let (tell, started) = sync_channel(1);

@@ -278,7 +278,7 @@ impl<Tail: ?Sized> Context<Tail> {
 
     /// Counts a packet for which there was no buffer.
     #[cold]
-    pub(crate) fn lost_without_buffer(&mut self, length: usize) {
+    pub fn lost_without_buffer(&mut self, length: usize) {
         let reason =
             if length > self.pool.largest_packet() { DropReason::TooBig } else { DropReason::PoolExhausted };
         self.lost_on_creation(reason, length as u64);
@@ -338,11 +338,11 @@ impl<Tail: ?Sized> Context<Tail> {
         Ok(())
     }
 
-    /// As [`create_for`](Self::create_for), but counts a packet over the limit as created and dropped at
-    /// once.
+    /// Adds a new packet that answers the one in a `slot` of the batch; answers whether it leaves.
     ///
-    /// Answers whether the packet leaves.
-    pub(crate) fn answer(&mut self, slot: usize, edge: Edge, packet: Packet) -> bool {
+    /// It leaves after its cause and before all packets that later slots send away. A packet has at most
+    /// [`ANSWERS_LIMIT`] answers; more are counted as created and dropped at once.
+    pub fn answer(&mut self, slot: usize, edge: Edge, packet: Packet) -> bool {
         match self.create_for(slot, edge, packet) {
             Ok(()) => true,
             Err(packet) => {
@@ -352,11 +352,14 @@ impl<Tail: ?Sized> Context<Tail> {
         }
     }
 
-    /// As [`create_for`](Self::create_for), for a segment of a stream that arrived in that slot's packet or
+    /// As [`answer`](Self::answer), for a packet that carries bytes which arrived in that slot's packet or
     /// before.
     ///
-    /// Segments have no limit for each packet, but [`SEGMENTS_LIMIT`] for each call.
-    pub(crate) fn create_segment(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
+    /// Segments have no limit for each packet, but one for each call, of eight for each packet of a full batch.
+    ///
+    /// # Errors
+    /// Gives the packet back when this call already made so many.
+    pub fn create_segment(&mut self, slot: usize, edge: Edge, packet: Packet) -> Result<(), Packet> {
         if self.newborn - self.answered >= SEGMENTS_LIMIT {
             return Err(packet);
         }
@@ -379,9 +382,19 @@ impl<Tail: ?Sized> Context<Tail> {
         self.leaving.push(Leaving { order, edge, new: true, packet });
     }
 
-    /// As [`Receiving::created`].
+    /// Counts packets that this node freed by itself, as dropped for a reason.
+    pub fn dropped(&mut self, packets: u64, bytes: u64, reason: DropReason) {
+        if packets > 0 {
+            self.effects |= DROPPED;
+            self.drops.add(reason, packets, bytes);
+        }
+    }
+
+    /// Counts packets that this node created, and that leave later by [`emit`](Self::emit) or are dropped.
+    ///
+    /// [`create`](Self::create) counts the packets that it takes by itself.
     #[inline]
-    pub(crate) fn created(&mut self, packets: u64, bytes: u64) {
+    pub fn created(&mut self, packets: u64, bytes: u64) {
         self.effects |= SENT;
         self.made.add(packets, bytes);
     }
@@ -421,8 +434,10 @@ impl<Tail: ?Sized> Context<Tail> {
         self.blocked = if full { self.blocked | bit } else { self.blocked & !bit };
     }
 
-    /// Says that the running queue was empty and now has packets: it no longer counts as idle.
-    pub(crate) fn wake(&mut self) {
+    /// Asks for a turn of the running node soon, although its last turn ended idle or until a time.
+    ///
+    /// A node that queues packets, or sets timers while it processes them, calls this when it was idle or slept.
+    pub fn wake(&mut self) {
         self.effects |= WOKEN;
     }
 

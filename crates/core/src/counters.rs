@@ -114,6 +114,11 @@ impl Dropping {
     pub(crate) fn total(&self) -> Count {
         self.drops.total()
     }
+    /// Whether packets were dropped for this reason.
+    #[inline(always)]
+    pub(crate) fn has(&self, reason: DropReason) -> bool {
+        self.reasons & (1 << reason as u8) != 0
+    }
     /// Takes all counts, and leaves none.
     pub(crate) fn take(&mut self) -> Drops {
         std::mem::take(self).drops

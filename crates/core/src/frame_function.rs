@@ -54,8 +54,9 @@ pub struct Frames<'b> {
 
 impl Frames<'_> {
     /// The packets, in order; those that were sent away are no longer there.
-    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
-        self.batch.iter().take(*self.kept)
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> + Clone {
+        let batch: &Batch = self.batch;
+        (0..*self.kept).filter_map(|slot| batch.get(slot))
     }
 
     /// Calls `decide` with each packet's place and frame: `Ok` keeps it on the main way out, `Err` sends it away.
@@ -94,6 +95,42 @@ pub fn compose_frames<F: FrameFunction>(
     Ok(Box::new(FrameNode { function, declarations }))
 }
 
+/// Makes a node of one that is written by hand, with the state that `make` declares.
+///
+/// The node's own [`poll`](Node::poll) and [`with_state`](Node::with_state) are never called: its events and its state
+/// are those that it declares.
+///
+/// # Errors
+/// As [`compose`](crate::compose::compose).
+pub fn declare_node<N: Node + 'static>(
+    worker: &Worker,
+    make: impl FnOnce() -> N,
+) -> Result<Box<dyn Node>, BuildError> {
+    let (node, declarations) = worker.declaring(make)?;
+    Ok(Box::new(DeclaredNode { node, declarations }))
+}
+
+struct DeclaredNode<N> {
+    node: N,
+    declarations: Declarations,
+}
+
+impl<N: Node> Node for DeclaredNode<N> {
+    fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+        let _settling = self.declarations.settling();
+        self.node.process(input, batch, cx);
+    }
+    fn shape(&self) -> Shape {
+        Shape { has_end: self.declarations.has_ends(), ..self.node.shape() }
+    }
+    fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
+        self.declarations.poll(cx)
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        ask(&mut self.declarations);
+    }
+}
+
 struct FrameNode<F> {
     function: F,
     declarations: Declarations,
@@ -112,7 +149,8 @@ impl<F: FrameFunction> Node for FrameNode<F> {
     }
     fn shape(&self) -> Shape {
         let named = self.function.edges().into_iter();
-        let named = named.map(|(edge, name)| Output { edge, name, optional: false });
+        // Answers go to the port of arrival where it can send.
+        let named = named.map(|(edge, name)| Output { edge, name, optional: edge == Edge::REPLY });
         Shape {
             outputs: [Output::out()].into_iter().chain(named).collect(),
             has_end: self.declarations.has_ends(),

@@ -160,3 +160,24 @@ impl Declarations {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use netbricks_buffer::Pool;
+    use netbricks_tables::FlowTableConfig;
+
+    use crate::worker::Worker;
+
+    #[test]
+    fn state_without_a_bound_has_no_room_that_counts() {
+        let worker = Worker::new(0, 1, Pool::builder().frames(16).build().unwrap());
+        let (room, declarations) = worker
+            .declaring(|| {
+                let (_, _) = (worker.counter("a"), worker.counter("b"));
+                let table = worker.flow_table::<u64, u64>("table", FlowTableConfig::new(100));
+                table.with(|table| table.capacity())
+            })
+            .unwrap();
+        assert_eq!((room, declarations.capacity()), (100, 100));
+    }
+}

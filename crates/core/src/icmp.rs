@@ -30,11 +30,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use netbricks_buffer::{Bytes, Packet};
 use netbricks_packet::build::{BuildError, ipv4, ipv6};
-use netbricks_packet::stack::{Header, Holds, Stack};
+use netbricks_packet::stack::{Header, Holds, Layer, LengthSlack, Root, Stack};
 use netbricks_packet::{Ip, IpRef, Link, checksum, protocol};
 
 use crate::context::Context;
+use crate::frame_function::length_slack;
 use crate::reason::Edge;
 use crate::view::View;
 
@@ -214,6 +216,36 @@ impl IcmpErrors {
         )
     }
 
+    /// As [`answer`](Self::answer), for a function over whole frames: about the packet in this `slot` of its batch.
+    #[cold]
+    pub fn answer_frame(
+        &mut self,
+        slot: usize,
+        frame: &mut Bytes<'_>,
+        error: IcmpError,
+        cx: &mut Context,
+    ) -> bool {
+        if self.is_silent() {
+            return false;
+        }
+        let slack = length_slack(frame);
+        let (data, annotations) = frame.parts();
+        let time = annotations.received_at();
+        let data: &[u8] = data;
+        let Ok(found) = Layer::<Root, Link>::parse_with(Root, data, slack) else { return false };
+        let ((link_at, link), link_end) = (found.top(), found.end());
+        let Ok(found) = Layer::<_, Ip>::parse_with(found, data, slack) else { return false };
+        let ((ip_at, ip), ip_end, limit) = (found.top(), found.end(), found.limit(data.len()));
+        self.send(error, data, cx, slot, Place { link_at, link_end, link, ip_at, ip_end, ip, limit }, time)
+    }
+
+    /// Whether the rate limit allows another answer at `now` (ns), which then counts.
+    ///
+    /// For answers that are no ICMP errors, such as resets of TCP.
+    pub fn take_token(&mut self, now: u64) -> bool {
+        self.rate > 0 && self.may_answer(now)
+    }
+
     #[cold]
     #[inline(never)]
     fn send(
@@ -225,42 +257,82 @@ impl IcmpErrors {
         place: Place,
         time: u64,
     ) -> bool {
+        match self.compose(error, data, cx, place, time) {
+            Some(answer) => cx.answer(slot, Edge::REPLY, answer),
+            None => false,
+        }
+    }
+
+    /// Makes an error about an IP packet in `frame`, for a node that has whole packets and sends answers itself.
+    ///
+    /// It is addressed to the sender of the frame. `None` where the packet may not be answered, the rate is
+    /// reached, or no buffer is free. Call it before the packet is changed.
+    pub fn about(
+        &mut self,
+        frame: &[u8],
+        slack: LengthSlack,
+        error: IcmpError,
+        cx: &mut Context,
+        time: u64,
+    ) -> Option<Packet> {
+        let link = Layer::<Root, Link>::parse_with(Root, frame, slack).ok()?;
+        let ip = Layer::<_, Ip>::parse_with(link, frame, slack).ok()?;
+        let ((link_at, link_facts), (ip_at, facts)) = (link.top(), ip.top());
+        let place = Place {
+            link_at,
+            link_end: link.end(),
+            link: link_facts,
+            ip_at,
+            ip_end: ip.end(),
+            ip: facts,
+            limit: ip.limit(frame.len()),
+        };
+        if self.is_silent() { None } else { self.compose(error, frame, cx, place, time) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn compose(
+        &mut self,
+        error: IcmpError,
+        data: &[u8],
+        cx: &mut Context,
+        place: Place,
+        time: u64,
+    ) -> Option<Packet> {
         let Place { link_at, link_end, link, ip_at, ip_end, ip, limit } = place;
         let limit = limit.min(data.len());
         let ip = Ip::view(&data[ip_at..ip_end], ip);
         let link = Link::view(&data[link_at..link_end], link);
         let (v6, quote) = (matches!(ip, IpRef::V6(_)), &data[ip_at..limit]);
-        let Some(head) = error.head(v6) else { return false };
+        let head = error.head(v6)?;
         // A packet that fails the validation of its header is not answered (RFC 1812 §4.3.2.7, §5.2.2).
         if !v6 && checksum::internet(&data[ip_at..ip_end]) != 0 {
-            return false;
+            return None;
         }
         let to_many = link.ethernet().destination().is_multicast() || is_group(ip.destination());
         if to_many && !error.answers_multicast(v6, quote) || !is_answerable(ip, &data[ip_end..limit]) {
-            return false;
+            return None;
         }
         // Behind labels or in a session the way back differs from the way here.
         if link.len() != 14 + 4 * link.vlans().len() {
-            return false;
+            return None;
         }
-        let (from, to) = (self.source(ip), ip.source());
-        let Some(from) = from else { return false };
+        let (from, to) = (self.source(ip)?, ip.source());
         if !self.may_answer(cx.now()) {
-            return false;
+            return None;
         }
         let Some(mut answer) = cx.pool().allocate(link.len() + LARGEST_V6) else {
             cx.lost_without_buffer(link.len() + LARGEST_V6);
-            return false;
+            return None;
         };
-        let Some((link_room, rest)) = answer.data_mut().split_at_mut_checked(link.len()) else {
-            return false;
-        };
+        let (link_room, rest) = answer.data_mut().split_at_mut_checked(link.len())?;
         link_room.copy_from_slice(&data[link_at..link_end]);
         link_room[..12].rotate_left(6);
-        let Ok(written) = write(from, to, head, quote, rest) else { return false };
+        let written = write(from, to, head, quote, rest).ok()?;
         answer.truncate(link.len() + written);
         answer.set_received_at(time);
-        cx.answer(slot, Edge::REPLY, answer)
+        Some(answer)
     }
 
     fn source(&self, ip: IpRef<'_>) -> Option<IpAddr> {
@@ -328,7 +400,9 @@ fn is_answerable(ip: IpRef<'_>, payload: &[u8]) -> bool {
     !is_error && is_single_host(ip.source())
 }
 
-fn is_single_host(address: IpAddr) -> bool {
+/// Whether an address is that of one host, to which an answer may go.
+#[must_use]
+pub fn is_single_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
             !(a.is_unspecified()
@@ -341,7 +415,9 @@ fn is_single_host(address: IpAddr) -> bool {
     }
 }
 
-fn is_group(address: IpAddr) -> bool {
+/// Whether an address is that of many hosts.
+#[must_use]
+pub fn is_group(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => a.is_multicast() || a.is_broadcast(),
         IpAddr::V6(a) => a.is_multicast(),

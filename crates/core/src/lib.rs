@@ -36,13 +36,16 @@ pub mod compose;
 pub mod consistency;
 pub mod context;
 mod control_copy;
+pub mod control_task;
 pub mod counters;
 pub mod declaration;
+mod event_log;
 pub mod events;
 pub mod filter;
 mod frame_function;
 pub mod graph;
 pub mod group;
+pub mod guards;
 mod handlers;
 pub mod icmp;
 pub mod node;
@@ -50,6 +53,7 @@ pub mod observer;
 pub mod operator;
 pub mod operators;
 mod packet_cursor;
+mod queue_function;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
@@ -58,6 +62,7 @@ mod settings;
 pub mod shuffle;
 pub mod state;
 mod stored;
+pub mod tenants;
 pub mod units;
 pub mod view;
 mod worker;
@@ -68,9 +73,11 @@ pub use annotation::Annotation;
 pub use compose::{compose, merge};
 pub use context::{Context, DetachedContext};
 pub use control_copy::ControlCopy;
+pub use control_task::{ControlTask, HandlerCaller};
 pub use counters::{Count, Drops, NodeCounters};
+pub use event_log::{EVENTS, EventLog, write_json_text};
 pub use events::{Event, Schedule};
-pub use frame_function::{FrameFunction, Frames, compose_frames, length_slack};
+pub use frame_function::{FrameFunction, Frames, compose_frames, declare_node, length_slack};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{
@@ -79,13 +86,14 @@ pub use node::{
 };
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
+pub use queue_function::{QueueFunction, compose_queue};
 pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
 pub use registry::{Blueprint, Definition, Registry};
 pub use settings::{
-    ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RenamedKey, Settings, SettingsError,
-    check_keys, nearest, read_settings, read_text,
+    ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RefusedItem, RenamedKey, Settings,
+    SettingsError, check_keys, nearest, read_private_text, read_settings, read_text,
 };
-pub use shuffle::{Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
+pub use shuffle::{PacketPart, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};

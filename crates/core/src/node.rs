@@ -18,6 +18,8 @@ pub use shape::{Output, Role, Shape};
 pub use state::NodeState;
 
 use crate::context::Context;
+use crate::guards::Guards;
+use crate::reason::Edge;
 use crate::shuffle::Handoff;
 
 /// How the turn of a schedulable node ended.
@@ -31,6 +33,10 @@ pub enum Poll {
     Idle,
     /// The node has nothing to do before this time (ns, the graph's clock).
     Until(u64),
+    /// The node has nothing to do until packets come to it and it asks for a turn by [`Context::wake`].
+    ///
+    /// The graph does not ask again before that, so that a thousand such nodes cost nothing.
+    Asleep,
     /// The source has ended and will never yield again.
     Done,
 }
@@ -78,8 +84,9 @@ pub type StateImage = (String, Vec<u8>);
 ///
 /// ```
 /// use netbricks_core::buffer::Batch;
+/// use netbricks_core::guards::Guards;
 /// use netbricks_core::shuffle::Handoff;
-/// use netbricks_core::{Context, Node, NodeQueue, NodeState, Poll, Shape};
+/// use netbricks_core::{Context, Edge, Node, NodeQueue, NodeState, Poll, Shape};
 ///
 /// struct Around(Box<dyn Node>);
 ///
@@ -92,6 +99,9 @@ pub type StateImage = (String, Vec<u8>);
 ///     }
 ///     fn shape(&self) -> Shape {
 ///         Shape { kind: "around".into(), ..self.0.shape() }
+///     }
+///     fn guards(&self, edge: Edge) -> Guards {
+///         self.0.guards(edge)
 ///     }
 ///     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
 ///         self.0.with_state(ask);
@@ -123,6 +133,12 @@ pub trait Node {
     /// Asked once, when the graph is built.
     fn shape(&self) -> Shape {
         Shape::default()
+    }
+    /// The packets that may leave by an edge; asked when filters are derived from the graph.
+    ///
+    /// The default knows nothing.
+    fn guards(&self, _edge: Edge) -> Guards {
+        Guards::Unknown
     }
     /// Calls `watch` with file descriptors on which an idle worker sleeps.
     ///

@@ -89,6 +89,19 @@ reasons! {
     NotEthernet, "not-ethernet", Policy, "Its link layer is not Ethernet, and cannot be made Ethernet.";
     Segmented, "segmented", Consumed, "It was cut into segments that fit the link.";
     Replaced, "replaced", Consumed, "What became of its bytes went on in packets of their own.";
+    Rejected, "rejected", Policy, "A rule refused it and answered its source.";
+    InvalidState, "invalid-state", Policy, "It does not fit the state of any connection.";
+    NoMapping, "no-mapping", Policy, "No address translation exists for it, and no rule makes one.";
+    PortsExhausted, "ports-exhausted", Lost, "The address pool has no free port for a new translation.";
+    SubscriberLimit, "subscriber-limit", Policy, "Its subscriber has as many sessions or ports as are allowed.";
+    Unresolved, "unresolved", Lost, "No neighbour answered for the link-layer address of its next hop.";
+    Martian, "martian", Policy, "Its source or destination address must not be forwarded.";
+    SignatureMatched, "signature-matched", Policy, "A signature whose action is drop matched.";
+    Congested, "congested", Lost, "Active queue management dropped it to keep the queue short.";
+    NoBackend, "no-backend", Lost, "No backend is healthy.";
+    NoSession, "no-session", Policy, "It belongs to no session that is open.";
+    Trapped, "trapped", Lost, "A sandboxed function trapped while the packet's batch was in its hands.";
+    Preempted, "preempted", Lost, "A sandboxed function ran longer than its time, and its batch was dropped.";
 }
 
 impl fmt::Display for DropReason {

@@ -11,6 +11,7 @@ use toml::de::DeTable;
 
 use crate::consistency::Shares;
 use crate::control_copy::ControlCopy;
+use crate::control_task::{ControlTask, TaskMaker, TaskSource};
 use crate::graph::{RestartPolicy, contain};
 use crate::node::Node;
 use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
@@ -27,6 +28,7 @@ pub struct Blueprint {
     shares: Shares,
     warnings: Arc<[ConfigWarning]>,
     restart: RestartPolicy,
+    task: TaskSource,
 }
 
 impl Blueprint {
@@ -37,7 +39,14 @@ impl Blueprint {
             shares: Shares::default(),
             warnings: Arc::default(),
             restart: RestartPolicy::default(),
+            task: TaskSource::default(),
         }
+    }
+    /// Makes the function's [task](ControlTask) on the control side, where it has one.
+    ///
+    /// This runs an author's code, which may panic.
+    pub fn control_task(&self) -> Option<Box<dyn ControlTask>> {
+        self.task.make()
     }
     /// The same blueprint, whose nodes follow this policy after a panic.
     #[must_use]
@@ -105,6 +114,7 @@ pub struct Definition {
     /// Settings, as TOML, with which it can be tried. The first are the ones that tools show.
     pub examples: Vec<&'static str>,
     make: Box<Maker>,
+    task: Option<TaskMaker>,
 }
 
 impl fmt::Debug for Definition {
@@ -139,15 +149,46 @@ impl Registry {
         build: impl Fn(&S, &Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
     ) -> &mut Self {
         let make = move |table: Spanned<DeTable<'_>>, directory: &Path| {
-            let settings: S = read_settings(table, Some(directory))?;
+            let settings: Arc<S> = Arc::new(read_settings(table, Some(directory))?);
             let build = build.clone();
             let warnings = settings.warnings().into();
-            Ok(Blueprint { warnings, ..Blueprint::new(move |worker| build(&settings, worker)) })
+            let task = TaskSource { settings: Some(settings.clone()), maker: None };
+            Ok(Blueprint { warnings, task, ..Blueprint::new(move |worker| build(&settings, worker)) })
         };
-        self.0.insert(
-            name,
-            Definition { name, summary, keys: S::KEYS, examples: Vec::new(), make: Box::new(make) },
-        );
+        let (keys, examples, make, task) = (S::KEYS, Vec::new(), Box::new(make), None);
+        self.0.insert(name, Definition { name, summary, keys, examples, make, task });
+        self
+    }
+
+    /// Gives a function a [task](ControlTask) on the control side, where its settings ask for one.
+    ///
+    /// `S` is the type of settings that the function was added with. Nothing happens where no function has this
+    /// name. A function that replaces it has no task of it.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use netbricks_core::{ControlTask, HandlerCaller, NoSettings, Registry};
+    ///
+    /// /// Writes the handler `tick` each second.
+    /// struct Ticks;
+    /// impl ControlTask for Ticks {
+    ///     fn run(&mut self, handlers: &mut dyn HandlerCaller, _: Instant) -> Option<Duration> {
+    ///         let _refused = handlers.write("tick", "");
+    ///         Some(Duration::from_secs(1))
+    ///     }
+    /// }
+    ///
+    /// # let mut registry = Registry::new();
+    /// registry.control_task("clock", |_: &NoSettings| Some(Box::new(Ticks)));
+    /// ```
+    pub fn control_task<S: Settings>(
+        &mut self,
+        name: &str,
+        make: impl Fn(&S) -> Option<Box<dyn ControlTask>> + Send + Sync + 'static,
+    ) -> &mut Self {
+        if let Some(definition) = self.0.get_mut(name) {
+            definition.task = Some(TaskMaker::new(make));
+        }
         self
     }
 
@@ -200,11 +241,15 @@ impl Definition {
         directory: &Path,
     ) -> Result<Blueprint, SettingsError> {
         let span = settings.span();
-        contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
+        let made = contain(|| (self.make)(settings, directory)).unwrap_or_else(|caught| {
             let place = caught.place.map(|place| format!(" (at {place})")).unwrap_or_default();
             let message =
                 format!("checking the settings of `{}` panicked: {}{place}", self.name, caught.message);
             Err(SettingsError::new(message, Some(span)))
+        });
+        made.map(|made| {
+            let task = TaskSource { maker: self.task.clone(), ..made.task };
+            Blueprint { task, ..made }
         })
     }
 }

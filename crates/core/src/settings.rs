@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -54,6 +55,15 @@ pub trait Settings: Keys + Send + Sync + 'static {
     fn check(&self) -> Result<(), InvalidSetting> {
         Ok(())
     }
+    /// Checks each item of lists against other settings, as an address against the networks of interfaces.
+    ///
+    /// It is called on settings that passed the [check](Self::check). The error points at the item.
+    ///
+    /// # Errors
+    /// [`RefusedItem`] names the key and the item.
+    fn check_items(&self) -> Result<(), RefusedItem> {
+        Ok(())
+    }
     /// Sets the directory from which relative file names start: that of the configuration file.
     ///
     /// It is called once, before anything is checked.
@@ -72,6 +82,18 @@ pub struct InvalidSetting {
     /// The key.
     pub key: &'static str,
     /// `"must be 1 to 65535, found 0"`
+    pub problem: String,
+}
+
+/// An item of a list that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` {problem}")]
+pub struct RefusedItem {
+    /// The key of the list.
+    pub key: &'static str,
+    /// The index of the item, from 0.
+    pub item: usize,
+    /// The error: `"holds 192.0.2.1, which is the address of another interface"`.
     pub problem: String,
 }
 
@@ -183,6 +205,14 @@ pub fn read_settings<S: Settings>(
     let whole = table.span();
     let spans: Vec<(String, Range<usize>)> =
         table.get_ref().iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect();
+    let items: Vec<(String, Vec<Range<usize>>)> = table
+        .get_ref()
+        .iter()
+        .filter_map(|(key, value)| {
+            let items = value.get_ref().as_array()?.iter().map(Spanned::span);
+            Some((key.get_ref().to_string(), items.collect()))
+        })
+        .collect();
     let mut settings = S::deserialize(toml::de::Deserializer::from(table))
         .map_err(|error| SettingsError::new(error.message(), error.span().or(Some(whole.clone()))))?;
     if let Some(directory) = directory {
@@ -190,6 +220,11 @@ pub fn read_settings<S: Settings>(
     }
     settings.check().map_err(|refused| {
         let place = spans.iter().find(|(key, _)| key == refused.key).map(|(_, span)| span.clone());
+        SettingsError::new(refused.to_string(), place.or(Some(whole.clone())))
+    })?;
+    settings.check_items().map_err(|refused| {
+        let known = items.iter().find(|(key, _)| key == refused.key);
+        let place = known.and_then(|(_, items)| items.get(refused.item).cloned());
         SettingsError::new(refused.to_string(), place.or(Some(whole)))
     })?;
     Ok(settings)
@@ -208,6 +243,23 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
         return Err(io::Error::other(format!("it has more than {} MiB", most >> 20)));
     }
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// The text of a file with secrets, which is refused where all users of the machine may use it.
+///
+/// In all else it reads as [`read_text`].
+///
+/// # Errors
+/// As [`read_text`], and where others may read or write the file.
+pub fn read_private_text(path: &Path, most: u64) -> io::Result<String> {
+    let mode = File::open(path)?.metadata()?.permissions().mode() & 0o777;
+    if mode & 0o006 != 0 {
+        let shown = path.display();
+        let problem =
+            format!("all users of this machine can use it (mode {mode:04o}): run `chmod o-rw {shown}`");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    read_text(path, most)
 }
 
 /// The known name that is most similar to `found`, if any is similar.

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::events::{Events, Schedule};
 use crate::handlers::Call;
 use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
-use crate::shuffle::{Part, PartStep, ShuffleKey};
+use crate::shuffle::{PacketPart, Part, PartStep, ShuffleKey};
 use crate::stored::StoredFlow;
 use crate::worker::{BuildError, Worker};
 
@@ -394,6 +394,7 @@ pub struct Declarations {
     reports: Vec<Report>,
     explains: Vec<Explain>,
     settles: Vec<Rc<dyn Settle>>,
+    packet_part: Option<PacketPart>,
     pub(crate) events: Events,
     ends: Vec<Box<dyn FnMut()>>,
     failure: Option<BuildError>,
@@ -494,6 +495,16 @@ impl Worker {
         self.declarations.borrow_mut().explains.push(Box::new(explain));
     }
 
+    /// Declares by which number of a packet the function's state is divided.
+    ///
+    /// For state that is divided neither by flow nor by one address, such as a NAT's: its two directions have
+    /// no address in common. With several workers, a chain file gets a shuffle by that number before the
+    /// function. State that moves with such parts answers [`Mobility::Moves`] for [`ShuffleKey::Own`], and
+    /// asks [`Part::holds`] about the number as `u64`.
+    pub fn parted_by(&self, part: PacketPart) {
+        self.declarations.borrow_mut().packet_part = Some(part);
+    }
+
     /// Runs `end` when the graph is taken down, before its last report: for state that was waiting for more packets.
     pub fn at_the_end(&self, end: impl FnMut() + 'static) {
         self.declarations.borrow_mut().ends.push(Box::new(end));
@@ -504,8 +515,14 @@ impl Worker {
         self.declarations.borrow_mut().failure.get_or_insert(error);
     }
 
-    /// Runs `build` with no declarations, and answers its declarations.
-    pub(crate) fn declaring<T>(&self, build: impl FnOnce() -> T) -> Result<(T, Declarations), BuildError> {
+    /// Runs `build` with no declarations, and answers what it made with the state that it declared.
+    ///
+    /// For a [`Node`](crate::Node) written by hand. The node shows the declarations by
+    /// [`with_state`](crate::Node::with_state), and holds their [guard](Declarations::settling) in each call.
+    ///
+    /// # Errors
+    /// An error of the declared state, such as a table that does not fit into memory.
+    pub fn declaring<T>(&self, build: impl FnOnce() -> T) -> Result<(T, Declarations), BuildError> {
         let is_control = self.is_control();
         *self.declarations.borrow_mut() = Declarations { is_control, ..Declarations::default() };
         let built = build();
@@ -518,7 +535,7 @@ impl Worker {
 }
 
 /// The guard of [`Declarations::settling`].
-pub(crate) struct Settling<'d>(&'d [Rc<dyn Settle>]);
+pub struct Settling<'d>(&'d [Rc<dyn Settle>]);
 
 impl<'d> Settling<'d> {
     #[inline(always)]
@@ -542,7 +559,8 @@ impl Declarations {
     }
     /// A guard whose drop settles declared state: when the batch, event or call has ended, also by a panic.
     #[inline(always)]
-    pub(crate) fn settling(&self) -> Settling<'_> {
+    #[must_use]
+    pub fn settling(&self) -> Settling<'_> {
         Settling::begin(&self.settles)
     }
     /// Runs the event that is due.
@@ -563,6 +581,11 @@ impl Declarations {
             number += 1;
         }
         unique
+    }
+    /// The entries that all of the declared state has room for; counters are no tables, and have none.
+    pub fn capacity(&self) -> u64 {
+        let rooms = self.states.iter().map(|(_, state)| state.borrow().occupancy().1);
+        rooms.filter(|room| *room != u64::MAX).fold(0, u64::saturating_add)
     }
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()
@@ -683,6 +706,9 @@ impl NodeState for Declarations {
     fn follows(&self, by: ShuffleKey) -> Vec<String> {
         self.of_mobility(by, Mobility::Moves)
     }
+    fn packet_part(&self) -> Option<PacketPart> {
+        self.packet_part.clone()
+    }
     fn schedule(&self) -> Option<Schedule> {
         self.events.schedule()
     }
@@ -703,77 +729,4 @@ impl NodeState for Declarations {
 }
 
 #[cfg(test)]
-mod tests {
-    use netbricks_tables::{Full, Table};
-
-    use super::*;
-
-    #[test]
-    fn a_counters_image_is_versioned_and_checked() {
-        let counted = Counter::default();
-        counted.add(u64::MAX - 5);
-        let image = CounterState(counted).export();
-        let here = Counter::default();
-        here.add(7);
-        let mut state = CounterState(here.clone());
-        let mut refused = |bytes: &[u8]| {
-            let problem = state.import(bytes, 0).unwrap_err();
-            assert_eq!(here.get(), 7, "{problem}");
-            problem
-        };
-        for bit in 0..image.len() * 8 {
-            let mut changed = image.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            refused(&changed);
-        }
-        (0..image.len()).for_each(|at| drop(refused(&image[..at])));
-        refused(&[0; 8]);
-        // Another version under a right checksum, and another number of counters.
-        let mut other = image.clone();
-        other[5] = 1;
-        let end = other.len() - 4;
-        let checksum = crc32(&other[..end]);
-        other[end..].copy_from_slice(&checksum.to_be_bytes());
-        let problem = refused(&other);
-        assert!(problem.contains("version"), "{problem}");
-        refused(&CounterArray::new(2).encode());
-        state.import(&image, 0).unwrap();
-        assert_eq!(here.get(), u64::MAX - 5);
-    }
-
-    fn crc32(bytes: &[u8]) -> u32 {
-        !bytes.iter().fold(u32::MAX, |crc, byte| {
-            (0..8)
-                .fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
-        })
-    }
-
-    /// A copy is imported as a whole or not at all; moving flows exist nowhere else.
-    #[test]
-    fn of_flows_that_moved_those_come_that_have_room() {
-        let filled = |keys: std::ops::Range<u64>| {
-            let config = FlowTableConfig { full: Full::Refuse, ..FlowTableConfig::new(100) };
-            let mut table: FlowTable<[u64; 1], u64> = FlowTable::new(config).unwrap();
-            for key in keys {
-                table.lookup([key], 0).or_insert_with(|| key).unwrap();
-            }
-            table
-        };
-        let counts = |table: &FlowTable<[u64; 1], u64>| (table.len(), table.counters().refused);
-        let (mut from, mut to) = (filled(0..80), filled(1_000..1_070));
-        let problem = to.import(&Declared::export(&from), 0).unwrap_err();
-        assert!(problem.contains("no room for 80 exported flows"), "{problem}");
-        assert_eq!(counts(&to), (70, 0));
-        let (moved, next) = take_moved(&mut from, 0, |_| true);
-        assert_eq!(next, None, "128 slots");
-        assert!(from.is_empty());
-        for bit in 0..moved.len() * 8 {
-            let mut changed = moved.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(to.import(&changed, 0).is_err(), "bit {bit}");
-        }
-        assert_eq!(counts(&to), (70, 0));
-        to.import(&moved, 0).unwrap();
-        assert_eq!(counts(&to), (100, 50));
-    }
-}
+mod tests;

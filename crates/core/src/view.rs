@@ -11,7 +11,7 @@ use netbricks_buffer::{Annotations, Bytes};
 use netbricks_tables::Encode;
 
 use crate::annotation::Annotation;
-use crate::context::Context;
+use crate::context::{Context, last_arrival};
 use crate::reason::Edge;
 
 /// A packet's bytes and its known headers, without the packet.
@@ -140,6 +140,16 @@ impl<S: Stack> View<'_, S> {
     #[inline(always)]
     pub fn now(&self) -> u64 {
         self.cx.now()
+    }
+
+    /// The packet's own time (ns): when it arrived, or when a function that held it let it go.
+    ///
+    /// It is [`now`](Self::now), or later within that millisecond: a replayed capture's arrivals of one
+    /// millisecond share a time, and differ here. Meters measure by it.
+    #[inline(always)]
+    pub fn arrived_at(&self) -> u64 {
+        let now = self.cx.now();
+        self.annotations.received_at().clamp(now, last_arrival(now))
     }
 
     /// Sends a new packet of `len` zero bytes, filled by `write`, on another edge.

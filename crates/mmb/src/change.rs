@@ -441,7 +441,7 @@ pub(crate) fn prepare(
     name: Option<Box<str>>,
     layout: &crate::key::KeyLayout,
 ) -> Result<Prepared, String> {
-    let conditions = compile(layout, rule, names).map_err(|error| error.to_string())?;
+    let conditions = compile(layout, &rule.matches, names).map_err(|error| error.to_string())?;
     let choices = |field: FieldId, to: &MapTo| match to {
         MapTo::Random => Ok(every(field)),
         MapTo::Value(value) => {

@@ -7,10 +7,10 @@ use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
 
 use crate::field::{FieldId, Kind, Layer};
 use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared};
-use crate::rule::{Atom, Comparison, Match, Rule, Value};
+use crate::rule::{Atom, Comparison, Match, Value};
 
 /// The most entries of the classifier that one rule can become: a set with so many values.
-pub(crate) const MOST_ENTRIES: usize = 1 << 16;
+pub const MOST_ENTRIES: usize = 1 << 16;
 /// The most conditions of the opposite of a match.
 const MOST_CONDITIONS: usize = 1 << 18;
 /// The most values, those of sets within sets too, that are looked at for one rule.
@@ -19,7 +19,7 @@ const MOST_VALUES: usize = 1 << 20;
 const FEW: usize = 4;
 
 /// The names that a rule may use beside fields: sets and interfaces.
-pub(crate) trait Names {
+pub trait Names {
     /// The values of the set with this name.
     fn set(&self, name: &str) -> Option<&[Value]>;
     /// The number from 1 of the port with this name.
@@ -28,20 +28,20 @@ pub(crate) trait Names {
 
 /// A rule's matches as the classifier takes them.
 #[derive(Clone, Debug)]
-pub(crate) struct Conditions {
+pub struct Conditions {
     /// Conjunctions, of which one holds.
-    pub(crate) entries: Vec<Vec<Condition>>,
+    pub entries: Vec<Vec<Condition>>,
     /// The fields whose values they test.
-    pub(crate) fields: Vec<FieldId>,
+    pub fields: Vec<FieldId>,
     /// Whether they test which TCP options there are.
-    pub(crate) options: bool,
+    pub options: bool,
     /// Whether they test which extension headers there are.
-    pub(crate) extensions: bool,
+    pub extensions: bool,
 }
 
 /// Why a rule cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CompileError {
+pub enum CompileError {
     /// No set has this name.
     #[error("there is no set `@{0}`: define it first, as `define @{0} {{10.0.0.0/8}}`")]
     NoSet(String),
@@ -80,15 +80,11 @@ struct Compiled {
     within: Option<Condition>,
 }
 
-/// Compiles the matches of a rule.
+/// Compiles matches that must all hold.
 ///
 /// # Errors
 /// As [`CompileError`] lists them.
-pub(crate) fn compile(
-    layout: &KeyLayout,
-    rule: &Rule,
-    names: &dyn Names,
-) -> Result<Conditions, CompileError> {
+pub fn compile(layout: &KeyLayout, matches: &[Match], names: &dyn Names) -> Result<Conditions, CompileError> {
     let mut compiler = Compiler {
         layout,
         names,
@@ -99,7 +95,7 @@ pub(crate) fn compile(
         looked: Cell::new(0),
     };
     let mut all: Vec<Compiled> = Vec::new();
-    for given in &rule.matches {
+    for given in matches {
         all.push(compiler.of_match(given)?);
     }
     let Compiler { fields, options, extensions, layers, .. } = compiler;

@@ -7,7 +7,7 @@
 
 mod action;
 mod change;
-mod compile;
+pub mod compile;
 pub mod complete;
 mod connection;
 mod described;
@@ -15,7 +15,7 @@ mod engine;
 pub mod field;
 mod function;
 pub mod import;
-mod key;
+pub mod key;
 pub mod language;
 pub mod lint;
 mod random;

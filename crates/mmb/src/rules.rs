@@ -474,8 +474,8 @@ impl Rules {
         for place in 0..self.order.len() {
             let Some(data) = self.at(place).cloned() else { continue };
             let Ok(rule) = parse_rule(&data.text) else { continue };
-            let conditions =
-                compile(&self.layout, &rule, self).map_err(|error| Refused::Full(error.to_string()))?;
+            let conditions = compile(&self.layout, &rule.matches, self)
+                .map_err(|error| Refused::Full(error.to_string()))?;
             self.recompile(place, &Prepared { data, conditions })?;
         }
         Ok(())

@@ -262,7 +262,7 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
         let Ok(parsed) = parse_rule(&rule.text) else { continue };
         let holds = |given: &crate::rule::Match| {
             let alone = Rule { matches: vec![given.clone()], ..parsed.clone() };
-            compile(&rules.layout, &alone, rules).is_ok_and(|conditions| {
+            compile(&rules.layout, &alone.matches, rules).is_ok_and(|conditions| {
                 conditions.entries.iter().any(|all| all.iter().all(|one| one.holds(&key)))
             })
         };

@@ -10,9 +10,11 @@ mod frames;
 mod pipeline;
 pub mod prelude;
 mod report;
+mod tasks;
 
 use std::process::ExitCode;
 
+pub use netbricks_click as click;
 /// Values with units in settings: durations, sizes, rates, probabilities.
 pub use netbricks_core::units;
 pub use netbricks_core::{Registry, packet, tables};
@@ -20,6 +22,7 @@ pub use netbricks_core::{Registry, packet, tables};
 pub use netbricks_functions as functions;
 pub use netbricks_mmb as mmb;
 pub use netbricks_ports::Drivers;
+pub use netbricks_sandbox as sandbox;
 pub use netbricks_stream as stream;
 pub use pipeline::{ContextError, NetBricksContext, Pipeline, Queue, Sent, StopHandle};
 pub use report::{
@@ -31,7 +34,11 @@ pub use report::{
 pub fn standard() -> Registry {
     let mut registry = Registry::new();
     netbricks_functions::register(&mut registry);
+    tasks::register(&mut registry);
+    netbricks_click::register(&mut registry);
+    netbricks_click::instances::register(&mut registry);
     netbricks_mmb::register(&mut registry);
+    netbricks_sandbox::register(&mut registry);
     registry
 }
 

@@ -117,7 +117,13 @@ fn run(directory: &Directory, chains: &[Chain], packets: Option<u64>) -> (FinalR
     let for_device =
         chains.iter().any(|chain| drivers.get(chain.to.0).is_some_and(|driver| driver.device_frames));
     let pool = Pool::builder().frames(8_192).for_device(for_device).large(64, 16_384).build().unwrap();
-    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() };
+    let cx = OpenContext {
+        pool: pool.clone(),
+        queues: 1,
+        seed: 1,
+        directory: directory.0.clone(),
+        filters: false,
+    };
     let open = |name: String, (driver, settings): &(&str, String)| {
         drivers.get(driver).unwrap().open(&name, DeTable::parse(settings).unwrap(), &cx).unwrap()
     };

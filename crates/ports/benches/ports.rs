@@ -48,7 +48,8 @@ impl Traffic {
 fn generator(bencher: Bencher, traffic: Traffic) {
     let _slot = WorkerSlot::claim().ok();
     let pool = pool();
-    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::new() };
+    let cx =
+        OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::new(), filters: false };
     let table = DeTable::parse(traffic.settings()).expect("the settings are TOML");
     let drivers = Drivers::standard();
     let driver = drivers.get("generator").expect("it is a standard driver");

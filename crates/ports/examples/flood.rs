@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = seconds.parse()?;
     let _slot = WorkerSlot::claim()?;
     let pool = Pool::builder().frames(4096).for_device(true).build()?;
-    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from(".") };
+    let cx =
+        OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from("."), filters: false };
     let text = format!("device = {device:?}\npromiscuous = false\nring = \"512 KiB\"");
     let drivers = Drivers::standard();
     let driver = drivers.get("af_packet").ok_or("no driver af_packet")?;

@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = seconds.parse()?;
     let _slot = WorkerSlot::claim()?;
     let pool = Pool::builder().frames(16_384).for_device(true).large(64, 69_632).build()?;
-    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from(".") };
+    let cx =
+        OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: PathBuf::from("."), filters: false };
     let mut ports = [open("left", left, &cx)?, open("right", right, &cx)?];
     for warning in ports.iter().flat_map(|port| port.warnings()) {
         eprintln!("warning: {warning}");

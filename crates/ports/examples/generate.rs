@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let _slot = WorkerSlot::claim()?;
     let pool = Pool::builder().frames(4_096).build()?;
     let settings = std::env::args().nth(1).unwrap_or_default();
-    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: ".".into() };
+    let cx = OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: ".".into(), filters: false };
     let drivers = Drivers::standard();
     let driver = drivers.get("generator").ok_or("no generator")?;
     let mut port = driver.open("generator", DeTable::parse(&settings)?, &cx)?;

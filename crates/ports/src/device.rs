@@ -11,7 +11,7 @@ use crate::driver::OpenContext;
 use crate::interface::Interface;
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::{Wanted, returning};
-use crate::steer::{Fixed, Rules, Unsteerable};
+use crate::steer::{Filtering, Fixed, Rules, Unsteerable};
 use crate::sys::packet::PacketSocket;
 use crate::taken::Taken;
 
@@ -95,6 +95,8 @@ pub(crate) struct InUse {
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) rules: Rules,
     pub(crate) warnings: Vec<String>,
+    /// Whether the rules are filters of the graph.
+    pub(crate) filters: bool,
 }
 
 /// How a driver moves the packets of an interface.
@@ -107,7 +109,13 @@ pub(crate) trait Device: Send {
     ///
     /// Only the control side calls it, so that the counter has one writer and receiving makes no system call for it.
     fn count_missed(&self, _on: &InUse) {}
-    /// Has packets arrive where the rules say. No queue was taken, and each that the rules name exists.
+    /// The mechanism that applies filters of the graph.
+    fn filtered_by(&self) -> Option<Filtering> {
+        None
+    }
+    /// Has packets arrive where the rules say. Each queue that the rules name exists.
+    ///
+    /// No queue was taken, or the rules are filters of the graph.
     fn steer(&mut self, _on: &InUse, _rules: &Rules) -> Result<(), Unsteerable> {
         Err(Fixed::Driver.into())
     }
@@ -136,7 +144,11 @@ impl<D: Device> DevicePort<D> {
     ) -> Self {
         let taken = Taken::new(counters.len(), counters.len());
         let (port, rules) = (opening.port.to_owned(), Rules::default());
-        Self { device, on: InUse { port, interface, mtu, counters, rules, warnings }, taken }
+        Self {
+            device,
+            on: InUse { port, interface, mtu, counters, rules, warnings, filters: opening.cx.filters },
+            taken,
+        }
     }
 }
 
@@ -166,7 +178,7 @@ impl<D: Device> Port for DevicePort<D> {
     }
     fn steer(&mut self, rules: &Rules) -> Result<(), Unsteerable> {
         rules.check_queues(self.on.counters.len())?;
-        if self.taken.is_any() {
+        if self.taken.is_any() && !self.on.filters {
             return Err(Unsteerable::Taken);
         }
         self.device.steer(&self.on, rules)?;
@@ -175,6 +187,9 @@ impl<D: Device> Port for DevicePort<D> {
     }
     fn rules(&self) -> Rules {
         self.on.rules.clone()
+    }
+    fn filtered_by(&self) -> Option<Filtering> {
+        if self.on.filters { self.device.filtered_by() } else { None }
     }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.on.port, queue)?;

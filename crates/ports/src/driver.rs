@@ -6,7 +6,7 @@ use netbricks_buffer::Pool;
 use netbricks_core::Settings;
 
 use crate::port::{Port, PortError};
-use crate::steer::Fixed;
+use crate::steer::{FilterSupport, Fixed};
 
 /// The environment in which a driver opens a port.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct OpenContext {
     pub seed: u64,
     /// The directory to which relative file names refer: that of the configuration file.
     pub directory: PathBuf,
+    /// Whether filters of the graph choose the receive queue, which may change while the port is open.
+    pub filters: bool,
 }
 
 /// How the receive queues of a driver's ports divide flows.
@@ -50,6 +52,15 @@ impl Directions {
     pub const BOTH: Self = Self { receives: true, transmits: true };
 }
 
+/// The demands on this machine that are not among the settings of a driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demands {
+    /// The bytes that the largest packet buffer holds.
+    pub largest: usize,
+    /// Whether filters of the graph choose the receive queue.
+    pub filters: bool,
+}
+
 /// A kind of port, known by its name.
 ///
 /// [`Drivers::add`](crate::Drivers::add) makes it known. Each question comes with the settings of one port, which were read
@@ -69,6 +80,8 @@ pub trait PortDriver: Send + Sync + 'static {
     const DIVISION: QueueDivision = QueueDivision::One;
     /// The reason why none of its ports can steer, if that is known before a port is opened.
     const FIXED: Option<Fixed> = None;
+    /// How its ports take filters of the graph, where they do.
+    const FILTERS: Option<FilterSupport> = None;
 
     /// Opens a port.
     ///
@@ -102,11 +115,11 @@ pub trait PortDriver: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Errors that this machine would cause now, where a packet buffer holds at most `largest` bytes.
+    /// Errors that this machine would cause now.
     ///
     /// Examples are an interface that is missing or switched off, and one that may bring larger packets. It needs no
     /// capability and opens nothing.
-    fn lacks(&self, _port: &str, _settings: &Self::Settings, _largest: usize) -> Vec<PortError> {
+    fn lacks(&self, _port: &str, _settings: &Self::Settings, _demands: &Demands) -> Vec<PortError> {
         Vec::new()
     }
 

@@ -12,7 +12,7 @@ use netbricks_core::nearest;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::port::{Link, PortError};
-use crate::sys::interface::{self, Ask, Ethtool};
+use crate::sys::interface::{self, Ask, Ethtool, RuleRequest};
 
 /// Bytes of an Ethernet header with two tags.
 pub(crate) const HEADER: usize = 14 + 8;
@@ -85,6 +85,24 @@ impl Interface {
     /// The interface's number in its network namespace.
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The rules in the card's table, and the number that it takes; 0 if its driver does not say.
+    pub(crate) fn classification_rules(&self) -> io::Result<(u32, u32)> {
+        let ask = |what| interface::ask_about_rules(&self.socket, &self.name, &what);
+        match ask(RuleRequest::Count)? {
+            // Many drivers tell the size with the list of places only.
+            (0, 0) => Ok((0, ask(RuleRequest::Size).map_or(0, |(_, size)| size))),
+            known => Ok(known),
+        }
+    }
+    /// Puts a rule into the card's table.
+    pub(crate) fn insert_classification_rule(&self, rule: &[u8; 168]) -> io::Result<()> {
+        interface::ask_about_rules(&self.socket, &self.name, &RuleRequest::Insert(*rule)).map(|_| ())
+    }
+    /// Takes the rule at this place out of the card's table.
+    pub(crate) fn delete_classification_rule(&self, place: u32) -> io::Result<()> {
+        interface::ask_about_rules(&self.socket, &self.name, &RuleRequest::Delete(place)).map(|_| ())
     }
 
     fn ask(&self, what: Ask, value: [u8; 24]) -> io::Result<[u8; 24]> {

@@ -36,7 +36,7 @@ mod testing;
 mod virtio;
 pub mod wrap;
 
-pub use driver::{Directions, OpenContext, PortDriver, QueueDivision};
+pub use driver::{Demands, Directions, OpenContext, PortDriver, QueueDivision};
 pub use node::{LiveLimits, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode};
 pub use open::{ConfiguredPort, Driver, Drivers, OpenError};
 pub use port::{

@@ -12,9 +12,9 @@ use netbricks_core::{Key, Keys, RenamedKey, Settings, SettingsError, check_keys,
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::driver::{Directions, OpenContext, PortDriver, QueueDivision};
+use crate::driver::{Demands, Directions, OpenContext, PortDriver, QueueDivision};
 use crate::port::{Port, PortError};
-use crate::steer::{Fixed, Rules};
+use crate::steer::{FilterSupport, Fixed, Rules, Steer};
 use crate::wrap::{self, Common};
 
 /// A port that cannot be opened.
@@ -34,7 +34,7 @@ trait DriverSettings: Send + Sync {
     fn check(&self, port: &str, directory: &Path) -> Result<(), PortError>;
     fn directions(&self) -> Directions;
     fn fits(&self, port: &str, largest: usize) -> Result<(), PortError>;
-    fn lacks(&self, port: &str, largest: usize) -> Vec<PortError>;
+    fn lacks(&self, port: &str, demands: &Demands) -> Vec<PortError>;
     fn brings_large_packets(&self, small: usize) -> bool;
     fn receive_queues(&self, wanted: usize) -> usize;
 }
@@ -57,8 +57,8 @@ impl<D: PortDriver> DriverSettings for Read<D> {
     fn fits(&self, port: &str, largest: usize) -> Result<(), PortError> {
         self.driver.fits(port, &self.settings, largest)
     }
-    fn lacks(&self, port: &str, largest: usize) -> Vec<PortError> {
-        self.driver.lacks(port, &self.settings, largest)
+    fn lacks(&self, port: &str, demands: &Demands) -> Vec<PortError> {
+        self.driver.lacks(port, &self.settings, demands)
     }
     fn brings_large_packets(&self, small: usize) -> bool {
         self.driver.brings_large_packets(&self.settings, small)
@@ -78,6 +78,7 @@ pub struct ConfiguredPort {
     name: String,
     driver: &'static str,
     fixed: Option<Fixed>,
+    filters: Option<FilterSupport>,
     common: Common,
     own: Box<dyn DriverSettings>,
 }
@@ -106,10 +107,12 @@ impl ConfiguredPort {
         self.check_rules()?;
         let (name, common) = (&self.name, &self.common);
         let seed = common.seed.unwrap_or_else(|| seed_of(cx.seed, name));
-        let cx = OpenContext { seed, ..cx.clone() };
+        let cx = OpenContext { seed, filters: common.steer == Steer::Graph, ..cx.clone() };
         let mut port = self.own.open(name, &cx)?;
-        if !common.steer.is_empty() {
-            port.steer(&common.steer).map_err(|reason| PortError::Steer { port: name.clone(), reason })?;
+        if let Steer::Rules(rules) = &common.steer
+            && !rules.is_empty()
+        {
+            port.steer(rules).map_err(|reason| PortError::Steer { port: name.clone(), reason })?;
         }
         wrap::wrap(port, common, &cx)
     }
@@ -122,9 +125,17 @@ impl ConfiguredPort {
         found.into_iter().filter_map(Result::err).collect()
     }
 
-    /// The rules by which the port steers.
-    pub fn rules(&self) -> &Rules {
-        &self.common.steer
+    /// The rules by which the port steers, where the file has some.
+    pub fn rules(&self) -> Rules {
+        match &self.common.steer {
+            Steer::Rules(rules) => rules.clone(),
+            Steer::Graph => Rules::default(),
+        }
+    }
+
+    /// How the port takes filters of the graph, where it is to have them.
+    pub fn filters(&self) -> Option<FilterSupport> {
+        self.filters.filter(|_| self.common.steer == Steer::Graph)
     }
 
     /// The directions in which packets go through the port, as far as its driver knows without opening it.
@@ -144,7 +155,8 @@ impl ConfiguredPort {
     ///
     /// It needs no capability and opens nothing. Another machine may be different.
     pub fn lacks(&self, largest: usize) -> Vec<PortError> {
-        self.own.lacks(&self.name, largest)
+        let filters = self.common.steer == Steer::Graph;
+        self.own.lacks(&self.name, &Demands { largest, filters })
     }
 
     /// Whether the port may bring packets of more than `small` bytes, so that the pool needs large frames.
@@ -159,12 +171,13 @@ impl ConfiguredPort {
 
     /// Refuses rules if no port of the driver can follow any.
     fn check_rules(&self) -> Result<(), PortError> {
-        match self.fixed {
-            Some(fixed) if !self.common.steer.is_empty() => {
-                Err(PortError::Steer { port: self.name.clone(), reason: fixed.into() })
-            }
-            _ => Ok(()),
-        }
+        let fixed = match &self.common.steer {
+            Steer::Graph if self.filters.is_none() => Some(self.fixed.unwrap_or(Fixed::Driver)),
+            Steer::Rules(rules) if !rules.is_empty() => self.fixed,
+            _ => None,
+        };
+        let refused = |fixed: Fixed| Err(PortError::Steer { port: self.name.clone(), reason: fixed.into() });
+        fixed.map_or(Ok(()), refused)
     }
 }
 
@@ -185,6 +198,8 @@ pub struct Driver {
     pub division: QueueDivision,
     /// The reason why none of its ports can steer, if that is known before a port is opened.
     pub fixed: Option<Fixed>,
+    /// How its ports take filters of the graph, where they do.
+    pub filters: Option<FilterSupport>,
     renamed: &'static [RenamedKey],
     read: Box<ReadSettings>,
 }
@@ -205,6 +220,7 @@ impl Driver {
             device_frames: D::DEVICE_FRAMES,
             division: D::DIVISION,
             fixed: D::FIXED,
+            filters: D::FILTERS,
             renamed: D::Settings::RENAMED,
             read: Box::new(move |table| {
                 let settings: D::Settings = read_settings(table, None)?;
@@ -229,6 +245,7 @@ impl Driver {
             name: name.into(),
             driver: self.name,
             fixed: self.fixed,
+            filters: self.filters,
             common: read_settings(Spanned::new(span.clone(), common), None)?,
             own: (self.read)(Spanned::new(span, own))?,
         })

@@ -10,7 +10,7 @@ use netbricks_buffer::Batch;
 use netbricks_core::{Context, Departed, Poll};
 
 use crate::node::LiveLimits;
-use crate::steer::{Fixed, Rules, Unsteerable};
+use crate::steer::{Filtering, Fixed, Rules, Unsteerable};
 
 /// The capabilities of a port that decide how a graph is built over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -180,6 +180,12 @@ pub trait Port: Send {
     /// The rules by which the port steers.
     fn rules(&self) -> Rules {
         Rules::default()
+    }
+    /// The mechanism that applies filters of the graph, where the port was opened [for them](crate::OpenContext::filters).
+    ///
+    /// Such a port on a device takes other rules by [`steer`](Self::steer) at any time.
+    fn filtered_by(&self) -> Option<Filtering> {
+        None
     }
     /// Takes receive queue `queue`.
     ///

@@ -21,7 +21,7 @@ use crate::node::{LiveLimits, TransmitLimits};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
-use crate::steer::{Rules, Unsteerable};
+use crate::steer::{Filtering, Rules, Unsteerable};
 use crate::taken::Taken;
 
 /// Time between two checks for the device.
@@ -146,7 +146,7 @@ impl Shared {
             let mut port = reopen(&self.counters)?;
             // Locked until the device has taken over, so that it also gets rules that are set meanwhile.
             let rules = lock(&self.rules);
-            if !rules.is_empty() {
+            if !rules.is_empty() || port.filtered_by().is_some() {
                 let name = port.name().to_owned();
                 port.steer(&rules).map_err(|reason| PortError::Steer { port: name, reason })?;
             }
@@ -335,6 +335,9 @@ impl Port for Returning {
     }
     fn rules(&self) -> Rules {
         lock(&self.shared.rules).clone()
+    }
+    fn filtered_by(&self) -> Option<Filtering> {
+        self.shared.port().filtered_by()
     }
     fn close(&mut self) -> Result<(), PortError> {
         self.end();

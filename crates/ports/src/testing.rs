@@ -41,7 +41,7 @@ impl Drop for Directory {
 }
 
 pub(crate) fn context(pool: &Pool, directory: &Directory) -> OpenContext {
-    OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone() }
+    OpenContext { pool: pool.clone(), queues: 1, seed: 1, directory: directory.0.clone(), filters: false }
 }
 
 /// Opens a port by its driver's name and its settings as text.

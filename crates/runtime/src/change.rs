@@ -333,6 +333,7 @@ impl Worker {
                 self.retired.push(GraphReport {
                     sections: Vec::new(),
                     dropped_headers: Vec::new(),
+                    tenants: Vec::new(),
                     ..report.clone()
                 });
             }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use netbricks_core::Panic;
 use netbricks_core::graph::contain;
+use netbricks_core::tenants::TenantEvent;
 
 /// An event for an operator. Its `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,13 @@ pub enum Event {
         /// The worker.
         worker: usize,
     },
+    /// A tenant took more time than it may at once, or is punished for that.
+    Tenant {
+        /// The worker on which it happened.
+        worker: usize,
+        /// The event.
+        event: TenantEvent,
+    },
     /// A problem that does not stop the run.
     Warning(String),
 }
@@ -73,6 +81,21 @@ impl fmt::Display for Event {
             }
             Self::PortDown { port, problem } => write!(f, "port `{port}` is down: {problem}"),
             Self::PortUp { port } => write!(f, "port `{port}` is up again"),
+            Self::Tenant { worker, event } => match event {
+                TenantEvent::Overran { tenant, ns } => {
+                    let ms = *ns as f64 / 1e6;
+                    write!(f, "tenant `{tenant}` held worker {worker} for {ms:.2} ms at once")
+                }
+                TenantEvent::Preempted { tenant } => {
+                    write!(f, "a module of tenant `{tenant}` was preempted on worker {worker}")
+                }
+                TenantEvent::Demoted { tenant } => {
+                    write!(f, "tenant `{tenant}` held worker {worker} too often: it comes last for 10 s")
+                }
+                TenantEvent::Restored { tenant } => {
+                    write!(f, "tenant `{tenant}` has its priority again on worker {worker}")
+                }
+            },
             Self::WorkerEnded { worker } => write!(f, "worker {worker} has ended"),
             Self::Warning(warning) => f.write_str(warning),
         }

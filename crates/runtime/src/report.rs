@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use netbricks_core::graph::NodeStatus;
+use netbricks_core::tenants::TenantStatus;
 use netbricks_core::{CallError, Class, Count, Drops, Graph, NodeCounters, Role, Section, Totals};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -117,6 +118,62 @@ impl std::fmt::Display for Hexadecimal<'_> {
     }
 }
 
+/// A tenant's use of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TenantReport {
+    /// The tenant.
+    pub tenant: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Its strict class.
+    pub priority: u8,
+    /// The most time that it gets, in thousandths of the worker's time.
+    pub ceiling: Option<u32>,
+    /// The time that it used (ns).
+    pub used_ns: u64,
+    /// Slices that it had.
+    pub slices: u64,
+    /// Slices that took several times as long as slices are.
+    pub overruns: u64,
+    /// The longest of its slices (ns).
+    pub longest_slice_ns: u64,
+    /// Times that it waited because of its ceiling.
+    pub throttled: u64,
+    /// Whether it comes last for a while, because of its overruns.
+    pub demoted: bool,
+}
+
+impl TenantReport {
+    fn of(status: TenantStatus) -> Self {
+        let ns = |cycles: u64| {
+            let per_us = u128::from(status.cycles_per_us.max(1));
+            u64::try_from(u128::from(cycles) * 1_000 / per_us).unwrap_or(u64::MAX)
+        };
+        Self {
+            used_ns: ns(status.cycles),
+            longest_slice_ns: ns(status.longest_slice),
+            slices: status.slices,
+            overruns: status.overruns,
+            throttled: status.throttled,
+            demoted: status.demoted,
+            weight: status.policy.weight,
+            priority: status.policy.priority,
+            ceiling: status.policy.ceiling,
+            tenant: status.policy.name,
+        }
+    }
+
+    /// Adds the use of another worker.
+    fn absorb(&mut self, other: &Self) {
+        self.used_ns += other.used_ns;
+        self.slices += other.slices;
+        self.overruns += other.overruns;
+        self.longest_slice_ns = self.longest_slice_ns.max(other.longest_slice_ns);
+        self.throttled += other.throttled;
+        self.demoted |= other.demoted;
+    }
+}
+
 /// One worker's copy of a graph.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphReport {
@@ -133,6 +190,9 @@ pub struct GraphReport {
     pub sections: Vec<NodeSection>,
     /// The last dropped packets' headers, newest first.
     pub dropped_headers: Vec<DroppedHeader>,
+    /// The tenants' use of the worker, in the order of their owners' numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantReport>,
 }
 
 impl GraphReport {
@@ -167,6 +227,7 @@ impl GraphReport {
             unbalanced: Vec::new(),
             sections: Vec::new(),
             dropped_headers: Vec::new(),
+            tenants: Vec::new(),
         }
     }
 
@@ -186,7 +247,9 @@ impl GraphReport {
             .collect();
         let totals = graph.totals();
         let unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
-        Self { graph: name, totals, nodes, unbalanced, sections: Vec::new(), dropped_headers: Vec::new() }
+        let tenants = graph.tenants().into_iter().map(TenantReport::of).collect();
+        let (sections, dropped_headers) = (Vec::new(), Vec::new());
+        Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers, tenants }
     }
 
     /// Checks the sums over all nodes.
@@ -300,6 +363,9 @@ pub struct Snapshot {
     pub panics: Vec<PanicReport>,
     /// The places where packets are not conserved, with the worker.
     pub unbalanced: Vec<String>,
+    /// The tenants, added up over workers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantReport>,
     /// The workers.
     pub workers: Vec<WorkerReport>,
 }
@@ -313,6 +379,7 @@ impl Snapshot {
             sections: Vec::new(),
             panics: Vec::new(),
             unbalanced: Vec::new(),
+            tenants: Vec::new(),
             workers: Vec::new(),
         };
         for worker in &workers {
@@ -320,6 +387,12 @@ impl Snapshot {
                 snapshot.totals.merge(&graph.totals);
                 graph.nodes.iter().for_each(|node| merge_node(&mut snapshot.nodes, node));
                 graph.sections.iter().for_each(|section| merge_section(&mut snapshot.sections, section));
+                for tenant in &graph.tenants {
+                    match snapshot.tenants.iter_mut().find(|known| known.tenant == tenant.tenant) {
+                        Some(known) => known.absorb(tenant),
+                        None => snapshot.tenants.push(tenant.clone()),
+                    }
+                }
                 let wrong = graph.unbalanced.iter().map(|what| format!("worker {}, {what}", worker.worker));
                 snapshot.unbalanced.extend(wrong);
             }

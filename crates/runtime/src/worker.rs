@@ -54,6 +54,8 @@ pub(crate) struct Hosted {
     done: bool,
     /// Its next timer (ns), when it is idle.
     timer: Option<u64>,
+    /// The time, and the thread's time on its core, when tenants last got back what the system took.
+    corrected: (Instant, Duration),
 }
 
 impl Hosted {
@@ -69,6 +71,7 @@ impl Hosted {
             waiting: None,
             done: false,
             timer: None,
+            corrected: (Instant::now(), Duration::ZERO),
         }
     }
 
@@ -236,7 +239,17 @@ impl Worker {
                 self.rest(round.starved);
                 published.resting.store(false, Ordering::Relaxed);
                 self.now = Instant::now();
+                self.restart_corrections();
             }
+        }
+    }
+
+    /// Leaves the rest out of the time that tenants are charged for.
+    fn restart_corrections(&mut self) {
+        let now = self.now;
+        for hosted in self.graphs.iter_mut().filter(|hosted| hosted.graph.has_tenants()) {
+            hosted.graph.restart_correction();
+            hosted.corrected = (now, thread_time());
         }
     }
 
@@ -250,6 +263,7 @@ impl Worker {
                 continue;
             }
             current.store(place, Ordering::Relaxed);
+            hosted.graph.begin_round();
             (hosted.timer, hosted.stepped) = (None, false);
             let mut rested = false;
             let mut now = hosted.time(self.now);
@@ -304,6 +318,9 @@ impl Worker {
             round.alive |= !hosted.done;
             round.unsettled |= !rested && !hosted.done;
             tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
+            if hosted.graph.is_correction_due() {
+                correct_time(hosted, &self.shared, self.context.index());
+            }
         }
         round
     }
@@ -415,6 +432,26 @@ fn limited_turn(shared: &Shared, graph: &mut Graph, now: u64) -> Option<Turn> {
     let turn = graph.turn(now);
     limit.settle(reserved, graph.totals().received.packets - before);
     Some(turn)
+}
+
+/// Gives tenants back the time that the system took the core away, and tells what happened to them.
+#[cold]
+fn correct_time(hosted: &mut Hosted, shared: &Shared, worker: usize) {
+    let (before, on_core_before) = hosted.corrected;
+    let (now, on_core) = (Instant::now(), thread_time());
+    let (wall, ran) = (now.saturating_duration_since(before), on_core.saturating_sub(on_core_before));
+    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    hosted.corrected = (now, on_core);
+    hosted.graph.correct_time(ns(wall), ns(ran));
+    for event in hosted.graph.take_tenant_events() {
+        shared.config.events.tell(Event::Tenant { worker, event });
+    }
+}
+
+/// The time that this thread has run on a core.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 #[inline(always)]

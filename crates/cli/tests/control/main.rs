@@ -4,7 +4,10 @@
 
 mod commands;
 mod dataplane;
+mod filters;
+mod function_events;
 mod hangup;
+mod instances;
 mod killed;
 mod named;
 mod places;

@@ -4,12 +4,19 @@
 
 mod answers;
 mod blocking;
+mod bras;
 mod checking;
+mod filters;
+mod firewall;
 mod fixture;
 mod idle;
 mod leaving;
+mod nat;
+mod nft_packets;
 mod privileges;
 mod rewriting;
+mod routing;
+mod routing_daemon;
 mod sizes;
 mod steering;
 mod traffic;

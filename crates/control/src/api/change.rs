@@ -30,6 +30,15 @@ pub struct ApplyOptions {
     pub note: Option<String>,
 }
 
+/// The conditions of a change, which each change takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeOptions {
+    /// Only check: nothing changes.
+    pub dry_run: bool,
+    /// The generation that must still be the current one, sent as `If-Match`.
+    pub generation: Option<u64>,
+}
+
 /// The changes that a file would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {

@@ -10,13 +10,15 @@ mod problem;
 mod state;
 mod trace;
 
-pub use change::{Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source};
+pub use change::{
+    Applied, ApplyOptions, Change, ChangeKind, ChangeOptions, ConfigurationState, HistoryEntry, Plan, Source,
+};
 pub use json::read;
 pub use observe::{ObserveKind, ObserveRequest};
 pub use problem::{Code, Place, Problem};
 pub use state::{
     Answers, CallArgument, Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, Node,
-    NodeStats, Port, PortStats, RunState, Stats, Status, Worker,
+    NodeStats, Port, PortStats, RunState, Stats, Status, TenantStats, Worker,
 };
 pub use trace::{TraceEnd, TraceRecord, TraceStep};
 

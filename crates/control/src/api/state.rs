@@ -87,10 +87,45 @@ pub struct Stats {
     pub ports: Vec<PortStats>,
     /// Workers by number.
     pub workers: Vec<Worker>,
+    /// Tenants in the order of the file; workers are added up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantStats>,
     /// Packet buffers that are free.
     pub free_buffers: u64,
     /// Packet buffers of all sizes.
     pub buffers: u64,
+}
+
+/// A tenant's use of the workers, and its packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TenantStats {
+    /// Its name.
+    pub tenant: String,
+    /// Its part of the time that tenants of its priority share.
+    pub weight: u32,
+    /// Its strict class: tenants of a lower number come first.
+    pub priority: u8,
+    /// The most time that it gets, in thousandths of each worker's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<u32>,
+    /// The time that it used on all workers (ns).
+    pub used_ns: u64,
+    /// Turns of several batches that it had.
+    pub slices: u64,
+    /// Slices that took several times as long as slices are.
+    pub overruns: u64,
+    /// The longest of its slices (ns).
+    pub longest_slice_ns: u64,
+    /// Times that it waited because of its ceiling.
+    pub throttled: u64,
+    /// Whether it comes last for a while, because of its overruns.
+    pub demoted: bool,
+    /// Packets that came to its queues.
+    pub arrived: Count,
+    /// Packets that its nodes hold.
+    pub held: u64,
+    /// Packets that its nodes dropped, by reason.
+    pub dropped: BTreeMap<String, Count>,
 }
 
 /// Counters of a node; those of graphs before a change are included.
@@ -100,6 +135,9 @@ pub struct NodeStats {
     pub node: String,
     /// The function or port that it belongs to.
     pub of: String,
+    /// The tenant to whom it belongs; none for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// `receive`, `function` or `transmit`; `gone` for the sum of all nodes that changes took out.
     pub role: String,
     /// Packets that arrived from other nodes.

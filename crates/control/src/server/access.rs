@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 
 use super::answer::{App, Failure};
 use super::socket::ListenError;
+use super::tenants::{Caller, Grants, Peer};
 use crate::api::{Code, Problem};
 
 /// How many characters a token may have.
@@ -36,6 +37,14 @@ impl std::fmt::Debug for Tokens {
     }
 }
 
+/// Whether a text can be a token.
+pub(super) fn check_token(which: &'static str, token: &str) -> Result<(), ListenError> {
+    if TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err(ListenError::Token { which, characters: token.chars().count() })
+}
+
 /// How requests on one socket prove what they may do.
 #[derive(Debug)]
 pub(super) enum Access {
@@ -51,9 +60,7 @@ impl Access {
     pub(super) fn for_tcp(address: SocketAddr, tokens: Tokens) -> Result<Self, ListenError> {
         for (which, token) in [("read-only", &tokens.read_only), ("admin", &tokens.admin)] {
             let Some(token) = token else { continue };
-            if !TOKEN.contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(ListenError::Token { which, characters: token.chars().count() });
-            }
+            check_token(which, token)?;
         }
         match (&tokens.read_only, &tokens.admin) {
             (None, None) if address.ip().is_loopback() => Ok(Self::Loopback),
@@ -63,8 +70,49 @@ impl Access {
         }
     }
 
-    /// Whether the request may be done.
-    fn check(&self, request: &Request) -> Result<(), Problem> {
+    /// The maker of the request, where it may be done.
+    fn check(&self, request: &Request, grants: &Grants) -> Result<Caller, Problem> {
+        let tenant = match self {
+            Self::Unix { .. } => {
+                let peer = request.extensions().get::<Peer>().and_then(|peer| peer.0);
+                // The operator and the process itself are never a tenant.
+                let own = rustix::process::geteuid().as_raw();
+                let is_operator = peer.is_some_and(|user| user == 0 || user == own);
+                let tenant = peer.filter(|_| !is_operator).and_then(|user| grants.of_user(user));
+                if tenant.is_none() && !is_operator && !grants.trusts_others() {
+                    let detail = "you are neither a tenant nor the user of this dataplane";
+                    return Err(Problem::new(Code::Forbidden, detail)
+                        .help("ask the operator to put you into `users` of a tenant"));
+                }
+                tenant
+            }
+            // The operator's own token comes first, where a tenant has the same.
+            Self::Tcp(tokens) => match tokens.check(request) {
+                Ok(_) => None,
+                Err(_) => bearer(request).ok().and_then(|token| grants.of_token(token)),
+            },
+            Self::Loopback => {
+                let tenant = bearer(request).ok().and_then(|token| grants.of_token(token));
+                if tenant.is_none() && grants.is_used() {
+                    return Err(Problem::new(
+                        Code::Unauthorized,
+                        "there are tenants, so that a token is needed",
+                    )
+                    .help(
+                        "configure `token_file` or `read_token_file` in `[control]`, or use the Unix socket",
+                    ));
+                }
+                tenant
+            }
+        };
+        if let Some(tenant) = tenant {
+            return tenant.check(request).map(|()| tenant);
+        }
+        self.check_operator(request).map(|()| Caller::Operator)
+    }
+
+    /// Whether the operator may make the request.
+    fn check_operator(&self, request: &Request) -> Result<(), Problem> {
         let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
         // Who may read counters need not see what others send.
         let looks = matches!(request.uri().path(), "/v1/trace" | "/v1/capture");
@@ -98,18 +146,24 @@ impl Access {
 impl Tokens {
     /// Whether the request's token may write. Takes the same time for every wrong token of one length.
     fn check(&self, request: &Request) -> Result<bool, Problem> {
-        let wrong = |detail: &str| {
-            Problem::new(Code::Unauthorized, detail).help("send the header `Authorization: Bearer TOKEN`")
-        };
-        let given = request.headers().get(header::AUTHORIZATION).ok_or_else(|| wrong("there is no token"))?;
-        let given = match given.as_bytes().split_at_checked(7) {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => token,
-            _ => return Err(wrong("the `Authorization` header has no bearer token")),
-        };
+        let given = bearer(request)?;
         let is =
             |token: &Option<String>| token.as_ref().map_or(0.into(), |token| token.as_bytes().ct_eq(given));
         let (admin, read_only) = (is(&self.admin), is(&self.read_only));
         if (admin | read_only).into() { Ok(admin.into()) } else { Err(wrong("the token is wrong")) }
+    }
+}
+
+fn wrong(detail: &str) -> Problem {
+    Problem::new(Code::Unauthorized, detail).help("send the header `Authorization: Bearer TOKEN`")
+}
+
+/// The bearer token of a request.
+fn bearer(request: &Request) -> Result<&[u8], Problem> {
+    let given = request.headers().get(header::AUTHORIZATION).ok_or_else(|| wrong("there is no token"))?;
+    match given.as_bytes().split_at_checked(7) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => Ok(token),
+        _ => Err(wrong("the `Authorization` header has no bearer token")),
     }
 }
 
@@ -127,15 +181,26 @@ fn names_loopback(request: &Request) -> bool {
 }
 
 /// Lets through only requests that may be done.
-pub(super) async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let other = match *request.method() {
         Method::PUT => Some("GET,HEAD"),
         Method::GET | Method::HEAD => Some("PUT"),
         _ => None,
     };
     let other = other.filter(|_| request.uri().path().contains("/handlers/"));
-    let mut response = match app.access.check(&request) {
-        Ok(()) => next.run(request).await,
+    let mut response = match app.access.check(&request, &app.grants) {
+        // The operator keeps half of the streams.
+        Ok(Caller::Tenant(_))
+            if matches!(request.uri().path(), "/v1/trace" | "/v1/capture")
+                && app.streams.available_permits() <= app.limits.streams / 2 =>
+        {
+            let problem = Problem::new(Code::Busy, "as many traces and captures run as tenants may have");
+            Failure(problem.help("end one of them, or try again in a moment")).into_response()
+        }
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(problem) => Failure(problem).into_response(),
     };
     // A handler that exists takes the other method (RFC 9110, section 15.5.6, asks for this header). For other paths

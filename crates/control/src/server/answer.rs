@@ -14,6 +14,7 @@ use utoipa::{IntoResponses, ToSchema, openapi};
 
 use super::Limits;
 use super::access::Access;
+use super::tenants::Grants;
 use crate::api::{Code, Problem, Stats, Status};
 use crate::{Director, Events, Tasks};
 
@@ -34,6 +35,7 @@ pub(super) struct App {
     /// Streams that may still begin.
     pub(super) streams: Arc<Semaphore>,
     pub(super) access: Arc<Access>,
+    pub(super) grants: Grants,
     pub(super) limits: Arc<Limits>,
 }
 

@@ -159,7 +159,10 @@ pub(super) fn function(functions: Vec<Function>, name: &str) -> Result<Function,
 fn check(director: &Director<'_>, call: &Call) -> Result<(), Problem> {
     let function = function(director.functions(), &call.function)?;
     let known = |handler: &&Handler| handler.name == call.handler;
-    let Some(handler) = function.handlers.iter().find(known) else {
+    // Some are read and written by one name.
+    let wanted = |handler: &&Handler| known(handler) && handler.writes == call.write;
+    let found = function.handlers.iter().find(wanted).or_else(|| function.handlers.iter().find(known));
+    let Some(handler) = found else {
         let kind = format!("handler of `{}` named", function.name);
         return Err(Problem::unknown(
             &kind,

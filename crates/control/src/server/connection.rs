@@ -18,6 +18,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::Limits;
 use super::answer::{App, PROBLEM, ProblemDocument, ended};
 use super::resources::router;
+use super::tenants::Peer;
 use crate::api::{Code, Problem};
 
 /// The most bytes of a request's head, and of a response that waits for the socket.
@@ -77,9 +78,9 @@ impl Gate {
     }
 
     /// Answers a connection, or refuses it where there are too many, or closes it where too many are refused.
-    fn admit(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    fn admit(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
         if let Some(permits) = self.enter() {
-            tokio::spawn(serve(stream, self.clone(), permits));
+            tokio::spawn(serve(stream, self.clone(), permits, peer));
         } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
             tokio::spawn(refuse(stream, self.full.clone(), permit));
         }
@@ -93,7 +94,10 @@ pub(super) async fn accept_unix(listener: UnixListener, mut gate: Gate) {
             () = ended(&mut gate.ends) => return,
         };
         match accepted {
-            Ok((stream, _)) => gate.admit(stream),
+            Ok((stream, _)) => {
+                let user = stream.peer_cred().map(|credentials| credentials.uid());
+                gate.admit(stream, Peer(user.ok()));
+            }
             Err(_) => sleep(RECOVERY).await,
         }
     }
@@ -108,7 +112,7 @@ pub(super) async fn accept_tcp(listener: TcpListener, mut gate: Gate) {
         match accepted {
             Ok((stream, _)) => {
                 let _slower = stream.set_nodelay(true);
-                gate.admit(stream);
+                gate.admit(stream, Peer(None));
             }
             Err(_) => sleep(RECOVERY).await,
         }
@@ -133,11 +137,11 @@ async fn refuse(
 }
 
 /// Answers the requests of one connection.
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, mut gate: Gate, permits: Permits) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, mut gate: Gate, permits: Permits, peer: Peer) {
     let io = TokioIo::new(Impatient { stream, limit: gate.limits.unread, waits: None });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(gate.limits.head).max_buf_size(BUFFER);
-    let service = TowerToHyperService::new(gate.router.clone());
+    let service = TowerToHyperService::new(gate.router.clone().layer(axum::Extension(peer)));
     let mut connection = pin!(builder.serve_connection(io, service));
     // A client's fault ends its connection and is nobody else's concern.
     tokio::select! {

@@ -8,7 +8,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, openapi};
 
 use super::answer::ProblemDocument;
-use super::{calls, changes, live, observe, resources};
+use super::{calls, changes, live, observe, resources, tenants};
 
 /// The control API of a running dataplane.
 #[derive(OpenApi)]
@@ -22,6 +22,7 @@ use super::{calls, changes, live, observe, resources};
     paths(
         resources::status,
         resources::stats,
+        tenants::tenants,
         resources::graph,
         resources::ports,
         resources::functions,

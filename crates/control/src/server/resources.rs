@@ -1,25 +1,27 @@
 //! Requests that read: what runs, and what ran.
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::{App, Failure, Known, json, tagged};
 use super::calls::FunctionPath;
 use super::request::{self, Memory, Names, Parameters};
-use super::{access, calls, changes, live, observe, openapi};
+use super::tenants::Caller;
+use super::{access, calls, changes, live, observe, openapi, tenants};
 use crate::api::{Code, Function, Graph, Handler, HistoryEntry, Port, Problem, Source, Stats, Status};
 use crate::metrics;
 
 /// The paths below `/v1/`, for the message about one that is not there.
-const PATHS: [&str; 19] = [
+const PATHS: [&str; 20] = [
     "status",
     "stats",
+    "tenants",
     "graph",
     "ports",
     "functions",
@@ -44,6 +46,7 @@ pub(super) fn router(app: App) -> Router {
     let version = Router::new()
         .route("/status", get(status))
         .route("/stats", get(stats))
+        .route("/tenants", get(tenants::tenants))
         .route("/graph", get(graph))
         .route("/ports", get(ports))
         .route("/functions", get(functions))
@@ -113,11 +116,12 @@ pub(super) struct StatsQuery {
 )]
 pub(super) async fn stats(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Parameters(query): Parameters<StatsQuery>,
 ) -> Result<Response, Failure> {
     match query.every {
         Some(every) => Ok(live::stats(&app, request::seconds("every", every, 0.1, 3_600.0)?)?),
-        None => Ok(app.stats().await?.map(|(_, stats)| stats).into_response()),
+        None => Ok(app.stats().await?.map(|(_, stats)| tenants::stats(&caller, stats)).into_response()),
     }
 }
 
@@ -126,8 +130,11 @@ pub(super) async fn stats(
     get, path = "/v1/graph", tag = "state",
     responses((status = 200, body = Graph), Failure),
 )]
-pub(super) async fn graph(State(app): State<App>) -> Result<Known<Graph>, Failure> {
-    Ok(app.ask(|director| Ok(director.graph())).await?)
+pub(super) async fn graph(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Known<Graph>, Failure> {
+    Ok(app.ask(|director| Ok(director.graph())).await?.map(|graph| tenants::graph(&caller, graph)))
 }
 
 /// The ports.
@@ -144,8 +151,12 @@ pub(super) async fn ports(State(app): State<App>) -> Result<Known<Vec<Port>>, Fa
     get, path = "/v1/functions", tag = "functions",
     responses((status = 200, body = Vec<Function>), Failure),
 )]
-pub(super) async fn functions(State(app): State<App>) -> Result<Known<Vec<Function>>, Failure> {
-    Ok(app.ask(|director| Ok(director.functions())).await?)
+pub(super) async fn functions(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Known<Vec<Function>>, Failure> {
+    let known = app.ask(|director| Ok(director.functions())).await?;
+    Ok(known.map(|functions| tenants::functions(&caller, functions)))
 }
 
 /// One function with its handlers.

@@ -1,11 +1,14 @@
 //! Permissions, and where a dataplane does not listen.
 
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use netbricks_control::api::Code;
+use netbricks_control::api::{Code, Problem};
 use netbricks_control::server::Limits;
-use netbricks_control::{Address, Client, Events, ListenConfig, ListenError, Listener, Tokens, Waiting};
+use netbricks_control::{
+    Address, Client, Events, Grant, Grants, ListenConfig, ListenError, Listener, Tokens, Waiting,
+};
 
 use crate::plane::Running;
 use crate::{ask, exchange, place, request};
@@ -53,6 +56,54 @@ fn tokens_say_who_may_read_and_who_may_write() {
     let stream = TcpStream::connect(running.tcp()).expect("it listens");
     let reply = exchange(stream, &request("GET", "/metrics", &[("authorization", "Basic eDp5")], b""));
     assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")));
+}
+
+#[test]
+fn a_tenant_sees_what_is_its_own_and_nothing_else() {
+    const TENANT: &str = "acme-0123456789abcdef";
+    let grants = Grants::default();
+    let grant = |token: &str| Grant { tenant: "acme".into(), users: Vec::new(), token: Some(token.into()) };
+    grants.set(vec![grant(TENANT)]);
+    let running = Running::granting("tenant", Limits::default(), Some(tokens()), grants.clone());
+    let tenant = client(&running, Some(TENANT));
+    assert_eq!(tenant.tenants().expect("its own").len(), 0, "the fake dataplane has no tenants");
+    // The dataplane has a function, a node and a port; none of them is the tenant's.
+    assert_eq!(tenant.functions().expect("its own").len(), 0);
+    let stats = tenant.stats().expect("its own");
+    assert_eq!((stats.nodes.len(), stats.ports.len(), stats.workers.len()), (0, 0, 0));
+    assert_eq!(tenant.graph().expect("its own").nodes.len(), 0);
+    let refused =
+        |result: Result<(), Problem>| assert_eq!(result.expect_err("not its own").code, Code::Forbidden);
+    refused(tenant.status().map(drop));
+    refused(tenant.suspend().map(drop));
+    refused(tenant.function("routes").map(drop));
+    refused(tenant.read("routes", "table", "", None).map(drop));
+    refused(tenant.write("routes", "add", "x", None).map(drop));
+    refused(tenant.function("acmee:routes").map(drop));
+    refused(tenant.trace("tcp", None, None).map(drop));
+    refused(tenant.trace("tcp", Some("routes"), None).map(drop));
+    refused(tenant.capture("", Some("corp:f"), None, None).map(drop));
+    // Its own function is not there, which is another answer than that it may not ask.
+    assert_eq!(tenant.function("acme:f").expect_err("there is none").code, Code::NotFound);
+    assert_eq!(tenant.write("acme:f", "add", "x", None).expect_err("there is none").code, Code::NotFound);
+    assert_eq!(tenant.trace("tcp", Some("acme:f"), None).err().expect("no packets").code, Code::BadRequest);
+    for path in [
+        "trace?filter=&at=acme:f&at=corp:f",
+        "trace?filter=&%61t=corp:f",
+        "stats?every=1",
+        "metrics",
+        "../metrics",
+    ] {
+        let stream = TcpStream::connect(running.tcp()).expect("it listens");
+        let token = format!("Bearer {TENANT}");
+        let reply =
+            exchange(stream, &request("GET", &format!("/v1/{path}"), &[("authorization", &token)], b""));
+        assert_eq!(reply.status, 403, "{path}: {reply:?}");
+    }
+    assert!(client(&running, Some(ADMIN)).status().is_ok(), "the operator is no tenant");
+    grants.set(vec![grant("acme-another-0123456789")]);
+    assert_eq!(tenant.tenants().expect_err("its token has changed").code, Code::Unauthorized);
+    assert!(grant("short").check().is_err());
 }
 
 #[test]
@@ -143,4 +194,51 @@ fn clients_say_what_does_not_listen_and_what_does() {
     let alone = place("alone");
     let problem = Client::new(Address::Unix(alone)).status().expect_err("nothing listens");
     assert_eq!(problem.help.as_deref(), Some("is it running? start it with `netbricks run FILE`"));
+}
+
+#[test]
+fn a_user_who_is_no_tenant_any_more_does_not_become_the_operator() {
+    const USER: u32 = 54_321;
+    let grants = Grants::default();
+    let running = Running::granting("peers", Limits::default(), None, grants.clone());
+    let folder = running.socket().parent().expect("a folder").to_owned();
+    for path in [folder.as_path(), running.socket()] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    }
+    // As another user, which root alone can be.
+    let asked = |path: &str| {
+        let output = Command::new("setpriv")
+            .args([
+                &format!("--reuid={USER}"),
+                "--clear-groups",
+                "curl",
+                "-s",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+            ])
+            .arg("--unix-socket")
+            .arg(running.socket())
+            .arg(format!("http://localhost/v1/{path}"))
+            .stderr(Stdio::null())
+            .output();
+        output
+            .ok()
+            .filter(|output| output.status.success())
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let Some(before) = asked("status") else {
+        eprintln!("skipped: asking as another user needs root, setpriv and curl");
+        return;
+    };
+    assert_eq!(before, "200", "without tenants, the socket's permissions decide");
+    let grant = |users: &[u32]| Grant { tenant: "acme".into(), users: users.to_vec(), token: None };
+    grants.set(vec![grant(&[USER])]);
+    assert_eq!((asked("tenants").as_deref(), asked("status").as_deref()), (Some("200"), Some("403")));
+    for left in [vec![grant(&[])], Vec::new()] {
+        grants.set(left);
+        assert_eq!((asked("tenants").as_deref(), asked("status").as_deref()), (Some("403"), Some("403")));
+    }
+    assert!(running.client().status().is_ok(), "the user of the dataplane goes on");
 }

@@ -1,6 +1,6 @@
 //! Every path, asked as it should be, and by those who mistype.
 
-use netbricks_control::api::{ApplyOptions, Code, ConfigurationState, RunState};
+use netbricks_control::api::{ApplyOptions, ChangeOptions, Code, ConfigurationState, RunState};
 
 use crate::ask;
 use crate::plane::{Running, file};
@@ -231,6 +231,13 @@ fn every_change_is_bound_to_a_generation_and_can_be_tried() {
 fn a_run_is_suspended_resumed_and_stopped() {
     let running = Running::new("run");
     let client = running.client();
+    let checked = client.with_conditions(ChangeOptions { dry_run: true, generation: Some(1) });
+    assert_eq!(checked.suspend().expect("it could be").state, RunState::Running);
+    assert!(checked.write("routes", "add", "10.0.0.0/8", None).expect("it could be").answers.is_empty());
+    let late = client.with_conditions(ChangeOptions { dry_run: false, generation: Some(7) });
+    assert_eq!(late.suspend().expect_err("another generation").code, Code::Stale);
+    assert_eq!(late.write("routes", "add", "x", None).expect_err("another generation").code, Code::Stale);
+    assert_eq!(client.status().expect("status").state, RunState::Running);
     assert_eq!(client.suspend().expect("suspended").state, RunState::Suspended);
     assert_eq!(client.resume().expect("resumed").state, RunState::Running);
     assert_eq!(client.stop().expect("stopping").state, RunState::Stopping);

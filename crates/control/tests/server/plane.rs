@@ -11,8 +11,8 @@ use netbricks_control::api::{
 };
 use netbricks_control::server::Limits;
 use netbricks_control::{
-    Address, Answer, Call, Client, Dataplane, Director, Events, Files, ListenConfig, Listener, Observing,
-    Records, Tasks, Tokens, Waiting, Written,
+    Address, Answer, Call, Client, Dataplane, Director, Events, Files, Grants, ListenConfig, Listener,
+    Observing, Records, Tasks, Tokens, Waiting, Written,
 };
 
 pub(crate) struct Plane {
@@ -164,12 +164,18 @@ impl Running {
     }
 
     pub(crate) fn with(name: &str, limits: Limits, tokens: Option<Tokens>) -> Self {
+        Self::granting(name, limits, tokens, Grants::default())
+    }
+
+    /// As [`with`](Self::with), with these credentials of tenants.
+    pub(crate) fn granting(name: &str, limits: Limits, tokens: Option<Tokens>, grants: Grants) -> Self {
         let socket = crate::place(name);
         let (tasks, waiting) = Waiting::new();
         let events = Events::new();
         let config = ListenConfig {
             unix: Some(socket.clone()),
             tcp: tokens.map(|tokens| (([127, 0, 0, 1], 0).into(), tokens)),
+            grants,
             limits,
             ..ListenConfig::default()
         };

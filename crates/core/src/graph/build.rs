@@ -10,6 +10,7 @@ use super::{Graph, Slot, Target};
 use crate::node::{Node, Role};
 use crate::reason::Edge;
 use crate::registry::Blueprint;
+use crate::tenants::TenantPolicy;
 use crate::worker::{BuildError, Worker};
 
 /// A node's number in its graph.
@@ -118,12 +119,13 @@ pub struct GraphBuilder {
     pub(super) name: String,
     pub(super) slots: Vec<Slot>,
     names: BTreeMap<String, NodeId>,
+    pub(super) policies: Vec<TenantPolicy>,
 }
 
 impl GraphBuilder {
     /// An empty graph of this name.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), slots: Vec::new(), names: BTreeMap::new() }
+        Self { name: name.into(), slots: Vec::new(), names: BTreeMap::new(), policies: Vec::new() }
     }
 
     /// Adds a node that exists once (a port's queue). After a panic in it the same node goes on.
@@ -186,6 +188,13 @@ impl GraphBuilder {
         slot.join(id.0, &self.slots);
         self.slots.push(slot);
         Ok(id)
+    }
+
+    /// The tenants among whom the graph shares out turns; the owner of tenant `n` is `n + 1`.
+    ///
+    /// Each policy must pass its [check](TenantPolicy::check). Without tenants all nodes have turns in order.
+    pub fn share_among(&mut self, policies: Vec<TenantPolicy>) {
+        self.policies = policies;
     }
 
     /// Sets the owner to whom a node's packets, drops and cycles are accounted (a tenant; 0 is the operator).
@@ -303,7 +312,7 @@ impl GraphBuilder {
     /// As [`check`](Self::check).
     pub fn build(self, pool: Pool) -> Result<Graph, GraphError> {
         self.check()?;
-        Ok(Graph::assemble(self.name, self.slots, pool))
+        Ok(Graph::assemble(self.name, self.slots, self.policies, pool))
     }
 }
 

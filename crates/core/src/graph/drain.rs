@@ -35,6 +35,7 @@ impl Graph {
     pub fn drain(&mut self, now: u64) -> u64 {
         self.cx.advance(now);
         self.ready.clear();
+        self.clear_tenants();
         self.idle.clear();
         self.sleeping.clear();
         self.parked.clear();

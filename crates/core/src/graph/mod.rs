@@ -17,6 +17,7 @@ mod queues;
 mod run;
 mod shuffles;
 mod takeover;
+mod tenants;
 mod timers;
 
 use std::cell::{Cell, RefCell};
@@ -43,6 +44,8 @@ use crate::counters::NodeCounters;
 use crate::node::{CallError, Node, Output, Role, StateImage};
 use crate::recorder::Record;
 use crate::registry::Blueprint;
+use crate::tenants::TenantPolicy;
+use crate::tenants::scheduler::Scheduler;
 use crate::worker::Worker;
 
 /// An input of a node.
@@ -84,6 +87,8 @@ struct Slot {
     strikes: u8,
     /// The node panicked too often, and gets no more turns.
     stopped: bool,
+    /// The node wants no turn until it asks for one.
+    asleep: bool,
     /// Its panics, and whether it is in quarantine for them.
     panicked: quarantine::Panicked,
     quarantined: bool,
@@ -98,6 +103,8 @@ struct Slot {
     feeds: u64,
     /// For a queue: how many packets it has room for.
     queue: Option<usize>,
+    /// The node takes packets one by one.
+    offers: bool,
     /// Most packets that a poll may bring: the room of the shortest queue that they may reach.
     most: usize,
     /// The bits of the queues that the node's packets may reach and that do not lead back to it.
@@ -141,6 +148,7 @@ impl Slot {
             open: None,
             strikes: 0,
             stopped: false,
+            asleep: false,
             panicked: quarantine::Panicked::default(),
             quarantined: false,
             source: false,
@@ -149,6 +157,7 @@ impl Slot {
             closed: false,
             feeds: 0,
             queue: None,
+            offers: false,
             most: netbricks_buffer::BATCH,
             fills: 0,
             company: Vec::new(),
@@ -179,6 +188,7 @@ impl Slot {
             self.schedulable = shape.schedulable;
             self.keeps = shape.keeps_packets;
             self.queue = shape.queue;
+            self.offers = shape.takes_packets;
             self.has_end = shape.has_end;
             self.shares_state = shape.shares_state;
             self.source = handoff || self.role == Role::Receive && self.schedulable;
@@ -363,10 +373,12 @@ pub struct Graph {
     /// Shuffles that have asked for a step of a migration.
     moves: Moves,
     panics: Panics,
+    /// Gives tenants their turns, where there are tenants.
+    tenants: Option<Box<Scheduler>>,
 }
 
 impl Graph {
-    fn assemble(name: String, mut slots: Vec<Slot>, pool: Pool) -> Self {
+    fn assemble(name: String, mut slots: Vec<Slot>, policies: Vec<TenantPolicy>, pool: Pool) -> Self {
         let mut ready = VecDeque::with_capacity(slots.len());
         let mut timers = BinaryHeap::new();
         let panics = Panics::new();
@@ -379,6 +391,13 @@ impl Graph {
             }
         }
         let schedulable = ready.len();
+        let mut tenants = (!policies.is_empty()).then(|| Box::new(Scheduler::new(policies)));
+        if let Some(tenants) = &mut tenants {
+            for node in ready.iter().filter(|node| slots[**node].owner > 0) {
+                tenants.ready(slots[*node].owner, *node);
+            }
+            ready.retain(|node| slots[*node].owner == 0);
+        }
         let has_sources = slots.iter().any(|slot| slot.source);
         let sources = slots.iter().filter(|slot| slot.source && !slot.ended && !slot.stopped).count();
         let handoffs = handoff::connect(&mut slots);
@@ -415,6 +434,7 @@ impl Graph {
             suspended: false,
             moves: Moves::default(),
             panics,
+            tenants,
         };
         (graph.cx.handoffs, graph.cx.queues) = (handoffs, queues);
         graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
@@ -448,6 +468,9 @@ impl Graph {
     /// For a graph whose time only arrivals move.
     pub fn follow_arrivals(&mut self, follow: bool) {
         self.cx.follows_arrivals = follow;
+        if let Some(tenants) = &mut self.tenants {
+            tenants.by_packets = follow;
+        }
     }
 
     /// Every node with its counters, in the order of adding.
@@ -524,9 +547,14 @@ impl Graph {
     /// panic the node was rebuilt, as after every panic.
     pub fn call(&mut self, node: &str, handler: &str, argument: &str) -> Result<String, CallError> {
         match self.place(node) {
-            Some(i) => self.guarded(i, |node| node.call(handler, argument)).unwrap_or_else(|caught| {
-                Err(CallError::Panicked { name: handler.into(), message: caught.message })
-            }),
+            Some(i) => {
+                let answer = self.guarded(i, |node| node.call(handler, argument)).unwrap_or_else(|caught| {
+                    Err(CallError::Panicked { name: handler.into(), message: caught.message })
+                });
+                // A handler may give the node something to do before the time that it slept until.
+                self.wake_sleeper(i);
+                answer
+            }
             None => Err(CallError::Unknown {
                 name: format!("{node}.{handler}"),
                 known: self.slots.iter().map(|slot| slot.name.as_str()).collect::<Vec<_>>().join(", "),

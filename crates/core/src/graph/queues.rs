@@ -3,6 +3,8 @@
 //! An empty queue counts as idle. Nodes that lead to a full queue may wait for it. Only they bring no more
 //! packets in a turn than the queue has room for.
 
+use std::cmp::Reverse;
+
 use netbricks_buffer::BATCH;
 
 use super::{Graph, Slot};
@@ -68,10 +70,31 @@ impl Graph {
     /// So packets that a source brings in one turn leave before its next turn. They do not wait as long as
     /// idle nodes do.
     pub(super) fn wake_queue(&mut self, node: usize) {
-        if let Some(place) = self.idle.iter().position(|idle| *idle == node) {
+        if std::mem::take(&mut self.slots[node].asleep) {
+            self.make_ready(node);
+        } else if let Some(place) = self.idle.iter().position(|idle| *idle == node) {
             self.idle.remove(place);
-            let filler = self.ready.back() == Some(&self.polled);
-            self.ready.insert(self.ready.len() - usize::from(filler), node);
+            self.make_ready(node);
+        } else {
+            self.wake_sleeper(node);
         }
+    }
+
+    /// Has a node that waits for a time be ready; one that is idle is asked in its turn.
+    pub(super) fn wake_sleeper(&mut self, node: usize) {
+        if std::mem::take(&mut self.slots[node].asleep) {
+            self.make_ready(node);
+        } else if self.sleeping.iter().any(|Reverse((_, sleeper))| *sleeper == node) {
+            self.sleeping.retain(|Reverse((_, sleeper))| *sleeper != node);
+            self.make_ready(node);
+        }
+    }
+
+    fn make_ready(&mut self, node: usize) {
+        if self.tenants.is_some() && self.slots[node].owner > 0 {
+            return self.push_ready(node);
+        }
+        let filler = self.ready.back() == Some(&self.polled);
+        self.ready.insert(self.ready.len() - usize::from(filler), node);
     }
 }

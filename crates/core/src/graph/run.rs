@@ -64,7 +64,9 @@ impl Graph {
         };
         let before = self.turns;
         self.count_turn();
-        let moved = by_events + self.contained(Some(node), most);
+        let packets = self.contained(Some(node), most);
+        self.charge(node, packets);
+        let moved = by_events + packets;
         let turns = (self.turns - before) as u32;
         if worked {
             self.idle_turns = 0;
@@ -76,7 +78,7 @@ impl Graph {
         }
         self.idle_turns = if moved > 0 { 0 } else { self.idle_turns + 1 };
         // The graph is idle only when every schedulable node in turn had nothing.
-        if !self.ready.is_empty() || self.idle_turns < self.idle.len() || self.idle.is_empty() {
+        if self.has_ready() || self.idle_turns < self.idle.len() || self.idle.is_empty() {
             return (Turn::Moved(moved), turns);
         }
         self.idle_turns = 0;
@@ -85,6 +87,9 @@ impl Graph {
 
     #[inline(always)]
     fn next_schedulable(&mut self) -> Option<usize> {
+        if self.tenants.is_some() {
+            return self.next_among_tenants();
+        }
         if self.cx.blocked != 0 {
             return self.next_unblocked();
         }
@@ -149,6 +154,7 @@ impl Graph {
             && self.cx.deadline > self.cx.now()
             && self.moves.is_idle()
             && self.cx.blocked == 0
+            && self.tenants.is_none()
     }
 
     fn run_waiting(&mut self) -> u64 {
@@ -174,6 +180,9 @@ impl Graph {
         self.cx.node = node;
         self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(slot.most);
+        if let Some(tenants) = &self.tenants {
+            self.cx.burst = self.cx.burst.min(tenants.most(slot.owner));
+        }
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
         let start = if self.sampled { cycles::now() } else { 0 };
@@ -197,17 +206,20 @@ impl Graph {
             }
         }
         slot.strikes = 0;
+        let timed = slot.timed;
         let in_place = std::mem::take(&mut self.in_place);
         if !(in_place && poll == Poll::Busy) {
             if in_place {
                 self.ready.pop_front();
             }
             match poll {
-                Poll::Busy => self.ready.push_back(node),
+                Poll::Busy => self.push_ready(node),
                 Poll::Idle => self.idle.push_back(node),
-                Poll::Until(time) if slot.timed => self.timers.push(Reverse((time, node))),
+                Poll::Until(time) if timed => self.timers.push(Reverse((time, node))),
                 Poll::Until(time) => self.sleeping.push(Reverse((time, node))),
+                Poll::Asleep => self.slots[node].asleep = true,
                 Poll::Done => {
+                    let slot = &mut self.slots[node];
                     slot.ended = true;
                     if slot.source {
                         self.sources -= 1;
@@ -215,6 +227,7 @@ impl Graph {
                 }
             }
         }
+        let slot = &mut self.slots[node];
         let out = slot.out;
         if self.sampled {
             if self.observed {
@@ -321,6 +334,11 @@ impl Graph {
         let slot = &mut self.slots[node];
         if effects & DROPPED != 0 {
             slot.counters.received += std::mem::take(&mut self.cx.lost_on_arrival);
+            if let Some(tenants) = &mut self.tenants
+                && self.cx.drops.has(DropReason::Preempted)
+            {
+                tenants.preempted(slot.owner);
+            }
             self.cx.drops.move_to(&mut slot.counters.drops);
         }
         if effects & EMITTED != 0 {
@@ -347,6 +365,10 @@ impl Graph {
             return;
         };
         slot.counters.left.add(1, packet.wire_len() as u64);
+        let to = &self.slots[target.node];
+        if to.offers && to.open.is_none() && !self.observed {
+            return self.offer(target.node, packet);
+        }
         let hops = self.running.hops;
         let mut packet = packet;
         if let Some(waiting) = self.open_batch(target) {
@@ -361,6 +383,26 @@ impl Graph {
         let pushed = batch.push(packet);
         debug_assert!(pushed.is_ok(), "a spare batch is empty");
         self.enqueue(Waiting { target, hops, batch });
+    }
+
+    /// Gives a packet to a node that takes them one by one.
+    #[inline]
+    fn offer(&mut self, node: usize, packet: Packet) {
+        let (length, waits) = (packet.wire_len() as u64, self.cx.follows_arrivals);
+        let slot = &mut self.slots[node];
+        slot.counters.arrived.add(1, length);
+        let offered = match slot.node.get_mut().as_queue() {
+            Some(queue) => queue.offer(packet, waits),
+            None => Err(packet),
+        };
+        match offered {
+            Ok(false) => {}
+            Ok(true) => self.wake_queue(node),
+            Err(packet) => {
+                slot.counters.drops.add(DropReason::QueueFull, 1, length);
+                self.cx.record_drop(node, DropReason::QueueFull, packet);
+            }
+        }
     }
 
     fn open_batch(&mut self, target: Target) -> Option<&mut Waiting> {
@@ -460,8 +502,8 @@ impl Graph {
             }
         } else if slot.timed && !slot.stopped {
             self.rearm(node);
-        } else if polled && !self.ready.contains(&node) {
-            self.ready.push_back(node);
+        } else if polled && !self.is_ready(node) {
+            self.push_ready(node);
         }
         let slot = &mut self.slots[node];
         slot.counters.panics += 1;

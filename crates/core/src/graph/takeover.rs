@@ -52,6 +52,7 @@ impl GraphBuilder {
         slot.source = old.source;
         slot.handoff = u64::from(old.handoff != 0);
         slot.queue = old.queue;
+        slot.offers = old.offers;
         slot.shares_state = old.shares_state;
         self.place_slot(slot)
     }
@@ -112,12 +113,13 @@ impl Graph {
             None => Err(GraphError::NotRunning { name: slot.name.clone() }),
         });
         let kept = places.collect::<Result<Vec<(usize, usize)>, _>>()?;
-        let GraphBuilder { name, mut slots, .. } = builder_of(builder, running, now);
+        let GraphBuilder { name, mut slots, policies, .. } = builder_of(builder, running, now);
         let places: BTreeMap<usize, usize> = kept.iter().copied().collect();
         for (old, new) in &kept {
             move_node(&mut running.slots[*old], &mut slots[*new]);
         }
-        let mut graph = Self::assemble(name, slots, pool);
+        let mut graph = Self::assemble(name, slots, policies, pool);
+        graph.follow_tenants(running);
         graph.advance(now.max(running.now()));
         graph.cx.began = running.cx.began;
         graph.cx.recorder.follow(&mut running.cx.recorder, |node| places.get(&node).copied());
@@ -230,6 +232,8 @@ fn move_node(old: &mut Slot, new: &mut Slot) {
     new.uncertain = old.uncertain;
     new.strikes = old.strikes;
     new.stopped = old.stopped;
+    // The new graph asks each node once.
+    new.asleep = false;
     new.panicked = old.panicked;
     new.quarantined = old.quarantined;
     new.ended = old.ended;

@@ -10,7 +10,12 @@ use crate::node::Role;
 impl Graph {
     /// Makes every idle schedulable node ready: for a worker that slept or backed off.
     pub fn wake(&mut self) {
-        self.ready.append(&mut self.idle);
+        if self.tenants.is_none() {
+            return self.ready.append(&mut self.idle);
+        }
+        for node in std::mem::take(&mut self.idle) {
+            self.push_ready(node);
+        }
     }
 
     /// Stops asking ports for packets; the rest goes on. Nodes that bring packets from other workers do too.
@@ -29,7 +34,9 @@ impl Graph {
     /// Asks ports for packets again.
     pub fn resume(&mut self) {
         self.suspended = false;
-        self.ready.extend(self.parked.drain(..));
+        for node in std::mem::take(&mut self.parked) {
+            self.push_ready(node);
+        }
     }
 
     /// Whether ports are not asked.
@@ -42,8 +49,8 @@ impl Graph {
             return Turn::Moved(0);
         }
         let next = self.sleeping.peek().map(|Reverse((time, _))| *time);
-        let nothing =
-            self.idle.is_empty() && next.is_none() && self.ready.is_empty() && self.timers.is_empty();
+        let next = next.into_iter().chain(self.next_release()).min();
+        let nothing = self.idle.is_empty() && next.is_none() && !self.has_ready() && self.timers.is_empty();
         // Once every source has ended, a node that still wants turns has work only as long as it holds
         // packets.
         let ended = self.has_sources && self.sources == 0;
@@ -69,7 +76,7 @@ impl Graph {
                 break;
             }
             self.sleeping.pop();
-            self.ready.push_back(node);
+            self.push_ready(node);
         }
     }
 
@@ -88,7 +95,9 @@ impl Graph {
                 break;
             }
             self.timers.pop();
-            moved += self.contained(Some(node), 1);
+            let packets = self.contained(Some(node), 1);
+            self.charge(node, packets);
+            moved += packets;
         }
         self.set_deadline();
         moved

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use netbricks_buffer::Batch;
+use netbricks_buffer::{Batch, Packet};
 
 use crate::context::Context;
 
@@ -30,6 +30,18 @@ pub trait NodeQueue {
     /// The packets go through `batch`, which leaves on [`Edge::OUT`](crate::Edge::OUT), or through `cx`. The
     /// graph calls this again until it leaves `batch` empty.
     fn drain(&mut self, batch: &mut Batch, cx: &mut Context);
+    /// Takes one packet, as [`process`](crate::Node::process) takes a batch, where
+    /// [`Shape::takes_packets`](crate::Shape::takes_packets) says so.
+    ///
+    /// Answers whether the node wants a turn that it did not want before. `waits` says that only arrivals move the
+    /// clock, so that the node need not drop what is on its way.
+    ///
+    /// # Errors
+    /// Gives the packet back where there is no room: it is dropped as
+    /// [`QueueFull`](crate::DropReason::QueueFull).
+    fn offer(&mut self, packet: Packet, _waits: bool) -> Result<bool, Packet> {
+        Err(packet)
+    }
     /// Passes on queued packets, a batch at most, as [`drain`](Self::drain) does, but the node goes on
     /// afterwards.
     ///

@@ -61,6 +61,10 @@ pub struct Shape {
     pub kind: Cow<'static, str>,
     /// The number of inputs.
     pub inputs: usize,
+    /// The port of each input, and of the way out of the same number, where inputs are ports.
+    ///
+    /// A chain from such a port takes its input. Without names, chains take the inputs in their order.
+    pub ports: Vec<String>,
     /// The edges by which packets may leave.
     pub outputs: Vec<Output>,
     /// Whether the node wants turns ([`Node::poll`](crate::Node::poll)).
@@ -74,6 +78,10 @@ pub struct Shape {
     ///
     /// A source that leads to the queue never gets a longer burst, so the packets of one turn have room.
     pub queue: Option<usize>,
+    /// Whether the node takes packets one by one, by [`NodeQueue::offer`](crate::NodeQueue::offer).
+    ///
+    /// So packets of one batch that go to many such nodes need no batch each.
+    pub takes_packets: bool,
     /// Whether the graph calls [`NodeState::end`](crate::NodeState::end) when it is taken down.
     ///
     /// A node sets this where its state waits for more packets and must learn that there are none. No node
@@ -92,10 +100,12 @@ impl Default for Shape {
             role: Role::Function,
             kind: "function".into(),
             inputs: 1,
+            ports: Vec::new(),
             outputs: vec![Output::out()],
             schedulable: false,
             keeps_packets: false,
             queue: None,
+            takes_packets: false,
             has_end: false,
             shares_state: None,
         }

@@ -3,7 +3,7 @@
 use crate::consistency::SharedStateRef;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, HandlerKind, ImportError, Node, Section, StateImage};
-use crate::shuffle::{Part, PartStep, ShuffleKey};
+use crate::shuffle::{PacketPart, Part, PartStep, ShuffleKey};
 use crate::state::Declarations;
 
 /// The state of a node, which the node shows by [`Node::with_state`].
@@ -77,6 +77,12 @@ pub trait NodeState {
     fn follows(&self, _by: ShuffleKey) -> Vec<String> {
         Vec::new()
     }
+    /// The part of the node's state that a packet needs, where that is divided by a rule of its own.
+    ///
+    /// With several workers, a shuffle by that part must stand before the node.
+    fn packet_part(&self) -> Option<PacketPart> {
+        None
+    }
     /// The schedule of the node's events, where it has any.
     ///
     /// `poll` then runs one event that is due, and answers [`Poll::Until`](crate::Poll::Until) with the time
@@ -143,8 +149,12 @@ impl dyn Node + '_ {
     /// # Errors
     /// [`CallError::Kind`] where it is of the other kind, and those of [`NodeState::call`].
     pub fn call_as(&mut self, kind: HandlerKind, name: &str, argument: &str) -> Result<String, CallError> {
-        match self.handlers().into_iter().find(|handler| handler.name == name) {
-            Some(Handler { name, kind: its, .. }) if its != kind => Err(CallError::Kind { name, kind: its }),
+        let mut named = self.handlers().into_iter().filter(|handler| handler.name == name);
+        match named.next() {
+            // A name may be read and written: it is then listed once for each.
+            Some(Handler { name, kind: its, .. }) if its != kind && named.all(|other| other.kind != kind) => {
+                Err(CallError::Kind { name, kind: its })
+            }
             _ => self.call(name, argument),
         }
     }

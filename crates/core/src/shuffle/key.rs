@@ -1,6 +1,7 @@
 //! Shuffle keys, and the buckets that they give packets.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use netbricks_buffer::Packet;
 use netbricks_packet::stack::LengthSlack;
@@ -32,9 +33,40 @@ pub enum ShuffleKey {
     Owner,
     /// A user function's answer.
     ///
-    /// State by flow behind such a shuffle does not move, since an answer does not tell its flows.
-    #[serde(skip)]
+    /// State by flow behind such a shuffle does not move, since an answer does not tell its flows. State moves
+    /// whose function [names the part](crate::Worker::parted_by) that a packet needs.
+    #[serde(skip_deserializing)]
     Own,
+}
+
+/// The part of a function's state that a packet needs, by a number.
+///
+/// All packets with one number must come to one worker. See [`Worker::parted_by`](crate::Worker::parted_by).
+#[derive(Clone)]
+pub struct PacketPart(Arc<dyn Fn(&Packet) -> u64 + Send + Sync>);
+
+impl PacketPart {
+    /// The part that this function tells.
+    pub fn new(part: impl Fn(&Packet) -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(part))
+    }
+    /// The number of the part that a packet needs.
+    pub fn of(&self, packet: &Packet) -> u64 {
+        (self.0)(packet)
+    }
+}
+
+impl PartialEq for PacketPart {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for PacketPart {}
+
+impl std::fmt::Debug for PacketPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PacketPart(..)")
+    }
 }
 
 /// Separates the hashes of different properties that are the same number.

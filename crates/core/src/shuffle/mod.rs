@@ -19,7 +19,7 @@ mod sorter;
 
 use netbricks_packet::stack::Root;
 
-pub use key::{BUCKETS, ShuffleKey};
+pub use key::{BUCKETS, PacketPart, ShuffleKey};
 pub use migration_request::{BoundState, Handoff, MigrationRequest, Part, PartStep, ShuffleId};
 pub use shared::MoveError;
 
@@ -31,7 +31,7 @@ use crate::worker::{BuildError, Worker};
 use crate::worker_group::SharedSlot;
 use node::ShuffleNode;
 use shared::ShuffleShared;
-use sorter::{Classified, Predefined};
+use sorter::{Classified, Parted, Predefined};
 
 pub(crate) use key::Buckets;
 pub(crate) use owner_table::OwnerTable;
@@ -151,6 +151,17 @@ impl Shuffle {
         let buckets = shared.buckets().clone();
         let place = move |packet: &View<'_, F::Out>| buckets.of_key(key(packet));
         let sorter = Classified::new(worker, function, place)?;
+        Ok(Box::new(ShuffleNode::new(Box::new(sorter), shared, worker.index())?))
+    }
+
+    /// A worker's node that shuffles by the part of a function's state that packets need.
+    ///
+    /// # Errors
+    /// As [`node`](Self::node).
+    pub fn node_parted(&self, worker: &Worker, part: &PacketPart) -> Result<Box<dyn Node>, BuildError> {
+        let own = Self { config: ShuffleConfig { key: ShuffleKey::Own, ..self.config }, ..self.clone() };
+        let shared = own.shared(worker)?;
+        let sorter = Parted { buckets: shared.buckets().clone(), part: part.clone() };
         Ok(Box::new(ShuffleNode::new(Box::new(sorter), shared, worker.index())?))
     }
 

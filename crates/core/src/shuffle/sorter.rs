@@ -3,7 +3,7 @@
 use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
-use super::key::Buckets;
+use super::key::{Buckets, PacketPart};
 use crate::compose::{Finishing, depart};
 use crate::context::Context;
 use crate::node::{CallError, NodeState};
@@ -96,6 +96,9 @@ macro_rules! sorters_state {
         fn follows(&self, by: $crate::shuffle::ShuffleKey) -> Vec<String> {
             self.sorter.declared(|declared| declared.follows(by))
         }
+        fn packet_part(&self) -> Option<$crate::shuffle::PacketPart> {
+            None
+        }
         fn schedule(&self) -> Option<$crate::events::Schedule> {
             self.sorter.declared(|declared| declared.schedule())
         }
@@ -127,6 +130,20 @@ impl Sorter for Predefined {
         batch.warm();
         numbers.clear();
         numbers.extend(batch.iter().map(|packet| self.0.of(packet)));
+    }
+}
+
+/// A sorter by the part of a function's state that a packet needs.
+pub(super) struct Parted {
+    pub(super) buckets: Buckets,
+    pub(super) part: PacketPart,
+}
+
+impl Sorter for Parted {
+    fn sort(&mut self, batch: &mut Batch, _: &mut Context, numbers: &mut Vec<u16>) {
+        batch.warm();
+        numbers.clear();
+        numbers.extend(batch.iter().map(|packet| self.buckets.of_key(self.part.of(packet))));
     }
 }
 

@@ -3,15 +3,15 @@
 //! They are all backends that flows may go to, and Maglev's table of those that take new flows.
 
 use std::collections::HashMap;
-use std::hint::cold_path;
 use std::sync::Arc;
 
-use netbricks_core::consistency::{Access, Bounded, Contents};
+use netbricks_core::consistency::Contents;
 use netbricks_core::packet::{FlowKey, MacAddress};
 use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, prefetch};
 use netbricks_core::{Declared, Flows, StoredFlow, nearest};
 
 use super::backend::Backend;
+use crate::snapshot::{self, Holds, Replace};
 use netbricks_core::sealed::{hash_text, seal, unseal};
 
 /// The backends of the configuration.
@@ -33,7 +33,7 @@ pub(super) struct Backends(Arc<Snapshot>);
 #[derive(Clone)]
 pub(super) struct Snapshot {
     /// The number of changes that led to this.
-    pub(super) version: u64,
+    version: u64,
     /// By number. A removed backend leaves a hole, so that the other numbers stay.
     known: Vec<Option<Known>>,
     /// The backends' numbers, by the [`id`](Known::id) of their names.
@@ -64,13 +64,6 @@ impl Known {
     }
 }
 
-/// Replaces one snapshot by the next, unless another replacement came first.
-#[derive(Clone)]
-pub(super) struct Replace {
-    pub(super) base: u64,
-    pub(super) next: Arc<Snapshot>,
-}
-
 /// Backends that an error names.
 const SHOWN: usize = 20;
 const ID: u64 = (1 << 48) - 1;
@@ -82,8 +75,14 @@ pub(super) const MOST_SLOTS: usize = 131_101;
 /// The id of a backend's name in a flow's value.
 ///
 /// It does not depend on the nodes' key, since a node with another one may take the flow over.
-fn id(name: &str) -> u64 {
+pub(crate) fn id(name: &str) -> u64 {
     hash_text(name, &Secret::from_seed(KEY[1])) & ID
+}
+
+/// The secret of a table, from the key that all nodes share.
+pub(crate) fn secret(key: &str) -> Secret {
+    let half = |seed| hash_text(key, &Secret::from_seed(seed));
+    Secret::from_seeds(half(KEY[0]), half(KEY[1]))
 }
 
 pub(super) fn given_twice(name: &str) -> String {
@@ -107,8 +106,7 @@ impl Snapshot {
         if let Some(problem) = too_many_slots(first.slots) {
             return Err(format!("`slots` {problem}"));
         }
-        let half = |seed| hash_text(&first.key, &Secret::from_seed(seed));
-        let secret = Secret::from_seeds(half(KEY[0]), half(KEY[1]));
+        let secret = secret(&first.key);
         let text: String = first.backends.iter().map(|backend| format!("{backend}\n")).collect();
         let origin = hash_text(&format!("{} {}\n{text}", first.slots, first.key), &Secret::from_seed(KEY[0]));
         let none = MaglevTable::new(first.slots, &secret, &[]).map_err(|error| error.to_string())?;
@@ -320,23 +318,28 @@ impl Snapshot {
     }
 }
 
-impl Backends {
-    pub(super) fn snapshot(&self) -> &Arc<Snapshot> {
+impl Holds for Backends {
+    type Snapshot = Snapshot;
+    fn snapshot(&self) -> &Arc<Snapshot> {
         &self.0
     }
 }
 
 impl Changing for Backends {
-    type Change = Replace;
+    type Change = Replace<Snapshot>;
     /// Whether the change was made; it is refused if its base is not the present snapshot.
     type Outcome = bool;
-    fn apply(&mut self, Replace { base, next }: &Replace) -> bool {
-        // A new configuration counts its versions from the beginning.
-        let fits = self.0.version == *base && self.0.origin == next.origin;
-        if fits {
-            self.0 = next.clone();
-        }
-        fits
+    fn apply(&mut self, replace: &Replace<Snapshot>) -> bool {
+        replace.apply(&mut self.0)
+    }
+}
+
+impl snapshot::Snapshot for Snapshot {
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn origin(&self) -> u64 {
+        self.origin
     }
 }
 
@@ -400,45 +403,3 @@ impl Declared for Backends {
 }
 
 const FORMAT: &str = "maglev-backends-1";
-
-/// The backends as one worker's packets see them: a copy that is [renewed](Current::get) after each change.
-pub(super) struct Current {
-    backends: Bounded<Backends>,
-    published: u64,
-    snapshot: Arc<Snapshot>,
-}
-
-impl Current {
-    pub(super) fn of(backends: Bounded<Backends>) -> Self {
-        let published = backends.published();
-        let snapshot = backends.read(|backends| backends.0.clone());
-        Self { backends, published, snapshot }
-    }
-
-    /// The backends as of the last [`get`](Self::get).
-    #[inline(always)]
-    pub(super) fn seen(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
-    /// Renews the copy if need be; returns whether it changed.
-    #[inline(always)]
-    pub(super) fn renew(&mut self) -> bool {
-        let published = self.backends.published();
-        let changed = published != self.published;
-        if changed {
-            cold_path();
-            // Read the number first: the snapshot that is read after it is at least as new.
-            self.published = published;
-            self.snapshot = self.backends.read(|backends| backends.0.clone());
-        }
-        changed
-    }
-
-    /// The backends, renewed if need be.
-    #[inline(always)]
-    pub(super) fn get(&mut self) -> &Snapshot {
-        self.renew();
-        &self.snapshot
-    }
-}

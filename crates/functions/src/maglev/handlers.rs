@@ -1,47 +1,21 @@
 //! Handlers that change the backends while packets flow, and that report them.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::packet::FlowKey;
 use netbricks_core::{Flows, Handler, Worker};
 
 use super::backend::Backend;
-use super::backends::{Backends, Replace, Snapshot};
+use super::backends::{Backends, Snapshot};
+use crate::snapshot::{Changes, Holds};
 
-/// Most attempts at a change while other changes come first.
-const TRIES: usize = 8;
-
-/// Changes the backends for callers of handlers.
-#[derive(Clone, Default)]
-struct Changes {
-    /// Replaced snapshots, until all packets use the next one.
-    ///
-    /// They are freed here, and not by the worker whose packet leaves them last.
-    replaced: Rc<RefCell<Vec<Arc<Snapshot>>>>,
-}
-
-impl Changes {
-    fn make(
-        &self,
-        backends: &Bounded<Backends>,
-        next: impl Fn(&Snapshot) -> Result<Snapshot, String>,
-    ) -> Result<String, String> {
-        self.replaced.borrow_mut().retain(|snapshot| Arc::strong_count(snapshot) > 1);
-        for _ in 0..TRIES {
-            let now = backends.read(|backends| backends.snapshot().clone());
-            let next = Arc::new(next(&now)?);
-            let starved = next.starved();
-            let replace = Replace { base: now.version, next };
-            if backends.update(replace).map_err(|cannot| cannot.to_string())? {
-                self.replaced.borrow_mut().push(now);
-                return Ok(starved.map_or("done".into(), |starved| format!("done, but {starved}")));
-            }
-        }
-        Err("others change the backends all the time: try again".into())
-    }
+/// Makes a change, and says which backends it leaves without flows.
+fn make(
+    changes: &Changes<Snapshot>,
+    backends: &Bounded<Backends>,
+    next: impl Fn(&Snapshot) -> Result<Snapshot, String>,
+) -> Result<String, String> {
+    let starved = changes.make(backends, "backends", next)?.starved();
+    Ok(starved.map_or("done".into(), |starved| format!("done, but {starved}")))
 }
 
 /// The only word of an argument.
@@ -77,13 +51,13 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
         Handler::write("add", add).argument("NAME MAC [WEIGHT]"),
         move |backends, text| {
             let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
-            added.make(backends, |now| now.with(backend.clone()))
+            make(&added, backends, |now| now.with(backend.clone()))
         },
     );
     let drain = Handler::write("drain", "Gives a backend no new flows; those it has stay.").argument("NAME");
     worker.handler_of(backends, drain, move |backends, argument| {
         let name = word(argument, "a backend's name")?;
-        drained.make(backends, |now| now.drained(name))
+        make(&drained, backends, |now| now.drained(name))
     });
     let remove = "Takes a backend out; its flows go elsewhere with each worker's next batch.";
     worker.handler_of(
@@ -91,7 +65,7 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
         Handler::write("remove", remove).argument("NAME"),
         move |backends, argument| {
             let name = word(argument, "a backend's name")?;
-            removed.make(backends, |now| now.without(name))
+            make(&removed, backends, |now| now.without(name))
         },
     );
     let weight = "Gives a backend another share of the new flows; with 0 it drains.";
@@ -100,7 +74,7 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
         Handler::write("weight", weight).argument("NAME WEIGHT"),
         move |backends, argument| {
             let (name, weight) = name_and_weight(argument)?;
-            weighted.make(backends, |now| now.weighted(name, weight))
+            make(&weighted, backends, |now| now.weighted(name, weight))
         },
     );
     let listed = Handler::read("backends", "Each backend: name, address, weight, state, slots of the table.");

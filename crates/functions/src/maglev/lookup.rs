@@ -5,8 +5,9 @@ use netbricks_core::packet::FlowKey;
 use netbricks_core::{TableKey, Worker};
 
 use super::MaglevConfig;
-use super::backends::{Backends, Current};
+use super::backends::Backends;
 use super::handlers;
+use crate::snapshot::Current;
 
 /// The backends that new flows go to, the same for every worker and node with one configuration.
 ///
@@ -26,7 +27,7 @@ use super::handlers;
 /// assert!(table.lookup(&flow).is_some_and(|backend| backend < 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct LookupTable(Current);
+pub struct LookupTable(Current<Backends>);
 
 impl LookupTable {
     /// Declares the backends of `config` as the function's state `backends`, with the handlers that change them.

@@ -29,9 +29,12 @@ use netbricks_core::{
     DropReason, Function, Input, LookupHooks, Operator, StoredFlow, TableKey, Verdict, Worker,
 };
 
-use backends::{Backends, Current};
+use backends::Backends;
+pub(crate) use backends::{id, secret};
 use seats::{Seat, Seats};
 use tally::Tally;
+
+use crate::snapshot::Current;
 
 /// Sends every packet for a virtual address to the backend of its flow, by the backend's Ethernet address.
 ///
@@ -118,7 +121,7 @@ fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
 
 /// Knows the backends, and decides for flows that are unknown or whose backend is gone.
 struct Balancer {
-    current: Current,
+    current: Current<Backends>,
     seats: Seats,
     tally: Tally,
 }

@@ -11,6 +11,7 @@ use crate::count::Count;
 
 use super::backends::Backends;
 use super::seats::Ledger;
+use crate::snapshot::Holds;
 
 /// A worker's own counts of packets, by the way in which their backend was found.
 ///

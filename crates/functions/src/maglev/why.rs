@@ -6,6 +6,8 @@ use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::packet::{FlowKey, Ip};
 use netbricks_core::{Flows, TableKey, Worker};
 
+use crate::snapshot::Holds;
+
 use super::backends::{Backends, Snapshot};
 use super::{connects, is_discovery, is_one_of};
 

@@ -8,6 +8,8 @@ use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Clocked, kinds, run_configured};
 use proptest::prelude::*;
 
+mod conversations;
+
 use super::{MonitorConfig, monitor};
 
 fn frame(flow: u16, size: usize) -> Vec<u8> {
@@ -118,8 +120,12 @@ impl Bench {
 #[test]
 fn idle_flows_are_forgotten_by_the_clock() {
     let second = 1_000_000_000;
-    let mut bench =
-        Bench::new(MonitorConfig { capacity: 100, idle: Duration::from_nanoseconds(10 * second), top: 9 });
+    let mut bench = Bench::new(MonitorConfig {
+        capacity: 100,
+        idle: Duration::from_nanoseconds(10 * second),
+        top: 9,
+        ..MonitorConfig::default()
+    });
     bench.send(0, [1, 2, 3]);
     bench.send(9 * second, [1]);
     assert_eq!(bench.occupancy(), "3 100");

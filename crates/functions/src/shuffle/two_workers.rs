@@ -55,8 +55,22 @@ pub(crate) struct Two {
 
 impl Two {
     pub(crate) fn new(blueprint: &Blueprint) -> Self {
+        let settings = ShuffleSettings::default();
+        Self::behind(blueprint, |worker| shuffle(&settings, worker).unwrap())
+    }
+
+    /// As [`new`](Self::new), behind a shuffle by the part of the function's state that packets need.
+    pub(crate) fn parted(blueprint: &Blueprint) -> Self {
+        let pool = Pool::builder().frames(16).build().unwrap();
+        let mut node = blueprint.apart().build(&Worker::new(0, 1, pool)).unwrap();
+        let part = node.state(|state| state.packet_part()).flatten().unwrap();
+        let shuffle = netbricks_core::Shuffle::new(netbricks_core::ShuffleConfig::default());
+        Self::behind(blueprint, |worker| shuffle.node_parted(worker, &part).unwrap())
+    }
+
+    fn behind(blueprint: &Blueprint, shuffle: impl Fn(&Worker) -> Box<dyn Node>) -> Self {
         let (pool, group) = (Pool::builder().frames(512).build().unwrap(), WorkerGroup::new(2));
-        let (settings, line, sent) = (ShuffleSettings::default(), Line::default(), Sent::default());
+        let (line, sent) = (Line::default(), Sent::default());
         let graphs = (0..2).map(|index| {
             let worker = Worker::new(index, 1, pool.clone()).in_group(group.clone());
             let mut graph = GraphBuilder::new("test");
@@ -64,7 +78,7 @@ impl Two {
             let brought = if index == 0 { line.clone() } else { Line::default() };
             let nodes = [
                 graph.add("line", Box::new(brought)),
-                graph.add("shuffle", shuffle(&settings, &worker).unwrap()),
+                graph.add("shuffle", shuffle(&worker)),
                 graph.add("function", blueprint.build(&worker).unwrap()),
                 graph.add("sink", Box::new(Sink(index, sent.clone()))),
             ]

@@ -15,7 +15,7 @@ use netbricks_core::{
     Registry, Shape, Worker, compose, merge,
 };
 use netbricks_functions::{
-    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, ttl, wire,
+    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, signature, ttl, wire,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -234,7 +234,8 @@ fn every_function_over_every_kind_of_packet_allocates_nothing() {
             let blueprint = definition.blueprint(settings).unwrap();
             let counted = through(name, |worker| blueprint.build(worker), every_kind());
             nothing_allocated(name, &counted);
-            assert!(counted.out > 0, "{name}: nothing passed");
+            // Without sessions nothing passes `bras`; a test of its own has some.
+            assert!(counted.out > 0 || name == "bras", "{name}: nothing passed");
         }
     }
 }
@@ -253,6 +254,39 @@ fn requests_are_found_without_allocating() {
     });
     let counted = through("http-inspect", http, frames.collect());
     nothing_allocated("http-inspect", &counted);
+    assert_eq!(counted.out, (WARM + COUNTED) * BURST);
+}
+
+/// Alerts and drops, in packets and over segments, of more connections than are followed.
+#[test]
+fn signatures_are_found_without_allocating() {
+    let segment = |client, sequence, text: &str| {
+        let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(client, 80).sequence(sequence).ack(7);
+        tcp.payload(text.as_bytes()).build().unwrap()
+    };
+    let datagram = |port: u16, text: &str| {
+        ethernet().ipv4("10.0.0.1", "10.0.0.2").udp(port, 53).payload(text.as_bytes()).build().unwrap()
+    };
+    let frames = (0..8).flat_map(|client| {
+        [
+            segment(client, 0, "GET / HTTP/1.1\r\nHost"),
+            segment(client, 31, "\r\n\r\nGET /late"),
+            segment(client, 20, ": Host.test"),
+            datagram(client, "a query"),
+        ]
+    });
+    let rules = |worker: &Worker| {
+        let mut config = signature::SignatureConfig::of([
+            r#"alert tcp any any -> any 80 (content:"host: host.test"; nocase; content:"GET"; distance:0; sid:1;)"#,
+            r#"alert tcp any any -> any 80 (pcre:"/G[E-Z]T .{3,30}\.test/"; sid:2;)"#,
+            r#"alert tcp any any -> any 80 (content:"GET"; content:!"POST"; within:20; sid:3;)"#,
+            r#"alert udp any any -> any 53 (content:"query"; threshold:type limit, track by_src, count 1, seconds 1; sid:4;)"#,
+        ]);
+        (config.flows, config.events) = (6, 4);
+        compose(worker, |input| signature::signature(input, &config, worker))
+    };
+    let counted = through("signature", rules, frames.collect());
+    nothing_allocated("signature", &counted);
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
 }
 

@@ -6,7 +6,7 @@ use super::condition::Conditions;
 use super::flatten::{Flat, FlatAction, Flattening};
 use super::nat::{before_translation, translations};
 use super::order::{Ordered, order};
-use super::{Chain, Hook, ImportOptions, Imported, Place, Table};
+use super::{Chain, Hook, ImportOptions, Imported, Language, Place, Table, firewall};
 use crate::language::parse_command;
 
 /// Tables whose base chains see the same packets, one after the other.
@@ -26,7 +26,9 @@ pub(super) fn emit(tables: &[Table], options: &ImportOptions, imported: &mut Imp
     let mut visit = |table: &Table, chain: &Chain, is_last: bool, imported: &mut Imported| {
         let at = tables.iter().position(|other| std::ptr::eq(other, table)).unwrap_or_default();
         let known = reached.get(at).cloned().unwrap_or_default();
-        let mut flattening = Flattening { table, imported, reached: known, flats: Vec::new(), drops: false };
+        let target = options.target;
+        let mut flattening =
+            Flattening { table, imported, reached: known, flats: Vec::new(), drops: false, target };
         flattening.base(chain, is_last);
         let Flattening { reached: now, flats, .. } = flattening;
         if let Some(known) = reached.get_mut(at) {
@@ -39,6 +41,10 @@ pub(super) fn emit(tables: &[Table], options: &ImportOptions, imported: &mut Imp
     for hook in [Hook::Prerouting, Hook::Postrouting] {
         for (table, chain) in bases.iter().filter(|(_, chain)| chain.is_nat && chain.hook == Some(hook)) {
             let flats = visit(table, chain, true, imported);
+            if options.target == Language::Firewall {
+                firewall::without_translations(&flats, imported);
+                continue;
+            }
             if hook == Hook::Prerouting {
                 translated.extend(flats.iter().filter(|flat| is_nat(flat)).cloned());
             }
@@ -51,11 +57,16 @@ pub(super) fn emit(tables: &[Table], options: &ImportOptions, imported: &mut Imp
     let with_rules = forward.iter().rposition(|(_, chain)| !chain.rules.is_empty() || chain.drops);
     for (at, (table, chain)) in forward.iter().enumerate() {
         let is_last = Some(at) == with_rules;
+        if options.target == Language::Firewall {
+            let flats = visit(table, chain, is_last, imported);
+            firewall::emit(flats, is_last.then_some((*table, *chain)), imported);
+            continue;
+        }
         let flats = before_translation(visit(table, chain, is_last, imported), &translated, imported);
         let place = Place { line: chain.place.line, text: format!("policy of {}", chain.name) };
         let action = if chain.drops { FlatAction::Drop } else { FlatAction::Accept };
         let conditions = Conditions::of(table.version);
-        let policy = is_last.then_some(Flat { conditions, action, place, comment: None });
+        let policy = is_last.then_some(Flat { conditions, action, place, comment: None, log: None });
         for ordered in order(flats, policy, imported) {
             rule(&ordered, options, imported);
         }
@@ -107,7 +118,9 @@ pub(super) fn rule(ordered: &Ordered, options: &ImportOptions, imported: &mut Im
     let flat = &ordered.flat;
     let targets = match &flat.action {
         FlatAction::Accept => "accept".to_owned(),
-        FlatAction::Drop => "drop".to_owned(),
+        FlatAction::Drop | FlatAction::Reject(_) => "drop".to_owned(),
+        // mmb has no log.
+        FlatAction::Log => return,
         FlatAction::Change(targets) => targets.clone(),
         FlatAction::Nat(_) => return translations(vec![flat.clone()], options, imported),
     };
@@ -160,7 +173,30 @@ pub(super) fn write(conditions: &Conditions, targets: &str, ordered: &Ordered, i
 }
 
 /// A text in quotes, without what a line cannot have.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Defines a set, in the language of the target.
+///
+/// # Errors
+/// The reason why it has no such sets. The lines up to the wrong values are there.
+pub(super) fn define(
+    name: &str,
+    values: &[String],
+    target: Language,
+    imported: &mut Imported,
+) -> Result<(), String> {
+    if target == Language::Firewall {
+        imported.lines.extend(firewall::define(name, values)?);
+        return Ok(());
+    }
+    for (at, values) in values.chunks(256).enumerate() {
+        let command = if at == 0 { "define" } else { "extend" };
+        let line = format!("{command} @{name} {{{}}}", values.join(", "));
+        parse_command(&line).map_err(|error| error.message)?;
+        imported.lines.push(line);
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::condition::Conditions;
-use super::{Action, Chain, Imported, Nat, Place, Rule, Table};
+use super::{Action, Chain, Imported, Language, Nat, Place, Rule, Table};
 
 /// The most rules that jumps may make of a text.
 const MOST: usize = 65_536;
@@ -19,6 +19,7 @@ pub(super) struct Flat {
     pub(super) action: FlatAction,
     pub(super) place: Place,
     pub(super) comment: Option<String>,
+    pub(super) log: Option<String>,
 }
 
 /// The fate of its packets.
@@ -26,6 +27,9 @@ pub(super) struct Flat {
 pub(super) enum FlatAction {
     Accept,
     Drop,
+    Reject(&'static str),
+    /// Its packets are logged, and meet the rules behind it.
+    Log,
     Change(String),
     Nat(Nat),
 }
@@ -39,6 +43,7 @@ pub(super) struct Flattening<'a> {
     pub(super) flats: Vec<Flat>,
     /// Whether the policy of the base chain drops.
     pub(super) drops: bool,
+    pub(super) target: Language,
 }
 
 impl Flattening<'_> {
@@ -52,7 +57,7 @@ impl Flattening<'_> {
         if chain.drops && !is_last {
             for conditions in rest {
                 let (action, place) = (FlatAction::Drop, chain.place.clone());
-                self.flats.push(Flat { conditions, action, place, comment: None });
+                self.flats.push(Flat { conditions, action, place, comment: None, log: None });
             }
         }
     }
@@ -114,7 +119,16 @@ impl Flattening<'_> {
         gone: &mut Vec<Conditions>,
     ) -> Vec<Conditions> {
         match action {
-            Action::Nothing => Vec::new(),
+            Action::Nothing => {
+                if rule.log.is_some() && self.target == Language::Firewall {
+                    self.add(rule, &FlatAction::Log, met);
+                }
+                Vec::new()
+            }
+            Action::Reject(how) if self.target == Language::Firewall => {
+                self.add(rule, &FlatAction::Reject(how), met);
+                Vec::new()
+            }
             Action::Return if depth == 0 && is_last => {
                 let action = if self.drops { FlatAction::Drop } else { FlatAction::Accept };
                 self.add(rule, &action, met);
@@ -134,7 +148,7 @@ impl Flattening<'_> {
                 self.add(rule, &FlatAction::Accept, met);
                 Vec::new()
             }
-            Action::Drop => {
+            Action::Drop | Action::Reject(_) => {
                 self.add(rule, &FlatAction::Drop, met);
                 Vec::new()
             }
@@ -188,6 +202,7 @@ impl Flattening<'_> {
                 action: action.clone(),
                 place: rule.place.clone(),
                 comment: rule.comment.clone(),
+                log: rule.log.clone(),
             });
         }
     }
@@ -196,7 +211,8 @@ impl Flattening<'_> {
     fn without_translation(&mut self, rule: &Rule, why: &str) {
         self.imported.skip(&rule.place, why);
         let decides = |wanted: &Action| rule.cases.iter().any(|(_, action)| action == wanted);
-        if decides(&Action::Drop) {
+        let rejects = rule.cases.iter().any(|(_, action)| matches!(action, Action::Reject(_)));
+        if decides(&Action::Drop) || rejects {
             self.imported.hole(&rule.place, "packets that it drops meet the rules behind it");
         } else if decides(&Action::Accept) {
             self.imported.hole(&rule.place, "packets that it accepts meet the rules behind it");

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::condition::Version;
-use super::emit::emit;
+use super::emit::{define, emit};
 use super::iptables_rule::{Reader, words};
 use super::{Chain, Hook, ImportOptions, Imported, Place, Table};
-use crate::language::parse_command;
 
 /// Translates the rules about forwarded packets that `iptables-save` or `ip6tables-save` prints.
 ///
@@ -18,13 +17,13 @@ pub fn iptables(text: &str, options: &ImportOptions) -> Imported {
         let place = Place { line: index + 1, text: line.trim().to_owned() };
         saved.line(&place, options, &mut imported);
     }
-    saved.sets(&mut imported);
+    saved.sets(options, &mut imported);
     for version in [Version::V4, Version::V6] {
         let tables: Vec<Table> =
             saved.tables.iter().filter(|table| table.version == version).cloned().collect();
         emit(&tables, options, &mut imported);
     }
-    imported.finished()
+    imported.finished_in(options.target)
 }
 
 /// The version of IP of a text without a heading.
@@ -140,22 +139,15 @@ impl Saved {
     }
 
     /// Defines the sets that rules name.
-    fn sets(&self, imported: &mut Imported) {
+    fn sets(&self, options: &ImportOptions, imported: &mut Imported) {
         for (name, (place, values)) in &self.known {
             let Some(values) = values else {
                 imported.skip(place, "mmb has no sets of this kind");
                 continue;
             };
-            for (at, values) in values.chunks(256).enumerate() {
-                let command = if at == 0 { "define" } else { "extend" };
-                let line = format!("{command} @{name} {{{}}}", values.join(", "));
-                match parse_command(&line) {
-                    Ok(_) => imported.lines.push(line),
-                    Err(error) => {
-                        imported.skip(place, error.message);
-                        imported.warn(format!("line {}: values are missing in the set `{name}`", place.line));
-                    }
-                }
+            if let Err(why) = define(name, values, options.target, imported) {
+                imported.skip(place, why);
+                imported.warn(format!("line {}: values are missing in the set `{name}`", place.line));
             }
         }
     }

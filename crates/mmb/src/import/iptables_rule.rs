@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::condition::{Conditions, Version, condition, interface, states};
-use super::{Action, ImportOptions, Nat, Place, Rule};
+use super::{Action, ImportOptions, Language, Nat, Place, Rule};
 
 /// The words of a line; a text in quotes is one. `None` where a quote is not closed.
 pub(super) fn words(line: &str) -> Option<Vec<String>> {
@@ -48,6 +48,7 @@ struct Parts {
     /// Alternatives, of which one holds.
     cases: Vec<Conditions>,
     comment: Option<String>,
+    log: Option<String>,
     warnings: Vec<String>,
 }
 
@@ -104,6 +105,7 @@ impl Reader<'_> {
             protocol: None,
             cases: vec![Conditions::of(self.version)],
             comment: None,
+            log: None,
             warnings: Vec::new(),
         };
         let mut problem = None;
@@ -132,12 +134,14 @@ impl Reader<'_> {
         }
         if action == Action::Nothing {
             // It counts or logs: no packet goes another way without it.
+            parts.log = parts.log.filter(|_| problem.is_none());
             problem = None;
         }
         Rule {
             place: place.clone(),
             cases: parts.cases.into_iter().map(|case| (case, action.clone())).collect(),
             comment: parts.comment,
+            log: parts.log,
             problem,
             warnings: parts.warnings,
         }
@@ -303,11 +307,21 @@ impl Reader<'_> {
             "ACCEPT" => Ok(Action::Accept),
             "DROP" => Ok(Action::Drop),
             "REJECT" => {
-                parts.warnings.push("packets are dropped without an answer, where REJECT sends one".into());
-                Ok(Action::Drop)
+                if self.options.target == Language::Mmb {
+                    parts
+                        .warnings
+                        .push("packets are dropped without an answer, where REJECT sends one".into());
+                }
+                reject_with(value("--reject-with").unwrap_or("port-unreachable"))
+                    .map(Action::Reject)
+                    .map_err(|why| (Action::Drop, why))
             }
             "RETURN" => Ok(Action::Return),
-            "LOG" | "NFLOG" | "ULOG" | "TRACE" => Ok(Action::Nothing),
+            "LOG" | "NFLOG" | "ULOG" | "TRACE" => {
+                let prefix = value("--log-prefix").or(value("--nflog-prefix")).unwrap_or_default();
+                parts.log = Some(prefix.trim_end().to_owned());
+                Ok(Action::Nothing)
+            }
             "TCPMSS" => self.segment_size(value("--set-mss")),
             "DSCP" => match value("--set-dscp").or(value("--set-dscp-class")) {
                 Some(dscp) => change(format!("mod {ip}-dscp {}", dscp.to_ascii_lowercase())),
@@ -377,6 +391,19 @@ fn nat(is_source: bool, to: Option<&str>, rest: &[&str]) -> Result<Action, (Acti
     let Some(to) = to else { return Err((Action::Nat(of), "it has no address".into())) };
     let (address, ports) = address_and_ports(to);
     Ok(Action::Nat(Nat { is_source, address: Some(address), ports }))
+}
+
+/// The firewall's words for an answer, by the names of iptables and nftables.
+pub(super) fn reject_with(name: &str) -> Result<&'static str, String> {
+    let plain = name.trim_start_matches("icmp6-").trim_start_matches("icmp-");
+    Ok(match plain {
+        "tcp-reset" | "reset" => " with reset",
+        "port-unreachable" => " with port",
+        "host-unreachable" | "addr-unreachable" => " with host",
+        "net-unreachable" | "no-route" => " with route",
+        "net-prohibited" | "host-prohibited" | "admin-prohibited" | "adm-prohibited" => " with prohibited",
+        other => return Err(format!("the answer `{other}` is not known")),
+    })
 }
 
 /// `192.0.2.1-192.0.2.9:1024-2047`, or `[2001:db8::1]:80`.

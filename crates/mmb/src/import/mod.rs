@@ -22,6 +22,7 @@ use self::condition::Conditions;
 
 mod condition;
 mod emit;
+mod firewall;
 mod flatten;
 mod iptables;
 mod iptables_rule;
@@ -47,6 +48,20 @@ pub struct ImportOptions {
     pub addresses: BTreeMap<String, IpAddr>,
     /// The path MTU in bytes, to which rules clamp the segment size.
     pub mtu: Option<u16>,
+    /// The language of the translation.
+    pub target: Language,
+}
+
+/// A language to which rules are translated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Language {
+    /// mmb's commands.
+    #[default]
+    Mmb,
+    /// Rules of the function `firewall`, which know states, answers and the log.
+    ///
+    /// They are for `tracking explicit`, as the other firewalls' rules are.
+    Firewall,
 }
 
 /// A rule without a translation.
@@ -83,6 +98,8 @@ struct Place {
 enum Action {
     Accept,
     Drop,
+    /// It drops and answers; the text is behind the firewall's `reject`.
+    Reject(&'static str),
     Return,
     Jump(String),
     Goto(String),
@@ -110,6 +127,8 @@ struct Rule {
     /// Conditions of which one holds, each with an action.
     cases: Vec<(Conditions, Action)>,
     comment: Option<String>,
+    /// The text that stands in the log before its packets.
+    log: Option<String>,
     /// The reason why the rule has no translation.
     problem: Option<String>,
     warnings: Vec<String>,

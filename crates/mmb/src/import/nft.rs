@@ -11,5 +11,5 @@ pub fn nft(text: &str, options: &ImportOptions) -> Imported {
     let mut imported = Imported::default();
     let tables = read(text, options, &mut imported);
     emit(&tables, options, &mut imported);
-    imported.finished()
+    imported.finished_in(options.target)
 }

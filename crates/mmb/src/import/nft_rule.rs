@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::condition::{Conditions, Version, condition};
-use super::iptables_rule::{address_and_ports, clamp};
+use super::iptables_rule::{address_and_ports, clamp, reject_with};
 use super::nft_lexer::Token;
 use super::nft_match::{Compared, field, value_text};
-use super::{Action, ImportOptions, Nat, Place, Rule};
+use super::{Action, ImportOptions, Language, Nat, Place, Rule};
 
 /// Facts that are needed to read rules.
 pub(super) struct Reader<'a> {
@@ -24,6 +24,7 @@ pub(super) struct Parts<'a> {
     action: Option<Action>,
     changes: Vec<(Conditions, String)>,
     comment: Option<String>,
+    log: Option<String>,
     warnings: Vec<String>,
 }
 
@@ -89,6 +90,7 @@ impl Reader<'_> {
             action: None,
             changes: Vec::new(),
             comment: None,
+            log: None,
             warnings: Vec::new(),
         };
         let mut problem = None;
@@ -112,10 +114,11 @@ impl Reader<'_> {
         if cases.iter().all(|(_, action)| *action == Action::Nothing) && problem.is_some() && !changes(tokens)
         {
             // It counts or logs: no packet goes another way without it.
+            parts.log = None;
             problem = None;
         }
-        let Parts { comment, warnings, .. } = parts;
-        Rule { place: place.clone(), cases, comment, problem, warnings }
+        let Parts { comment, log, warnings, .. } = parts;
+        Rule { place: place.clone(), cases, comment, log, problem, warnings }
     }
 
     /// Reads one expression or statement.
@@ -145,10 +148,14 @@ impl Reader<'_> {
                 Ok(())
             }
             "reject" => {
-                parts.at = parts.tokens.len();
-                parts.action = Some(Action::Drop);
-                parts.warnings.push("packets are dropped without an answer, where `reject` sends one".into());
-                Ok(())
+                if self.options.target == Language::Mmb {
+                    parts.at = parts.tokens.len();
+                    parts.action = Some(Action::Reject(""));
+                    let warning = "packets are dropped without an answer, where `reject` sends one";
+                    parts.warnings.push(warning.into());
+                    return Ok(());
+                }
+                reject(parts)
             }
             "snat" | "dnat" => nat(word == "snat", parts),
             "masquerade" => {
@@ -367,11 +374,29 @@ fn nat(is_source: bool, parts: &mut Parts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Goes behind what `log` says.
+/// `reject with tcp reset`, `reject with icmpx port-unreachable`, `reject with icmp type host-unreachable`.
+fn reject(parts: &mut Parts<'_>) -> Result<(), String> {
+    parts.action = Some(Action::Drop);
+    let mut answer = "port-unreachable".to_owned();
+    if parts.take("with") {
+        let _ = ["tcp", "icmp", "icmpv6", "icmpx"].iter().any(|family| parts.take(family));
+        parts.take("type");
+        answer = parts.word().unwrap_or_default();
+    }
+    parts.action = Some(Action::Reject(reject_with(&answer)?));
+    Ok(())
+}
+
+/// Reads what `log` says: its prefix counts, and the rest is left out.
 fn log(parts: &mut Parts<'_>) {
+    parts.log = Some(String::new());
     while let Some(word) = parts.peek().map(value_text) {
         match word.as_str() {
-            "prefix" | "level" | "group" | "snaplen" | "queue-threshold" => {
+            "prefix" => {
+                parts.next();
+                parts.log = parts.word().map(|prefix| prefix.trim_end().to_owned());
+            }
+            "level" | "group" | "snaplen" | "queue-threshold" => {
                 parts.next();
                 parts.next();
             }

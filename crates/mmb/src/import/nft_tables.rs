@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::condition::Version;
+use super::emit::define;
 use super::nft_lexer::{Token, tokens};
 use super::nft_rule::Reader;
-use super::{Chain, Hook, ImportOptions, Imported, Place, Table};
-use crate::language::parse_command;
+use super::{Chain, Hook, ImportOptions, Imported, Language, Place, Table};
 
 /// Reads all tables, and defines their sets.
 pub(super) fn read(text: &str, options: &ImportOptions, imported: &mut Imported) -> Vec<Table> {
@@ -218,23 +218,18 @@ impl<'a> Reading<'a> {
         if kind.contains(" . ") {
             return self.imported.skip(place, "mmb's sets have single values, and no combinations of fields");
         }
-        if values.is_empty() {
+        if values.is_empty() && self.options.target == Language::Mmb {
             return self
                 .imported
                 .skip(place, "the set has no values yet, and rules that name it are left out");
         }
         let is_taken = self.taken.contains(name) || self.options.sets.contains(name);
         let named = if is_taken { format!("{table}-{name}") } else { name.to_owned() };
-        let mut lines = Vec::new();
-        for (at, values) in values.chunks(256).enumerate() {
-            let command = if at == 0 { "define" } else { "extend" };
-            let line = format!("{command} @{named} {{{}}}", values.join(", "));
-            if let Err(error) = parse_command(&line) {
-                return self.imported.skip(place, error.message);
-            }
-            lines.push(line);
+        let before = self.imported.lines.len();
+        if let Err(why) = define(&named, values, self.options.target, self.imported) {
+            self.imported.lines.truncate(before);
+            return self.imported.skip(place, why);
         }
-        self.imported.lines.extend(lines);
         self.sets.insert(name.to_owned(), named);
     }
 

@@ -169,7 +169,9 @@ fn kind(
             imported.hole(&flat.place, "packets that it accepts meet the rules behind it");
             None
         }
-        FlatAction::Drop => kind_of_drop(flat, at, known, imported),
+        FlatAction::Drop | FlatAction::Reject(_) => kind_of_drop(flat, at, known, imported),
+        // mmb has no log.
+        FlatAction::Log => None,
     }
 }
 

@@ -78,7 +78,8 @@ impl FileErrors {
     /// Errors that are kept.
     pub const KEPT: usize = 100;
 
-    pub(crate) fn add(&mut self, line: usize, error: LineError) {
+    /// Adds a wrong line by its number from 1; beyond those that are kept it is only counted.
+    pub fn add(&mut self, line: usize, error: LineError) {
         self.total += 1;
         if self.errors.len() < Self::KEPT {
             self.errors.push((line, error));

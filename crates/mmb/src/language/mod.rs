@@ -34,8 +34,9 @@ pub(crate) use values::number_of;
 pub use values::{LONGEST_OPTION, LONGEST_PAYLOAD, SetKind};
 pub(crate) use words::is_target;
 
+use crate::field::FieldId;
 use crate::lint::Lint;
-use crate::rule::{Command, Rule, Value};
+use crate::rule::{Atom, Command, Rule, Value};
 
 /// Facts about the middlebox that rules are for. A fact that is `None` is not checked.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +83,17 @@ pub fn parse_command(line: &str) -> Result<Option<Command>, LineError> {
 /// The first fault of the text.
 pub fn parse_rule(text: &str) -> Result<Rule, LineError> {
     Context::default().parse_rule(text)
+}
+
+/// The number that a word stands for as a value of this field.
+///
+/// The word is a number or a name, such as `https` of `tcp-dport`.
+/// `None` where it is no value of the field, and for fields whose values are no plain numbers.
+pub fn number_named(field: FieldId, word: &str) -> Option<u128> {
+    match values::Domain::of(field)?.read(word)? {
+        Atom::Number(number) => Some(number),
+        _ => None,
+    }
 }
 
 /// Reads a text of many lines; each command has the number of its line, from 1.

@@ -76,6 +76,15 @@ impl Trace {
         tuples
     }
 
+    /// As [`tuples`](Self::tuples), with destinations in 20.0.0.0 to 83.255.255.255, to which hosts can send.
+    pub(super) fn outside(&self) -> Vec<[u8; 12]> {
+        let mut tuples = self.tuples();
+        for tuple in &mut tuples {
+            tuple[4] = 20 + (tuple[4] & 0x3f);
+        }
+        tuples
+    }
+
     /// The number of flows that occur.
     pub(super) fn distinct(&self) -> usize {
         let mut tuples = self.tuples();
@@ -110,10 +119,38 @@ impl Trace {
 
 /// Place of the flow's addresses and ports in a frame.
 pub(super) const FLOW: Range<usize> = 26..38;
+/// The outside addresses of a NAT, and the first of them as a number.
+pub(super) const OUTSIDE: &str = "198.18.0.0/26";
+pub(super) const FIRST_OUTSIDE: u32 = 0xc612_0000;
+/// Place of the UDP checksum in a frame.
+pub(super) const UDP_CHECKSUM: Range<usize> = 40..42;
 /// Place of the IPv4 checksum in a frame.
 pub(super) const CHECKSUM: Range<usize> = 24..26;
 /// Place of the destination in an IPv6 frame.
 pub(super) const DESTINATION6: Range<usize> = 38..54;
+
+/// So many rules as the yardstick makes them: by source, destination, destination port and protocol; the last allows all.
+///
+/// No flow of the trace has a source of theirs, so that each packet is compared with all rules.
+pub(super) fn acl(rules: usize) -> Vec<String> {
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut lines = vec!["tracking off".to_owned()];
+    for _ in 1..rules {
+        let length = 16 + (random.next() % 17) as u32;
+        let source = Ipv4Addr::from_bits(0xc000_0000 | random.next() as u32 & 0x1fff_ffff);
+        let source = source.truncated(length as u8);
+        let destination = Ipv4Addr::from_bits(random.next() as u32).truncated(24);
+        let port = random.next() % 1_000;
+        let protocol = if random.next() & 1 == 1 { "udp" } else { "tcp" };
+        let action = if random.next() & 1 == 1 { "allow" } else { "deny" };
+        lines.push(format!(
+            "{action} {protocol} from {source}/{length} to {destination}/24 port {port}-{}",
+            port + 100
+        ));
+    }
+    lines.push("allow".to_owned());
+    lines
+}
 
 /// IPv6 destinations, one for each packet, out of 65,536 that lie in the routes of [`routes6`].
 pub(super) fn destinations6() -> Vec<[u8; 16]> {
@@ -196,4 +233,72 @@ pub(super) fn routes() -> Vec<String> {
         routes.insert((prefix, len), 1 + random.next() % 200);
     }
     routes.into_iter().map(|((prefix, len), next_hop)| format!("{prefix}/{len} {next_hop}")).collect()
+}
+
+/// The IPv4 and IPv6 routes of a full table; tests make do with a tenth.
+const FULL: (usize, usize) = if cfg!(test) { (100_000, 20_000) } else { (1_000_000, 200_000) };
+/// The bytes of a frame that a router changes or looks at: link header, IPv4 header and ports.
+pub(super) const HEADERS: usize = 38;
+/// The MAC address of the measured router.
+pub(super) const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+impl Trace {
+    /// The headers of each packet for a router, with addresses that it forwards.
+    pub(super) fn routed(&self) -> Vec<[u8; HEADERS]> {
+        let headers = |flow: [u8; 12]| {
+            let mut frame = self.frame(0);
+            frame[..6].copy_from_slice(&ROUTER);
+            frame[FLOW].copy_from_slice(&forwarded(flow));
+            frame[CHECKSUM].fill(0);
+            let checksum = netbricks_packet::checksum::internet(&frame[14..34]);
+            frame[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+            let mut headers = [0; HEADERS];
+            headers.copy_from_slice(&frame[..HEADERS]);
+            headers
+        };
+        self.tuples().into_iter().map(headers).collect()
+    }
+
+    /// 1,000,000 IPv4 routes, in which each destination has a /24 of its own, and 200,000 of IPv6.
+    ///
+    /// Lengths are as in the Internet's table: three of five /24, most others /19 to /23. They have 200 next
+    /// hops.
+    pub(super) fn full_table(&self) -> Vec<String> {
+        let mut random = Random(0xbb67_ae85_84ca_a73b);
+        let mut v4 = BTreeMap::new();
+        for flow in &self.flows {
+            let [_, _, _, _, a, b, c, ..] = forwarded(*flow);
+            v4.insert((Ipv4Addr::new(a, b, c, 0), 24), 2 + random.next() % 200);
+        }
+        while v4.len() < FULL.0 {
+            let len = match random.next() % 20 {
+                0..12 => 24,
+                12..19 => 19 + (random.next() % 5) as u8,
+                _ => 12 + (random.next() % 7) as u8,
+            };
+            let first = 1 + (random.next() % 222) as u32;
+            let prefix = Ipv4Addr::from_bits(first << 24 | random.next() as u32 >> 8).truncated(len);
+            let is_other = !prefix.is_loopback() && prefix.octets()[..3] != [192, 0, 2];
+            if is_other && !prefix.is_link_local() {
+                v4.insert((prefix, len), 2 + random.next() % 200);
+            }
+        }
+        let mut v6 = BTreeMap::new();
+        while v6.len() < FULL.1 {
+            let len = if random.next().is_multiple_of(2) { 48 } else { 32 + (random.next() % 16) as u8 };
+            let bits = u128::from(0x2000 << 48 | random.next() >> 3) << 64;
+            v6.insert((Ipv6Addr::from_bits(bits).truncated(len), len), 2 + random.next() % 200);
+        }
+        let v4 = v4.into_iter().map(|((prefix, len), hop)| format!("{prefix}/{len} via 192.0.2.{hop}"));
+        v4.chain(v6.into_iter().map(|((prefix, len), hop)| format!("{prefix}/{len} via 192.0.2.{hop}")))
+            .collect()
+    }
+}
+
+/// A flow's addresses and ports, with addresses that a router forwards.
+fn forwarded(flow: [u8; 12]) -> [u8; 12] {
+    let mut forwarded = flow;
+    forwarded[0] = 10;
+    forwarded[4] = 1 + flow[4] % 99;
+    forwarded
 }

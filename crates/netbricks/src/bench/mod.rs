@@ -4,6 +4,8 @@ mod cores;
 mod counting;
 mod feed;
 mod fused;
+mod payloads;
+mod sandboxed;
 mod scenario;
 mod segments;
 

@@ -16,10 +16,10 @@ use netbricks_ports::Drivers;
 use netbricks_ports::bench::{self, Store, write_at, write_tuples};
 
 use super::feed::{
-    CHECKSUM, DESTINATION6, FLOW, FLOWS, FRAME, TRACE, Trace, backends, destinations6, frame6, routes,
-    routes6, write6,
+    CHECKSUM, DESTINATION6, FIRST_OUTSIDE, FLOW, FLOWS, FRAME, HEADERS, OUTSIDE, ROUTER, TRACE, Trace,
+    UDP_CHECKSUM, acl, backends, destinations6, frame6, routes, routes6, write6,
 };
-use super::{BURST, BenchError, PACKETS, Reservation, counting, fused, segments};
+use super::{BURST, BenchError, PACKETS, Reservation, counting, fused, payloads, sandboxed, segments};
 use crate::chain::{LocalPorts, Network};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
@@ -38,12 +38,18 @@ enum Feed {
     Fixed,
     /// A flow's addresses and ports are written into each frame as it arrives.
     Trace,
+    /// As `Trace`, with destinations that packets can be sent to, and with UDP checksums.
+    Outside,
     /// As `Trace`, with random destinations.
     Scattered,
     /// An IPv6 destination is written into each frame as it arrives.
     Trace6,
+    /// All headers for a router are written into each frame as it arrives.
+    Headers,
     /// A segment of a TCP connection is written into each frame as it arrives.
     Segments,
+    /// Datagrams of 1,400 bytes, the same again and again.
+    Payloads,
     /// Each burst is allocated and freed.
     Allocate,
 }
@@ -64,18 +70,30 @@ enum Effect {
     },
     /// Every flow of the trace is in the table, with a mark (1) and the last packet's length.
     Cached,
+    /// This many cells of an array are updated for each packet.
+    Updated(u32),
     /// Every packet is annotated with its next hop.
     Routed,
     /// As `Routed`, over IPv6.
     Routed6,
+    /// Every packet has an outside source, which is the same for all packets of its flow.
+    Translated,
+    /// Every packet goes to the next hop of its route, with one hop less.
+    Forwarded,
     /// Every byte of every stream was shown once, in order.
     Shown,
+    /// One packet in [`payloads::MATCHING`] matched a rule.
+    Matched,
     /// Every packet goes to a backend.
     ///
     /// With `forget`, connections are forgotten before each run of the trace, so that one packet in ten is of
     /// a new one.
     Balanced {
         forget: bool,
+    },
+    /// Every packet passes by the last of so many rules, which counts it.
+    Judged {
+        rules: usize,
     },
 }
 
@@ -134,6 +152,18 @@ impl Scenario {
             Self::new("ttl", "parse, TTL, checksum", "ttl", 1, Feed::Fixed, Effect::Hops(1)),
             Self::new("monitor-64k", "count 65,536 flows", "monitor", 1, Feed::Trace, Effect::Counted),
         ];
+        for accesses in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512] {
+            let summary = format!("update {accesses} cells of an array of 512 KiB");
+            let effect = Effect::Updated(accesses);
+            all.push(Self::new(
+                format!("array-{accesses}"),
+                &summary,
+                "array-access",
+                1,
+                Feed::Trace,
+                effect,
+            ));
+        }
         let lpm = |name, summary, feed| Self::new(name, summary, "lpm", 1, feed, Effect::Routed);
         all.push(lpm("lpm-64k", "16,000 prefixes, 65,536 destinations", Feed::Trace));
         all.push(lpm("lpm-uniform", "16,000 prefixes, destinations at random", Feed::Scattered));
@@ -145,12 +175,33 @@ impl Scenario {
             Feed::Trace6,
             Effect::Routed6,
         ));
+        all.push(Self::new(
+            "router-1M",
+            "1,000,000 IPv4 and 200,000 IPv6 routes, 200 next hops, 65,536 destinations",
+            "router",
+            1,
+            Feed::Headers,
+            Effect::Forwarded,
+        ));
         for (name, summary, forget) in [
             ("maglev-90", "100 backends, 65,536 flows, one packet in ten is its flow's first", true),
             ("maglev-100", "100 backends, 65,536 flows, all known", false),
         ] {
             all.push(Self::new(name, summary, "maglev", 1, Feed::Trace, Effect::Balanced { forget }));
         }
+        for rules in [10, 64, 1_000, 10_000] {
+            let summary = format!("{rules} rules by 5-tuple, of which the last matches, 65,536 flows");
+            let effect = Effect::Judged { rules };
+            all.push(Self::new(format!("acl-{rules}"), &summary, "firewall", 1, Feed::Trace, effect));
+        }
+        all.push(Self::new(
+            "nat-64k",
+            "source NAT of 65,536 flows, all known",
+            "nat",
+            1,
+            Feed::Outside,
+            Effect::Translated,
+        ));
         all.push(Self::new(
             "reassemble",
             "windows over 4,096 TCP streams of small segments, one pair in ten in the wrong order",
@@ -159,12 +210,34 @@ impl Scenario {
             Feed::Segments,
             Effect::Shown,
         ));
+        all.push(Self::new(
+            "signature-1000",
+            "1,000 literals in datagrams of 1,400 bytes, one in 64 has one of them",
+            "signature",
+            1,
+            Feed::Payloads,
+            Effect::Matched,
+        ));
+        for (function, how) in [
+            ("sandbox-macswap-copy", "the first bytes of each frame copied in and out"),
+            ("sandbox-macswap-mapped", "frames in its memory"),
+        ] {
+            let summary = format!("swap the Ethernet addresses by a module in the sandbox, with {how}");
+            all.push(Self::new(function, &summary, function, 1, Feed::Fixed, Effect::Swapped));
+        }
         let own = || vec![Self::state("own", 1, vec![]), Self::state("own", 2, vec![])];
         for consistency in ["strict", "bounded"] {
             let one = Self::state(consistency, 1, vec![]);
             let beside = own().into_iter().chain([one]).collect();
             all.push(Self::state(consistency, 2, beside));
         }
+        all.extend(Self::chains());
+        all
+    }
+
+    /// Chains of the same function, a node each or fused.
+    fn chains() -> Vec<Self> {
+        let mut all = Vec::new();
         for times in [1, 2, 4, 8, 16] {
             let effect = Effect::Hops(times as u8);
             let summary = format!("{times} TTL functions, a node each");
@@ -216,6 +289,13 @@ impl Scenario {
                 Effect::Routed6 => format!("routes = {:?}\n", routes6()),
                 // All flows, so that `check` can add up the counts.
                 Effect::Counted => format!("top = {FLOWS}\n"),
+                Effect::Translated => {
+                    format!("inside = [\"10.0.0.0/8\"]\npool = [\"{OUTSIDE}\"]\ncapacity = {FLOWS}\n")
+                }
+                Effect::Forwarded => router_settings(),
+                Effect::Matched => format!("rules = {:?}\n", payloads::rules()),
+                Effect::Updated(accesses) => format!("accesses = {accesses}\n"),
+                Effect::Judged { rules } => format!("lines = {:?}\n", acl(rules)),
                 Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
                 _ => String::new(),
             };
@@ -237,18 +317,36 @@ impl Scenario {
         let trace = Trace::new();
         let (receive, transmit, store): (Box<dyn Node>, Box<dyn Node>, _) = match self.feed {
             Feed::Allocate => (bench::allocate(BURST, FRAME), bench::free(), None),
-            Feed::Fixed | Feed::Trace | Feed::Scattered | Feed::Trace6 | Feed::Segments => {
-                let store = Store::new(pool, PACKETS, FRAME, BURST)
+            Feed::Fixed
+            | Feed::Trace
+            | Feed::Outside
+            | Feed::Scattered
+            | Feed::Trace6
+            | Feed::Headers
+            | Feed::Segments
+            | Feed::Payloads => {
+                let bytes = if self.feed == Feed::Payloads { payloads::FRAME } else { FRAME };
+                let store = Store::new(pool, PACKETS, bytes, BURST)
                     .ok_or_else(|| failed("the pool has not enough packets".into()))?;
                 match self.feed {
                     Feed::Trace => store.set_hook(Some(write_tuples(held(&trace.tuples()).map_err(failed)?))),
+                    Feed::Outside => {
+                        store.set_hook(Some(write_tuples(held(&trace.outside()).map_err(failed)?)));
+                    }
                     Feed::Scattered => {
                         store.set_hook(Some(write_tuples(held(&trace.scattered()).map_err(failed)?)));
                     }
                     Feed::Trace6 => {
                         store.set_hook(Some(write_at::<38, 16>(held(&destinations6()).map_err(failed)?)));
                     }
+                    Feed::Headers => {
+                        store.set_hook(Some(write_at::<0, HEADERS>(held(&trace.routed()).map_err(failed)?)));
+                    }
                     Feed::Segments => store.set_hook(Some(segments::hook(&trace))),
+                    Feed::Payloads => {
+                        let frames = payloads::frames(PACKETS);
+                        store.reset(|number, packet| payloads::write(&frames[number], packet));
+                    }
                     Feed::Fixed | Feed::Allocate => {}
                 }
                 (store.source(), store.sink(), Some(store))
@@ -270,6 +368,11 @@ impl Scenario {
             .and_then(|builder| builder.build(pool.clone()))
             .map_err(|error| failed(error.to_string()))?;
         graph.set_burst(BURST);
+        if self.effect == Effect::Forwarded {
+            for lines in trace.full_table().chunks(100_000) {
+                graph.call("f1", "add", &lines.join("\n")).map_err(|error| failed(error.to_string()))?;
+            }
+        }
         let next_hop = worker.annotation(NEXT_HOP);
         let before = Totals::default();
         Ok(Bench { scenario: self, graph, store, trace, next_hop, before, passes: 0, began: Instant::now() })
@@ -278,12 +381,24 @@ impl Scenario {
     /// Passes of the buffers between two resets: no TTL may expire within them.
     fn passes(&self) -> usize {
         match (self.feed, self.effect) {
-            (Feed::Trace | Feed::Scattered | Feed::Trace6 | Feed::Segments, _) => TRACE / PACKETS,
+            (
+                Feed::Trace | Feed::Outside | Feed::Scattered | Feed::Trace6 | Feed::Headers | Feed::Segments,
+                _,
+            ) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
             // Odd, so that an action that the next pass undoes is still seen.
             _ => 31,
         }
     }
+}
+
+/// An interface with 200 neighbours, whose MAC addresses end as their addresses do.
+fn router_settings() -> String {
+    let [a, b, c, d, e, g] = ROUTER;
+    let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}");
+    let neighbours: Vec<String> =
+        (2..202).map(|hop| format!("store 192.0.2.{hop} 02:00:00:00:01:{hop:02x}")).collect();
+    format!("interfaces = [\"store 192.0.2.1/24 mac {mac}\"]\nneighbours = {neighbours:?}\n")
 }
 
 /// A trace on huge pages, as the yardstick's is.
@@ -298,6 +413,7 @@ fn register(registry: &mut Registry, shares: &Shares) {
     fused::register(registry);
     counting::register(registry, shares);
     segments::register(registry);
+    sandboxed::register(registry);
 }
 
 /// A benchmark that is set up.
@@ -324,6 +440,15 @@ impl Bench<'_> {
                 match self.scenario.feed {
                     Feed::Trace6 => store.reset(|_, packet| write6(packet)),
                     Feed::Segments => store.reset(|_, packet| segments::write(packet)),
+                    Feed::Outside => store.reset(|number, packet| {
+                        self.trace.write(number, packet);
+                        // Any number but 0, which is none: a rewrite carries it on.
+                        if let Some(checksum) = packet.data_mut().get_mut(UDP_CHECKSUM) {
+                            checksum.copy_from_slice(&[0x12, 0x34]);
+                        }
+                    }),
+                    // Nothing writes into them.
+                    Feed::Payloads => {}
                     _ => store.reset(|number, packet| self.trace.write(number, packet)),
                 }
                 self.passes = self.scenario.passes();
@@ -335,10 +460,14 @@ impl Bench<'_> {
             let mut left = turns;
             while left > 0 {
                 let (turn, taken) = self.graph.turns(self.time(), left.min(ROUND) as u32);
-                if turn != Turn::Moved(u64::from(taken) * BURST as u64) {
+                let Turn::Moved(moved) = turn else { return Err(self.failed("a turn moved nothing")) };
+                // A router has turns of its own now and then, in which no packet moves.
+                let has_turns = self.scenario.effect == Effect::Forwarded;
+                let bursts = moved as usize / BURST;
+                if moved as usize != bursts * BURST || bursts != taken as usize && !has_turns {
                     return Err(self.failed("a turn did not move a burst"));
                 }
-                left -= taken as usize;
+                left -= bursts.min(left);
             }
             time += start.elapsed();
             packets += (turns * BURST) as u64;
@@ -394,6 +523,7 @@ impl Bench<'_> {
     fn fed(&self) -> Box<dyn Iterator<Item = [u8; FRAME]> + '_> {
         let flows = match self.scenario.feed {
             Feed::Trace => self.trace.tuples(),
+            Feed::Outside => self.trace.outside(),
             Feed::Scattered => self.trace.scattered(),
             Feed::Trace6 => {
                 let destinations = destinations6().into_iter().skip(TRACE - PACKETS);
@@ -403,7 +533,15 @@ impl Bench<'_> {
                     frame
                 }));
             }
-            Feed::Fixed | Feed::Segments | Feed::Allocate => {
+            Feed::Headers => {
+                let headers = self.trace.routed().into_iter().skip(TRACE - PACKETS).enumerate();
+                return Box::new(headers.map(|(number, headers)| {
+                    let mut frame = self.trace.frame(number);
+                    frame[..HEADERS].copy_from_slice(&headers);
+                    frame
+                }));
+            }
+            Feed::Fixed | Feed::Segments | Feed::Allocate | Feed::Payloads => {
                 return Box::new((0..PACKETS).map(|number| self.trace.frame(number)));
             }
         };
@@ -433,6 +571,7 @@ impl Bench<'_> {
             let (effect, passes) = (self.scenario.effect, self.passes);
             let mut fed: Vec<_> = self.fed().collect();
             let mut wrong = 0;
+            let mut sources: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             let mut balancer = matches!(effect, Effect::Balanced { .. }).then(balancer);
             store.for_each(|place, packet| {
                 let (frame, expected) = (packet.data(), fed[place].as_mut_slice());
@@ -451,11 +590,31 @@ impl Bench<'_> {
                         expected[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
                         frame == expected
                     }
-                    // Its addresses, ports and sequence number are those of a segment.
-                    Effect::Shown => frame.len() == FRAME && frame[22] == 255,
-                    Effect::None | Effect::Counted | Effect::Summed { .. } | Effect::Cached => {
+                    Effect::Forwarded => {
+                        let destination =
+                            expected[30..].first_chunk().map(|v4: &[u8; 4]| Ipv4Addr::from(*v4));
+                        let destination = destination.map(|address| address.to_string()).unwrap_or_default();
+                        let route = self.graph.call("f1", "lookup", &destination).unwrap_or_default();
+                        let hop = route
+                            .split_once(" via 192.0.2.")
+                            .and_then(|(_, hop)| hop.split(' ').next()?.parse::<u8>().ok());
+                        expected[..6].copy_from_slice(&[2, 0, 0, 0, 1, hop.unwrap_or_default()]);
+                        expected[6..12].copy_from_slice(&ROUTER);
+                        expected[22] = 254;
+                        expected[CHECKSUM].fill(0);
+                        let checksum = netbricks_packet::checksum::internet(&expected[14..34]);
+                        expected[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
                         frame == expected
                     }
+                    // Its addresses, ports and sequence number are those of a segment.
+                    Effect::Matched => frame.len() == payloads::FRAME,
+                    Effect::Shown => frame.len() == FRAME && frame[22] == 255,
+                    Effect::None
+                    | Effect::Counted
+                    | Effect::Summed { .. }
+                    | Effect::Cached
+                    | Effect::Judged { .. }
+                    | Effect::Updated(_) => frame == expected,
                     Effect::Routed | Effect::Routed6 => {
                         let destination = match effect {
                             Effect::Routed => expected[30..]
@@ -468,6 +627,13 @@ impl Bench<'_> {
                         let looked_up =
                             self.graph.call("f1", "lookup", &destination.unwrap_or_default()).ok();
                         frame == expected && looked_up.is_some() && next_hop() == looked_up
+                    }
+                    Effect::Translated => {
+                        let before = expected[FLOW].to_vec();
+                        let after = [&frame[26..30], &frame[34..36]].concat();
+                        let pool = Ipv4Addr::from_bits(FIRST_OUTSIDE).octets();
+                        let same = sources.entry(before).or_insert_with(|| after.clone()) == &after;
+                        same && frame[26..29] == pool[..3] && frame[30..34] == expected[30..34]
                     }
                     Effect::Balanced { .. } => {
                         // Another node with the same backends must decide alike.
@@ -493,6 +659,7 @@ impl Bench<'_> {
         let table = match self.scenario.effect {
             Effect::Counted => Some("flows.occupancy"),
             Effect::Balanced { .. } => Some("connections.occupancy"),
+            Effect::Translated => Some("translations.occupancy"),
             _ => None,
         };
         if let Some(table) = table {
@@ -502,8 +669,22 @@ impl Bench<'_> {
                 return Err(self.failed(&format!("{expected}flows were sent, the table says {found}")));
             }
         }
+        if self.scenario.effect == Effect::Matched {
+            let matches = self.ask("matches", "")?;
+            let counts = matches.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
+            let (found, expected) = (counts.sum::<u64>(), self.sent() / payloads::MATCHING as u64);
+            if found != expected {
+                return Err(self.failed(&format!("{expected} packets have a literal, {found} matched")));
+            }
+        }
+        if let Effect::Updated(accesses) = self.scenario.effect {
+            let (expected, found) = ((self.sent() * u64::from(accesses)).to_string(), self.ask("sum", "")?);
+            if found != expected {
+                return Err(self.failed(&format!("{expected} cells should be updated, {found} were")));
+            }
+        }
         let (flows, frame) = (self.trace.distinct() as u64, FRAME as u64);
-        if self.scenario.effect == Effect::Counted {
+        if self.scenario.effect == Effect::Counted || matches!(self.scenario.effect, Effect::Judged { .. }) {
             let (expected, found) = (self.sent(), self.counted());
             if found != (expected, expected * frame) {
                 let problem =

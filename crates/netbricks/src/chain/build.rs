@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netbricks_buffer::Batch;
+use netbricks_core::tenants::TenantPolicy;
 use netbricks_core::{
     Blueprint, Context, DropReason, Edge, Graph, GraphBuilder, GraphError, Node, NodeId, Poll, PortNames,
     Role, Shape, Worker,
@@ -70,7 +71,13 @@ pub(crate) struct Design {
     pub(crate) uses: Vec<(String, usize)>,
     pub(crate) wires: Vec<Wire>,
     pub(crate) stateful: Vec<bool>,
+    /// Inputs of functions: each use of a function with several is another input of its one node.
+    pub(crate) inputs: Vec<usize>,
     pub(crate) crosses: Vec<bool>,
+    /// The owner of each function; functions without an entry are the operator's.
+    pub(crate) owners: Vec<u16>,
+    /// The tenants, in the order of their owners' numbers.
+    pub(crate) policies: Vec<TenantPolicy>,
 }
 
 impl std::fmt::Debug for Design {
@@ -119,7 +126,7 @@ fn connect(
     for wire in wires {
         let Some(to) = nodes.get(&wire.to).and_then(|ids| ids.first()) else { continue };
         for from in nodes.get(&wire.from).into_iter().flatten() {
-            graph.connect(*from, wire.edge, *to, 0)?;
+            graph.connect(*from, wire.edge, *to, wire.input)?;
         }
     }
     Ok(())
@@ -136,7 +143,10 @@ impl Network {
             uses: self.uses.iter().map(|use_| (use_.name.clone(), use_.function)).collect(),
             wires: self.wires.clone(),
             stateful: self.stateful.clone(),
+            inputs: self.inputs.clone(),
             crosses: self.crosses.clone(),
+            owners: plan.functions.iter().map(|function| function.owner).collect(),
+            policies: plan.tenants.iter().map(|tenant| tenant.policy.clone()).collect(),
         }
     }
 }
@@ -185,6 +195,7 @@ impl Design {
                 continue;
             }
             let id = self.add_use(&mut graph, number, &mut shared, worker)?;
+            graph.own(id, self.owner_of(number));
             nodes.insert(Place::Use(number), vec![id]);
         }
         for (port, name) in self.ports.iter().enumerate() {
@@ -194,7 +205,13 @@ impl Design {
             }
         }
         connect(&mut graph, &live, &nodes)?;
+        graph.share_among(self.policies.clone());
         Ok(graph)
+    }
+
+    /// The owner of a use's function.
+    fn owner_of(&self, number: usize) -> u16 {
+        self.owners.get(self.uses[number].1).copied().unwrap_or_default()
     }
 
     /// The graph that takes over from `running`, with these new nodes of ports.
@@ -240,6 +257,8 @@ impl Design {
                 }
                 id
             };
+            // The number of a tenant changes where others come or go.
+            graph.own(id, self.owner_of(number));
             nodes.insert(Place::Use(number), vec![id]);
         }
         for (port, name) in self.ports.iter().enumerate() {
@@ -251,6 +270,7 @@ impl Design {
             }
         }
         connect(&mut graph, &live, &nodes)?;
+        graph.share_among(self.policies.clone());
         Ok(graph)
     }
 
@@ -266,7 +286,7 @@ impl Design {
         let worker = &worker.clone().among(self.ports_of(self.uses[number].1));
         let blueprint = &self.functions[*function];
         let places = self.uses.iter().filter(|(_, other)| other == function).count();
-        if self.stateful[*function] && places > 1 {
+        if self.stateful[*function] && places > 1 && self.inputs[*function] == 1 {
             let place = shared.entry(*function).or_default().place(blueprint);
             graph.add_function(name.clone(), &place, worker)
         } else {

@@ -5,15 +5,19 @@
 
 mod build;
 mod layout;
+mod named;
 mod partition;
 mod ports;
 mod shared;
 mod spread;
+mod steering;
 
 use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
 use netbricks_core::graph::{Caught, contain};
+use netbricks_core::guards::Guards;
+use netbricks_core::tables::stock;
 use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, NodeState, Output, ShuffleKey, Worker};
 
 pub(crate) use build::{Design, Kept, LocalPorts, WorkerPorts};
@@ -21,9 +25,11 @@ pub(crate) use layout::Layout;
 pub(crate) use partition::{Partition, Split};
 pub(crate) use ports::{OpenPorts, Opening, transmit_nodes};
 pub(crate) use spread::{Division, Parted};
+pub(crate) use steering::{Circumstances, Filters};
 
 use crate::config::{Origin, Plan, PlannedFunction};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::report;
 
 /// A node of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +54,8 @@ pub(crate) struct Use {
     pub(crate) function: usize,
     /// The chain, by its number in the plan.
     pub(crate) chain: usize,
+    /// The input that it takes, where the function names its inputs after ports.
+    pub(crate) input: Option<usize>,
 }
 
 /// An edge of the network.
@@ -59,12 +67,17 @@ pub(crate) struct Wire {
     pub(crate) edge: Edge,
     /// The place where it ends.
     pub(crate) to: Place,
+    /// The input there.
+    pub(crate) input: usize,
     /// Whether it is left out if the port at its end cannot transmit; this is the way back for answers.
     pub(crate) if_possible: bool,
 }
 
 /// Properties of a function's node.
 struct Shape {
+    inputs: usize,
+    /// The port of each input, where they are named after ports.
+    ports: Vec<String>,
     outputs: Vec<Output>,
     /// Whether it declares state, so that all its uses on a worker are one node.
     stateful: bool,
@@ -78,6 +91,14 @@ struct Shape {
     sorts: Option<ShuffleKey>,
     /// Whether it keeps packets, or needs turns of its own beyond those for its events.
     independent: bool,
+    /// The bytes of its tables.
+    memory: u64,
+    /// The entries that its declared state has room for.
+    entries: u64,
+    /// Packets that its queues have room for.
+    room: usize,
+    /// The packets that may leave by each of its ways out.
+    guards: Vec<Guards>,
 }
 
 /// The nodes and edges of a plan's chains, before ports are opened.
@@ -89,6 +110,10 @@ pub(crate) struct Network {
     pub(crate) wires: Vec<Wire>,
     /// Whether a function declares state, by its number in the plan.
     pub(crate) stateful: Vec<bool>,
+    /// Inputs of functions that have several, by the function's number in the plan.
+    ///
+    /// Such a function is one node. Each use of it is another input, and goes on by the way out of that number.
+    pub(crate) inputs: Vec<usize>,
     /// Whether some of that state is by flow, by the function's number in the plan.
     pub(crate) by_flow: Vec<bool>,
     /// Whether some of it is of connections, which both directions must reach, by the function's number in
@@ -100,6 +125,8 @@ pub(crate) struct Network {
     pub(crate) crosses: Vec<bool>,
     /// The key by which it sorts them, by the function's number in the plan.
     pub(crate) sorts: Vec<Option<ShuffleKey>>,
+    /// Each way out of a function with the packets that may take it, by the function's number in the plan.
+    pub(crate) guards: Vec<Vec<(Edge, Guards)>>,
     /// The group of each port.
     ///
     /// Ports whose packets meet in declared state are in one group, and one worker must process their
@@ -137,11 +164,14 @@ impl Network {
                 shape.ok()
             })
             .collect();
-        let uses = uses(plan);
+        let inputs: Vec<usize> =
+            shapes.iter().map(|shape| shape.as_ref().map_or(1, |shape| shape.inputs)).collect();
+        let uses = uses(plan, &inputs);
         let roots = roots(plan);
         let mut network = Self {
             wires: Vec::new(),
             stateful: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.stateful)).collect(),
+            inputs,
             by_flow: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.by_flow)).collect(),
             of_both: shapes.iter().map(|shape| shape.as_ref().is_some_and(|shape| shape.of_both)).collect(),
             partitions: shapes
@@ -153,15 +183,21 @@ impl Network {
                 .iter()
                 .map(|shape| shape.as_ref().is_some_and(|shape| shape.sorts.is_some()))
                 .collect(),
+            guards: shapes
+                .iter()
+                .map(|shape| shape.as_ref().map(Shape::guarded).unwrap_or_default())
+                .collect(),
             groups: Vec::new(),
             unanswered: Vec::new(),
             uses,
         };
         let Some(shapes) = shapes.into_iter().collect::<Option<Vec<_>>>() else { return network };
         network.groups = network.group(plan, &roots);
+        network.name_inputs(plan, &shapes, diagnostics);
         network.along_chains(plan, &shapes, diagnostics);
         network.between_chains(plan, &shapes, &roots, diagnostics);
         network.uses_of_keepers(plan, &shapes, diagnostics);
+        quotas(plan, &shapes, diagnostics);
         network
     }
 
@@ -183,16 +219,19 @@ impl Network {
             name: function.name.clone(),
             function: number,
             chain: 0,
+            input: None,
         };
         let mut network = Self {
             uses: functions.iter().enumerate().map(named).collect(),
             wires,
             stateful: says(|shape| shape.stateful),
+            inputs: shapes.iter().map(|shape| shape.inputs).collect(),
             by_flow: says(|shape| shape.by_flow),
             of_both: says(|shape| shape.of_both),
             partitions: shapes.iter().map(|shape| shape.partition.clone()).collect(),
             crosses: says(|shape| shape.sorts.is_some()),
             sorts: shapes.iter().map(|shape| shape.sorts).collect(),
+            guards: shapes.iter().map(Shape::guarded).collect(),
             groups: Vec::new(),
             unanswered: Vec::new(),
         };
@@ -222,20 +261,38 @@ impl Network {
     }
 
     /// The place that a chain's packets go to first.
-    fn head(&self, plan: &Plan<'_>, chain: usize) -> Place {
-        self.uses_in(chain).next().map_or(Place::Transmit(plan.chains[chain].to), Place::Use)
+    fn head(&self, plan: &Plan<'_>, chain: usize) -> (Place, usize) {
+        let first = self.uses_in(chain).next();
+        // A chain without functions has a port that it sends to.
+        let to = plan.chains[chain].to.unwrap_or_default();
+        first.map_or((Place::Transmit(to), 0), |number| self.entry(number))
+    }
+
+    /// Where packets of a use come in: its node, and the input there.
+    fn entry(&self, number: usize) -> (Place, usize) {
+        let function = self.uses[number].function;
+        if self.inputs[function] <= 1 {
+            return (Place::Use(number), 0);
+        }
+        let before = self.uses_of(function).take_while(|other| *other < number).count();
+        let before = self.uses[number].input.unwrap_or(before);
+        (Place::Use(self.uses_of(function).next().unwrap_or(number)), before)
     }
 
     fn along_chains(&mut self, plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
         for (number, chain) in plan.chains.iter().enumerate() {
             if let Origin::Port(port) = chain.origin {
-                let to = self.head(plan, number);
-                self.wires.push(Wire::out(Place::Receive(port), to));
+                let (to, input) = self.head(plan, number);
+                self.wires.push(Wire { input, ..Wire::out(Place::Receive(port), to) });
             }
             let inside: Vec<usize> = self.uses_in(number).collect();
             for (i, here) in inside.iter().enumerate() {
                 let (function, place) = &chain.through[i];
-                if !shapes[*function].outputs.iter().any(|output| output.edge == Edge::OUT) {
+                let (from, place_of_use) = self.entry(*here);
+                // A function with several inputs goes on by the way out of the input's number.
+                let edge = shapes[*function].outputs.get(place_of_use).map(|output| output.edge);
+                let edge = if place_of_use == 0 { Some(Edge::OUT) } else { edge };
+                if !shapes[*function].outputs.iter().any(|output| Some(output.edge) == edge) {
                     diagnostics.push(
                         Diagnostic::error(format!(
                             "nothing goes on from `{}`: it has no way out `out`",
@@ -245,8 +302,13 @@ impl Network {
                     );
                     continue;
                 }
-                let to = inside.get(i + 1).map_or(Place::Transmit(chain.to), |next| Place::Use(*next));
-                self.wires.push(Wire::out(Place::Use(*here), to));
+                let next = inside.get(i + 1);
+                let next = next.map(|next| self.entry(*next));
+                // Where the chain sends to no port, no packet goes on from its last function.
+                let Some((to, input)) = next.or_else(|| Some((Place::Transmit(chain.to?), 0))) else {
+                    continue;
+                };
+                self.wires.push(Wire { edge: edge.unwrap_or(Edge::OUT), input, ..Wire::out(from, to) });
             }
         }
     }
@@ -266,12 +328,16 @@ impl Network {
             let name = &plan.functions[*function].name;
             match known().find(|known| known.name == *output) {
                 Some(found) => {
-                    let to = self.head(plan, number);
-                    let from: Vec<usize> = self.uses_of(*function).collect();
-                    self.wires.extend(
-                        from.into_iter()
-                            .map(|from| Wire { edge: found.edge, ..Wire::out(Place::Use(from), to) }),
-                    );
+                    let (to, input) = self.head(plan, number);
+                    let mut from: Vec<usize> = self.uses_of(*function).collect();
+                    if self.inputs[*function] > 1 {
+                        from.truncate(1);
+                    }
+                    self.wires.extend(from.into_iter().map(|from| Wire {
+                        edge: found.edge,
+                        input,
+                        ..Wire::out(Place::Use(from), to)
+                    }));
                 }
                 None if output == "out" => diagnostics.push(
                     Diagnostic::error(format!("`{name}.out` goes on with its own chain"))
@@ -290,6 +356,9 @@ impl Network {
         }
         for number in 0..self.uses.len() {
             let Use { function, chain, .. } = self.uses[number];
+            if self.entry(number).0 != Place::Use(number) {
+                continue;
+            }
             for output in shapes[function].outputs.iter().filter(|output| output.edge != Edge::OUT) {
                 let connected =
                     self.wires.iter().any(|wire| wire.from == Place::Use(number) && wire.edge == output.edge);
@@ -327,6 +396,7 @@ impl Network {
     /// packets came by.
     fn uses_of_keepers(&self, plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
         for function in (0..shapes.len()).filter(|function| shapes[*function].independent) {
+            let room = shapes[function].inputs.max(1);
             let places: Vec<_> = plan
                 .chains
                 .iter()
@@ -334,10 +404,14 @@ impl Network {
                 .filter(|(number, _)| *number == function)
                 .map(|(_, place)| place.clone())
                 .collect();
-            let [first, second, ..] = places.as_slice() else { continue };
+            let (Some(first), Some(second)) = (places.first(), places.get(room)) else { continue };
             let PlannedFunction { name, definition, .. } = &plan.functions[function];
+            let message = match room {
+                1 => format!("`{name}` holds packets, and so can stand in one place only"),
+                _ => format!("`{name}` has {room} inputs, and stands in {} places", places.len()),
+            };
             diagnostics.push(
-                Diagnostic::error(format!("`{name}` holds packets, and so can stand in one place only"))
+                Diagnostic::error(message)
                     .at(second.clone(), "used again here")
                     .at(first.clone(), "used here already")
                     .help(format!("add a second `[function.NAME]` with `use = \"{definition}\"`")),
@@ -383,11 +457,16 @@ impl Network {
 
 impl Wire {
     fn out(from: Place, to: Place) -> Self {
-        Self { from, edge: Edge::OUT, to, if_possible: false }
+        Self { from, edge: Edge::OUT, to, input: 0, if_possible: false }
     }
 }
 
 impl Shape {
+    /// Each way out with its guards.
+    fn guarded(&self) -> Vec<(Edge, Guards)> {
+        self.outputs.iter().map(|output| output.edge).zip(self.guards.iter().cloned()).collect()
+    }
+
     /// Makes a function once, reads its properties, and drops it.
     ///
     /// All of this runs the author's code, so a panic becomes an error about the function.
@@ -397,13 +476,13 @@ impl Shape {
             BuildError::new(format_args!("{action} panicked: {message}{place}"))
         };
         // Its shared state has not yet the seed of the run, so that no worker may have it.
-        let made =
-            contain(|| blueprint.apart().build(worker)).map_err(|caught| panicked("making it", caught))?;
-        let mut node = made?;
+        let (made, sizes) = stock::sizes_of(|| contain(|| blueprint.apart().build(worker)));
+        let mut node = made.map_err(|caught| panicked("making it", caught))??;
         let shape = contain(|| Self::asked(node.as_mut()));
         // Contained on its own: a second panic while the first one unwinds would end the process.
         let dropped = contain(|| drop(node));
-        let shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
+        let mut shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
+        shape.memory = sizes.iter().map(|bytes| *bytes as u64).sum();
         dropped.map_err(|caught| panicked("dropping it", caught))?;
         Ok(shape)
     }
@@ -415,6 +494,12 @@ impl Shape {
         let bound = names(node, |state, by| state.bound(by), ShuffleKey::SymmetricFlow);
         let follows = ShuffleKey::ALL.map(|by| (by, names(node, |state, by| state.follows(by), by)));
         let (partition, unknown) = Partition::of(&follows, &bound);
+        let part = node.state(|state| state.packet_part()).flatten();
+        let (partition, unknown) = match part {
+            // Its own rule takes the place of a flow.
+            Some(part) => (Some(Partition::by_part(part)), false),
+            None => (partition, unknown),
+        };
         let shape = node.shape();
         Self {
             sorts: node.as_handoff().map(|handoff| handoff.key()),
@@ -428,16 +513,85 @@ impl Shape {
                 .iter()
                 .any(|name| !bound.contains(name)),
             independent: shape.keeps_packets || shape.schedulable,
+            memory: 0,
+            entries: node
+                .state(|state| state.declarations().map(|own| own.capacity()))
+                .flatten()
+                .unwrap_or(0),
+            room: shape.queue.unwrap_or(0),
+            guards: shape.outputs.iter().map(|output| node.guards(output.edge)).collect(),
+            inputs: shape.inputs,
+            ports: shape.ports,
             outputs: shape.outputs,
         }
     }
 }
 
-fn uses(plan: &Plan<'_>) -> Vec<Use> {
+/// Reports tenants whose functions would take more than they may.
+fn quotas(plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
+    for (number, tenant) in plan.tenants.iter().enumerate() {
+        let own = || {
+            let functions = plan.functions.iter().zip(shapes);
+            functions.filter(|(function, _)| usize::from(function.owner) == number + 1)
+        };
+        let memory: u64 = own().map(|(_, shape)| shape.memory).sum();
+        if let Some(quota) = tenant.settings.memory.map(|bytes| bytes.bytes()).filter(|quota| memory > *quota)
+        {
+            let largest = own().max_by_key(|(_, shape)| shape.memory);
+            let (name, most) =
+                largest.map_or(("", 0), |(function, shape)| (function.name.as_str(), shape.memory));
+            diagnostics.push(
+                Diagnostic::error(format!(
+                    "tenant `{}` would take {} of memory on each worker, and may take {}",
+                    tenant.name,
+                    report::memory(memory),
+                    report::memory(quota)
+                ))
+                .at(tenant.place.clone(), format!("`{name}` takes {}", report::memory(most)))
+                .help("make its tables smaller, or raise `memory`"),
+            );
+        }
+        let entries = own().fold(0, |sum: u64, (_, shape)| sum.saturating_add(shape.entries));
+        if let Some(quota) = tenant.settings.entries.filter(|quota| entries > *quota) {
+            let largest = own().max_by_key(|(_, shape)| shape.entries);
+            let (name, most) =
+                largest.map_or(("", 0), |(function, shape)| (function.name.as_str(), shape.entries));
+            diagnostics.push(
+                Diagnostic::error(format!(
+                    "the tables of tenant `{}` would have room for {entries} entries on each worker, and may have {quota}",
+                    tenant.name
+                ))
+                .at(tenant.place.clone(), format!("`{name}` has room for {most}"))
+                .help("make its tables smaller, or raise `entries`"),
+            );
+        }
+        let queues = own().filter(|(function, _)| function.name.ends_with(crate::config::QUEUE)).count();
+        let frames = queues * tenant.settings.queue + own().map(|(_, shape)| shape.room).sum::<usize>();
+        if let Some(quota) = tenant.settings.frames.filter(|quota| frames > *quota) {
+            diagnostics.push(
+                Diagnostic::error(format!(
+                    "the queues of tenant `{}` have room for {frames} packets, and it may hold {quota}",
+                    tenant.name
+                ))
+                .at(
+                    tenant.place.clone(),
+                    format!("`queue` is {}, in front of {queues} chains", tenant.settings.queue),
+                )
+                .help("make `queue` smaller, or raise `frames`"),
+            );
+        }
+    }
+}
+
+fn uses(plan: &Plan<'_>, inputs: &[usize]) -> Vec<Use> {
     let mut uses = Vec::new();
     for (number, chain) in plan.chains.iter().enumerate() {
         for (i, (function, _)) in chain.through.iter().enumerate() {
             let mut name = plan.functions[*function].name.clone();
+            if inputs[*function] > 1 {
+                uses.push(Use { name, function: *function, chain: number, input: None });
+                continue;
+            }
             let elsewhere =
                 plan.chains.iter().enumerate().any(|(other, chain)| {
                     other != number && chain.through.iter().any(|(f, _)| f == function)
@@ -449,7 +603,7 @@ fn uses(plan: &Plan<'_>) -> Vec<Use> {
             if before > 0 {
                 name = format!("{name}#{}", before + 1);
             }
-            uses.push(Use { name, function: *function, chain: number });
+            uses.push(Use { name, function: *function, chain: number, input: None });
         }
     }
     uses

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use netbricks_core::{Blueprint, Shuffle, ShuffleConfig, ShuffleKey};
+use netbricks_core::{Blueprint, PacketPart, Shuffle, ShuffleConfig, ShuffleKey};
 
 use super::{Division, Network, Place};
 use crate::config::{Plan, PlannedFunction, Written};
@@ -17,6 +17,8 @@ use crate::diagnostic::Diagnostic;
 pub(crate) struct Partition {
     /// Each of these keys suffices. The list is empty if no single key does.
     keys: Vec<ShuffleKey>,
+    /// The function's own rule.
+    part: Option<PacketPart>,
 }
 
 impl Partition {
@@ -36,10 +38,15 @@ impl Partition {
             match &mut partition {
                 _ if own.is_empty() => {}
                 Some(partition) => partition.keys.retain(|key| own.contains(key)),
-                None => partition = Some(Self { keys: own }),
+                None => partition = Some(Self { keys: own, part: None }),
             }
         }
         (partition, unknown)
+    }
+
+    /// The partition by a function's own rule.
+    pub(super) fn by_part(part: PacketPart) -> Self {
+        Self { keys: Vec::new(), part: Some(part) }
     }
 
     /// Whether a shuffle by this key brings the packets of each entry to one worker.
@@ -52,6 +59,7 @@ impl Partition {
     /// The key that suffices, if there is exactly one.
     fn key(&self) -> Option<ShuffleKey> {
         match self.keys[..] {
+            [] if self.part.is_some() => Some(ShuffleKey::Own),
             [key] => Some(key),
             _ => None,
         }
@@ -59,6 +67,7 @@ impl Partition {
 
     fn words(&self) -> String {
         match self.keys[..] {
+            [] if self.part.is_some() => "parts of its own".into(),
             [ShuffleKey::Source] => "source address".into(),
             [ShuffleKey::Destination] => "destination address".into(),
             [ShuffleKey::Source, ShuffleKey::Destination] => "address".into(),
@@ -96,6 +105,8 @@ pub(crate) struct Split {
     pub(crate) key: Option<ShuffleKey>,
     /// The reason, for the report.
     pub(crate) why: String,
+    #[serde(skip)]
+    part: Option<PacketPart>,
     #[serde(skip)]
     help: String,
 }
@@ -164,6 +175,7 @@ impl Network {
                 before: name.clone(),
                 node: format!("{name}.shuffle"),
                 key: partition.key(),
+                part: partition.part.clone(),
                 why,
                 help: partition.help(),
             });
@@ -177,7 +189,7 @@ impl Plan<'_> {
     ///
     /// Functions without such a key are left alone. All uses of a function have one owner table.
     pub(crate) fn put_before(&mut self, split: &[Split]) {
-        for Split { function, node, key, .. } in split {
+        for Split { function, node, key, part, .. } in split {
             let Some(key) = *key else { continue };
             let shuffle = Shuffle::new(ShuffleConfig { key, ..ShuffleConfig::default() });
             let number = self.functions.len();
@@ -194,9 +206,16 @@ impl Plan<'_> {
             self.functions.push(PlannedFunction {
                 name: node.clone(),
                 definition: "shuffle".into(),
-                blueprint: Blueprint::new(move |worker| shuffle.node(worker)),
+                blueprint: Blueprint::new({
+                    let part = part.clone();
+                    move |worker| match &part {
+                        Some(part) => shuffle.node_parted(worker, part),
+                        None => shuffle.node(worker),
+                    }
+                }),
                 settings: Written::from([("key".into(), key.name().into())]),
                 place: self.functions[*function].place.clone(),
+                owner: self.functions[*function].owner,
             });
         }
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use netbricks_buffer::Pool;
 use netbricks_core::Node;
+use netbricks_ports::steer::Rules;
 use netbricks_ports::{
     Capabilities, OpenContext, Port, PortError, ReceiveNode, SharedTransmit, TransmitLimits, TransmitNode,
 };
@@ -72,6 +73,7 @@ impl OpenPorts {
             // Generators make the same traffic everywhere.
             seed: plan.runtime.seed.unwrap_or(0),
             directory: opening.directory.to_owned(),
+            filters: false,
         };
         let mut next = self.ports.iter().map(|open| open.number + 1).max().unwrap_or(0);
         let mut ports = Vec::with_capacity(plan.ports.len());
@@ -116,6 +118,14 @@ impl OpenPorts {
     /// The open port of this name.
     pub(crate) fn find(&self, name: &str) -> Option<&dyn Port> {
         self.iter().find(|port| port.name() == name)
+    }
+
+    /// The open port of this name, to change it.
+    pub(crate) fn find_mut(&mut self, name: &str) -> Option<&mut dyn Port> {
+        match self.ports.iter_mut().find(|open| open.port.name() == name) {
+            Some(open) => Some(open.port.as_mut()),
+            None => None,
+        }
     }
 
     /// A receive queue of the port of this name, as a node.
@@ -257,7 +267,9 @@ impl Division {
         Self {
             queues: capabilities.receive_queues,
             symmetric: capabilities.symmetric_rss,
-            rules: port.rules(),
+            // Filters of the graph never part directions in state that needs both.
+            rules: if port.filtered_by().is_some() { Rules::default() } else { port.rules() },
+            steered: false,
         }
     }
 }

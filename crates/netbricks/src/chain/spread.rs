@@ -22,6 +22,8 @@ pub(crate) struct Division {
     pub(crate) symmetric: bool,
     /// Steering rules, which have precedence over the division.
     pub(crate) rules: Rules,
+    /// Whether filters of the graph bring every flow that reaches state by flow to its worker.
+    pub(crate) steered: bool,
 }
 
 /// A port whose packets need a shuffle.
@@ -133,6 +135,10 @@ impl Network {
                 self.groups[mixed.received] == group
                     && self.sorts[mixed.by] == Some(ShuffleKey::SymmetricFlow)
             });
+            // Filters know nothing of the workers that a shuffle of the file chooses.
+            if mixed.is_none() && members.iter().all(|(port, _)| ports[*port].steered) {
+                continue;
+            }
             let workers: BTreeSet<usize> = members.iter().flat_map(|(port, _)| on(*port)).collect();
             if workers.len() < 2 && mixed.is_none() {
                 continue;
@@ -367,6 +373,7 @@ impl Plan<'_> {
                     }),
                     settings: Written::new(),
                     place,
+                    owner: 0,
                 });
             }
         }

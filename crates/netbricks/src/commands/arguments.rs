@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::bench::BenchArguments;
 use super::live::{Connection, LiveCommand};
+use super::vet::VetArguments;
 use crate::config::Idle;
 
 #[derive(Debug, clap::Parser)]
@@ -90,6 +91,23 @@ pub(super) enum Command {
     #[command(after_help = "Examples:\n  netbricks bench --list\n  netbricks bench ttl macswap --json\n  \
                             netbricks bench chain-wire-16 --core 1 --rounds 11")]
     Bench(BenchArguments),
+    /// Refuse a function crate that reaches more than packets and state
+    #[command(
+        after_help = "Examples:\n  netbricks vet ../acme-nf --list vet.toml\n  netbricks vet ../acme-nf --json | jq '.crates[].findings'\n  \
+                      netbricks vet ../acme-nf --attest acme-nf.attestation.json\n  netbricks vet ../acme-nf --missing >> vet.toml\n\n\
+                      Exit codes: 0 clean, 1 refused or failed, 2 the command line or the list is wrong."
+    )]
+    Vet(VetArguments),
+    /// Look at modules for the function `sandbox`
+    #[command(after_help = "Examples:\n  netbricks sandbox check macswap.wasm\n  \
+                            netbricks sandbox check router.wasm --config-file routes.txt --json")]
+    Sandbox(SandboxArguments),
+    /// Runs a Click configuration, with the options of Click's own command.
+    #[command(disable_help_flag = true)]
+    Click(ClickArguments),
+    /// Flattens a Click configuration, with the options of Click's own command.
+    #[command(disable_help_flag = true)]
+    ClickFlatten(ClickArguments),
     /// Print a shell's completion script
     #[command(after_help = "Examples:\n  netbricks completions bash > /etc/bash_completion.d/netbricks\n  \
                             netbricks completions zsh > ~/.zfunc/_netbricks")]
@@ -107,6 +125,37 @@ pub(super) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SandboxArguments {
+    #[command(subcommand)]
+    pub(super) command: SandboxCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum SandboxCommand {
+    /// Say what a module exports and needs, and what it would be refused for
+    #[command(after_help = "Examples:\n  netbricks sandbox check macswap.wasm\n  \
+                            netbricks sandbox check policer.wasm --config 'rate 1000000 burst 64'\n\n\
+                            Exit codes: 0 it would be taken, 2 it would be refused.")]
+    Check(ModuleArguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ModuleArguments {
+    /// The module
+    #[arg(value_name = "FILE.wasm", value_hint = clap::ValueHint::FilePath)]
+    pub(super) module: PathBuf,
+    /// Its configuration, as the key `config` gives it
+    #[arg(long, value_name = "TEXT", conflicts_with = "config_file")]
+    pub(super) config: Option<String>,
+    /// A file with its configuration
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) config_file: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -226,4 +275,12 @@ pub(super) enum Format {
     Dot,
     Svg,
     Json,
+}
+
+/// Arguments that Click's commands read themselves.
+#[derive(Debug, clap::Args)]
+pub(super) struct ClickArguments {
+    /// Options and files: `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    pub(super) words: Vec<std::ffi::OsString>,
 }

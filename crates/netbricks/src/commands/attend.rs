@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use netbricks_control::api::{ApplyOptions, Code, EventLevel, Problem, RunState};
 use netbricks_control::{Director, Events, Records, Tasks, Waiting};
 use netbricks_core::tables::stock;
+use netbricks_core::tenants::TenantEvent;
 use netbricks_ports::{Link, Port};
 use netbricks_runtime::{
     Event, EventSink, FinalReport, ReportRequests, Runtime, Stuck, stop_on_signals,
@@ -19,7 +20,7 @@ use sd_notify::NotifyState;
 use super::file::File;
 use super::progress::LiveLine;
 use super::run::Begun;
-use super::session::Session;
+use super::session::{FunctionEvents, Session};
 use super::shared_watchdog::notify;
 use super::{Console, Failure, RunLimits};
 use crate::chain::OpenPorts;
@@ -159,6 +160,7 @@ pub(super) fn attend(
     notify(&[NotifyState::Ready]);
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut watched = Watched::new(session);
+    let mut function_events = FunctionEvents::default();
     let mut told_of: Vec<String> = Vec::new();
     let mut is_stopping = false;
     loop {
@@ -183,6 +185,7 @@ pub(super) fn attend(
         // Also what came since the last task: the run may have ended with it.
         watched.has_news(attending, session);
         let (shown, lines) = watched.news(session);
+        function_events.look(session);
         told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
         if !lines.is_empty() {
             live.clear();
@@ -288,6 +291,12 @@ fn record_event(events: &Events, event: &Event) {
         Event::Panic { panic, .. } => (EventLevel::Error, "panic", panic.node.clone()),
         Event::PortDown { port, .. } => (EventLevel::Warning, "port-down", port.clone()),
         Event::PortUp { port } => (EventLevel::Info, "port-up", port.clone()),
+        Event::Tenant { event, .. } => match event {
+            TenantEvent::Overran { tenant, .. } => (EventLevel::Warning, "tenant-overran", tenant.clone()),
+            TenantEvent::Preempted { tenant } => (EventLevel::Warning, "tenant-preempted", tenant.clone()),
+            TenantEvent::Demoted { tenant } => (EventLevel::Warning, "tenant-demoted", tenant.clone()),
+            TenantEvent::Restored { tenant } => (EventLevel::Info, "tenant-restored", tenant.clone()),
+        },
         Event::WorkerEnded { worker } => (EventLevel::Info, "worker-ended", worker.to_string()),
         _ => (EventLevel::Warning, "warning", String::new()),
     };

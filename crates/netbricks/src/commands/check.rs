@@ -4,6 +4,7 @@ use netbricks_runtime::allowed_cores;
 
 use super::file::{self, Checked, File};
 use super::{Application, Console, Failure, FileArguments, concluded};
+use crate::diagnostic::{Diagnostic, Level};
 use crate::report::counted;
 
 pub(super) fn check(app: &Application, console: Console, arguments: &FileArguments) -> Result<(), Failure> {
@@ -12,6 +13,9 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
         Ok(mut checked) => {
             let Checked { plan, diagnostics, .. } = &mut checked;
             plan.look_around(&allowed_cores(), diagnostics);
+            if let Some(unattested) = plan.unattested(&file.directory) {
+                diagnostics.push(Diagnostic { level: Level::Warning, ..unattested });
+            }
             let plan = &checked.plan;
             // Shuffles that were put in stand last.
             let named = plan.functions.len() - checked.shuffles.len() - checked.key_shuffles.len();
@@ -25,6 +29,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                     "frames": plan.runtime.frames,
                     "large_frames": plan.large_frames(),
                     "key_shuffles": checked.key_shuffles,
+                    "filters": checked.filters,
                     "chains": plan.chains.iter().map(|chain| &chain.name).collect::<Vec<_>>(),
                     "diagnostics": checked.diagnostics.json(&checked.source),
                 }));
@@ -38,6 +43,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                 counted(named, "function")
             ))?;
             checked.told_shuffles().try_for_each(|line| console.print(&line))?;
+            checked.filters.told().iter().try_for_each(|line| console.print(line))?;
             checked.told_frames().map_or(Ok(()), |line| console.print(&line))
         }
         Err(faults) if arguments.json => {

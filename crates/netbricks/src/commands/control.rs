@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use netbricks_control::store::Store;
 use netbricks_control::{
-    Events, ListenConfig, ListenError, Listener, Tasks, Tokens, changed_files, default_socket, source_of,
+    Events, Grants, ListenConfig, ListenError, Listener, Tasks, Tokens, changed_files, default_socket,
+    source_of,
 };
 
 use super::arguments::ControlArguments;
@@ -71,8 +72,9 @@ impl ControlSide {
         let tcp = match settings.listen.filter(|_| enabled) {
             None => None,
             Some(address) => {
-                let token =
-                    |path: &Option<PathBuf>| path.as_ref().map(|path| token(&named(path))).transpose();
+                let token = |path: &Option<PathBuf>| {
+                    path.as_ref().map(|path| token(&named(path))).transpose().map_err(Failure::Failed)
+                };
                 let tokens = Tokens {
                     admin: token(&settings.token_file)?,
                     read_only: token(&settings.read_token_file)?,
@@ -90,11 +92,13 @@ impl ControlSide {
         console: Console,
         tasks: &Tasks,
         events: &Events,
+        grants: &Grants,
         cores: Option<Vec<usize>>,
     ) -> Result<Option<Listener>, Failure> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let start = |path: PathBuf| {
-            let config = ListenConfig { unix: Some(path), tcp: self.tcp.clone(), ..ListenConfig::default() };
+            let (tcp, grants) = (self.tcp.clone(), grants.clone());
+            let config = ListenConfig { unix: Some(path), tcp, grants, ..ListenConfig::default() };
             Listener::start(config, tasks.clone(), events.clone(), cores.clone())
         };
         let started = match start(socket.clone()) {
@@ -116,9 +120,8 @@ impl ControlSide {
 }
 
 /// The token in a file of one line.
-fn token(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::Failed(format!("the token file `{}` cannot be read: {error}", path.display()))
-    })?;
+pub(super) fn token(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("the token file `{}` cannot be read: {error}", path.display()))?;
     Ok(text.trim_end().to_owned())
 }

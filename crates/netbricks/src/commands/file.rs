@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use netbricks_buffer::Pool;
 use netbricks_control::{Files, api};
 use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
+use netbricks_ports::steer::Filtering;
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
 use super::run::automatic_workers;
 use super::{Application, Console, FAILURE, Failure, USAGE};
-use crate::chain::{Design, Division, Network, Parted, Split};
+use crate::chain::{Circumstances, Design, Division, Filters, Network, Parted, Split};
 use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::frames;
@@ -42,6 +43,8 @@ impl File {
             Failure::Usage(format!("`{name}` is not text: line {line} is not UTF-8"))
         })?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();
+        let is_click = path.extension().is_some_and(|extension| extension == "click");
+        let text = if is_click { super::click::chain_file(path)? } else { text };
         Ok(Self { name, text, directory, files: Files::new() })
     }
 
@@ -94,6 +97,8 @@ pub(super) struct Checked<'t> {
     pub(super) shuffles: Vec<Parted>,
     /// Shuffles put in before functions with state by another key than a flow.
     pub(super) key_shuffles: Vec<Split>,
+    /// Filters of ports that steer by the graph.
+    pub(super) filters: Filters,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
     /// The graph of the file, in which no port is open.
@@ -121,6 +126,10 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
             checked.diagnostics.push(config::refusal(&error, &port.settings));
         }
     }
+    let filters = filters_of(&checked, &divisions, workers, &|_| None);
+    filters.faults(&checked.plan).into_iter().for_each(|fault| checked.diagnostics.push(fault));
+    let divisions = filters.divisions(&divisions);
+    checked.filters = filters;
     if checked.diagnostics.has_errors() {
         return Err(Faults { source: checked.source, diagnostics: checked.diagnostics });
     }
@@ -148,6 +157,21 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
 pub(super) const WITHOUT_SHUFFLES: &str =
     "let a `shuffle` come first in the chain, or take `shuffles = false` out of `[runtime]`";
 
+/// The filters of ports that steer by the graph, where nothing has run yet.
+///
+/// `open` names the mechanism of a port that is open.
+pub(super) fn filters_of(
+    checked: &Checked<'_>,
+    divisions: &[Division],
+    workers: usize,
+    open: &dyn Fn(&str) -> Option<Filtering>,
+) -> Filters {
+    let queues: Vec<usize> = divisions.iter().map(|division| division.queues).collect();
+    let shares = checked.network.deal(&checked.plan, &queues, workers);
+    let fresh = Circumstances { packets: &|_| 0, open, before: &Filters::default() };
+    checked.network.filters(&checked.plan, divisions, &shares, &fresh)
+}
+
 /// The number of workers that a plan asks for, before it is known which queues its ports have.
 pub(super) fn wanted_workers(network: &Network, plan: &Plan<'_>) -> usize {
     let automatic = || automatic_workers(network, plan).max(plan.placed_workers());
@@ -164,7 +188,8 @@ pub(super) fn expected(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Ve
             None | Some(QueueDivision::One | QueueDivision::Symmetric) => true,
             Some(QueueDivision::Asymmetric) => queues == 1,
         };
-        Division { queues, symmetric: symmetric && rules.is_symmetric(), rules }
+        let symmetric = symmetric || configured.is_some_and(|configured| configured.filters().is_some());
+        Division { queues, symmetric: symmetric && rules.is_symmetric(), rules, steered: false }
     };
     plan.ports.iter().map(of).collect()
 }
@@ -220,6 +245,7 @@ impl<'t> Checked<'t> {
                 design,
                 shuffles: Vec::new(),
                 key_shuffles: Vec::new(),
+                filters: Filters::default(),
                 diagnostics,
                 graph,
             }),
@@ -235,21 +261,21 @@ impl<'t> Checked<'t> {
         if parted.is_empty() {
             return Ok(self);
         }
-        let Self { source, mut plan, diagnostics, .. } = self;
+        let Self { source, mut plan, diagnostics, filters, .. } = self;
         plan.put_in(&parted);
-        Ok(Self { shuffles: parted, ..Self::of(source, plan, file, diagnostics)? })
+        Ok(Self { shuffles: parted, filters, ..Self::of(source, plan, file, diagnostics)? })
     }
 
     /// Adds a shuffle before each of these functions, or a warning if the key of its state is not known.
     pub(super) fn with_key_shuffles(self, file: &File, split: Vec<Split>) -> Result<Self, Faults<'t>> {
-        let Self { source, mut plan, shuffles, mut diagnostics, .. } = match split.is_empty() {
+        let Self { source, mut plan, shuffles, mut diagnostics, filters, .. } = match split.is_empty() {
             true => return Ok(self),
             false => self,
         };
         let (put_in, unmet): (Vec<_>, Vec<_>) = split.into_iter().partition(|split| split.key.is_some());
         unmet.iter().for_each(|split| diagnostics.push(split.warning(&plan)));
         plan.put_before(&put_in);
-        Ok(Self { shuffles, key_shuffles: put_in, ..Self::of(source, plan, file, diagnostics)? })
+        Ok(Self { shuffles, key_shuffles: put_in, filters, ..Self::of(source, plan, file, diagnostics)? })
     }
 
     /// A line for each shuffle that the file does not name: its node, and why it is needed.

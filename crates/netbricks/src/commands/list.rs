@@ -114,14 +114,20 @@ fn effect(Handler { kind, side, summary, .. }: &Handler) -> String {
     format!("[{kind}{side}] {summary}")
 }
 
-/// Names with a text beside each.
+/// Names with a text beside each; the text of a long name begins in the next line.
 fn columns<'a>(rows: impl Iterator<Item = (&'a str, String)>) -> String {
     let rows: Vec<_> = rows.collect();
-    let indent = rows.iter().map(|(name, _)| width(name)).max().unwrap_or(0) + 2;
+    let most = WIDTH / 2;
+    let indent =
+        rows.iter().map(|(name, _)| width(name)).filter(|width| *width <= most).max().unwrap_or(0) + 2;
     let mut out = String::new();
     for (name, text) in rows {
+        let is_long = width(name) > most;
+        if is_long {
+            out.push_str(&format!("{name}\n"));
+        }
         for (i, line) in wrapped(&text, WIDTH - indent).into_iter().enumerate() {
-            let name = if i == 0 { name } else { "" };
+            let name = if i == 0 && !is_long { name } else { "" };
             out.push_str(&format!("{name:indent$}{line}\n"));
         }
     }

@@ -1,6 +1,6 @@
 //! `mmb test` and `mmb import`: rules without a running dataplane.
 
-use netbricks_mmb::import::{ImportOptions, Imported, iptables, nft};
+use netbricks_mmb::import::{ImportOptions, Imported, Language, iptables, nft};
 
 use super::arguments::RunArguments;
 use super::live::mmb::{Rules, chain_file, text};
@@ -18,9 +18,16 @@ pub(super) fn run(app: &Application, console: Console, arguments: &MmbArguments)
     match words[..] {
         ["test", capture] => test(app, console, arguments, capture),
         ["test", ..] => Err(Failure::Usage("expected `test FILE.pcap`: name one capture".into())),
-        ["import", "iptables", place] => import(console, arguments, place, iptables),
-        ["import", "nft", place] => import(console, arguments, place, nft),
-        _ => Err(Failure::Usage("expected `import iptables FILE` or `import nft FILE`".into())),
+        ["import", "iptables", place] => import(console, arguments, place, iptables, Language::Mmb),
+        ["import", "nft", place] => import(console, arguments, place, nft, Language::Mmb),
+        ["import", "iptables", place, "firewall"] => {
+            import(console, arguments, place, iptables, Language::Firewall)
+        }
+        ["import", "nft", place, "firewall"] => import(console, arguments, place, nft, Language::Firewall),
+        _ => {
+            let expected = "expected `import iptables FILE` or `import nft FILE`, with `firewall` behind it for that function's rules";
+            Err(Failure::Usage(expected.into()))
+        }
     }
 }
 
@@ -38,9 +45,11 @@ fn import(
     arguments: &MmbArguments,
     place: &str,
     translate: fn(&str, &ImportOptions) -> Imported,
+    target: Language,
 ) -> Result<(), Failure> {
     let word = if place == "-" { place.to_owned() } else { format!("@{place}") };
-    let Imported { lines, skipped, warnings, .. } = translate(&text(&[word])?, &ImportOptions::default());
+    let Imported { lines, skipped, warnings, .. } =
+        translate(&text(&[word])?, &ImportOptions { target, ..ImportOptions::default() });
     if arguments.plain.json {
         let hole = |of: netbricks_mmb::import::Skipped| Hole { line: of.line, text: of.text, why: of.why };
         let skipped: Vec<Hole> = skipped.into_iter().map(hole).collect();

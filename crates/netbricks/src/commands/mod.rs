@@ -5,6 +5,7 @@ mod attend;
 mod bench;
 mod bench_control;
 mod check;
+mod click;
 #[cfg(test)]
 mod containment_tests;
 mod control;
@@ -20,13 +21,17 @@ mod panics_tests;
 mod partition_tests;
 mod progress;
 mod run;
+mod sandbox;
 mod session;
 mod shared_watchdog;
 mod shell;
 #[cfg(test)]
 mod shuffles_tests;
 mod top;
+mod vet;
 pub(crate) use run::{Begun, placement, places, pool_for, runtime_config};
+#[cfg(test)]
+pub(crate) use session::{chain, while_running};
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -137,6 +142,10 @@ fn command(app: &Application) -> clap::Command {
 
 /// Runs the command that the arguments name.
 pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
+    let arguments: Vec<std::ffi::OsString> = arguments.into_iter().collect();
+    if let Some(code) = click::by_name(&arguments).or_else(|| netbricks_vet::by_name(&arguments)) {
+        return code;
+    }
     let matches = match command(app).try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
@@ -195,6 +204,10 @@ fn dispatch(
         Command::Reasons(arguments) => list::reasons(console, &arguments),
         Command::Graph(arguments) => graph::graph(app, console, &arguments),
         Command::Bench(arguments) => bench::bench(console, &arguments),
+        Command::Vet(arguments) => vet::vet(console, &arguments),
+        Command::Sandbox(arguments) => sandbox::sandbox(console, arguments),
+        Command::Click(arguments) => click::run("netbricks click", arguments),
+        Command::ClickFlatten(arguments) => click::run("netbricks click-flatten", arguments),
         Command::Completions { shell } => {
             let script = live::completion_script(shell, &mut self::command(app));
             console.print(&script)

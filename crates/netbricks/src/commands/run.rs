@@ -1,5 +1,6 @@
 //! `run`: runs a file's chains, from opening the ports to the last line of the report.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use netbricks_buffer::{Pool, PoolError};
 use netbricks_control::api::RunState;
 use netbricks_control::store::Store;
-use netbricks_control::{Director, Events, Listener, Records, Tasks, Waiting};
+use netbricks_control::{Director, Events, Grants, Listener, Records, Tasks, Waiting};
 use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Port};
@@ -23,13 +24,13 @@ use super::attend::{
 };
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
-use super::session::{Installed, LastReports, Overrides, Session, functions_of};
+use super::session::{ControlTasks, Installed, LastReports, Overrides, Session, functions_of, grants_of};
 use super::shared_watchdog::SharedWatchdog;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
-    Design, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
+    Design, Filters, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
 };
-use crate::config::{Idle, Plan, RuntimeSettings};
+use crate::config::{self, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
@@ -137,6 +138,7 @@ pub(super) fn execute<'t>(
     let allowed = allowed_cores();
     let mut found = Diagnostics::default();
     plan.forbidden_cores(&allowed).into_iter().for_each(|error| found.push(error));
+    plan.unattested(&file.directory).into_iter().for_each(|error| found.push(error));
     if found.has_errors() {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     }
@@ -162,8 +164,15 @@ pub(super) fn execute<'t>(
     console.tell(&found.render(&checked.source, console.color));
     told.extend(found.lines(&checked.source));
     let mut warnings = Vec::new();
-    let parted = network.parted(plan, &ports.divisions(), workers);
-    let mut checked = if plan.runtime.shuffles {
+    let mut unsteered = Diagnostics::default();
+    let Some(filters) = filtered(&checked, &mut ports, workers, &mut unsteered) else {
+        return Err(Faults { source: checked.source, diagnostics: unsteered }.into());
+    };
+    console.tell(&unsteered.render(&checked.source, console.color));
+    told.extend(unsteered.lines(&checked.source));
+    let parted = network.parted(plan, &filters.divisions(&ports.divisions()), workers);
+    let checked = Checked { filters, ..checked };
+    let mut checked = if checked.plan.runtime.shuffles {
         let checked = checked.with_shuffles(file, parted)?;
         let split = checked.network.split(&checked.plan, &ports.divisions(), workers);
         checked.with_key_shuffles(file, split)?
@@ -176,7 +185,7 @@ pub(super) fn execute<'t>(
     if let Some(name) = how.graph {
         name.clone_into(&mut checked.design.name);
     }
-    let put_in: Vec<String> = checked.told_shuffles().collect();
+    let put_in: Vec<String> = checked.told_shuffles().chain(checked.filters.told()).collect();
     let shuffles = checked.shuffles.iter().map(ShuffleSummary::from).collect();
     let Checked { plan, network, design, .. } = &checked;
     let settings = &plan.runtime;
@@ -187,12 +196,7 @@ pub(super) fn execute<'t>(
     installed.graph.name.clone_from(&design.name);
     let workers = shares.len();
     if settings.workers.is_some_and(|asked| asked > workers) {
-        warnings.push(format!(
-            "{} of {wanted} workers would receive nothing and {} left out: the ports that chains receive from have no \
-             more queues to share out",
-            wanted - workers,
-            if wanted - workers == 1 { "is" } else { "are" }
-        ));
+        warnings.push(left_out(wanted, workers));
     }
     warnings.extend(ports.iter().flat_map(Port::warnings));
     // Small pages cost speed but no packets, so `--quiet` leaves this warning out.
@@ -235,6 +239,36 @@ pub(super) fn execute<'t>(
         interrupted: &interrupted,
     };
     Ok(opened.run(store)?)
+}
+
+/// Derives the filters of ports that steer by the graph, and gives them to the ports.
+///
+/// `None` where that fails. The faults are in `diagnostics`, and so are warnings.
+fn filtered(
+    checked: &Checked<'_>,
+    ports: &mut OpenPorts,
+    workers: usize,
+    diagnostics: &mut Diagnostics,
+) -> Option<Filters> {
+    let open = |port: &str| ports.find(port)?.filtered_by();
+    let filters = file::filters_of(checked, &ports.divisions(), workers, &open);
+    filters.faults(&checked.plan).into_iter().for_each(|fault| diagnostics.push(fault));
+    if !diagnostics.has_errors() {
+        for (number, error) in filters.install(ports) {
+            diagnostics.push(config::refusal(&error, &checked.plan.ports[number].settings));
+        }
+    }
+    (!diagnostics.has_errors()).then_some(filters)
+}
+
+/// The warning about workers that have no queue.
+fn left_out(wanted: usize, workers: usize) -> String {
+    format!(
+        "{} of {wanted} workers would receive nothing and {} left out: the ports that chains receive from have no \
+         more queues to share out",
+        wanted - workers,
+        if wanted - workers == 1 { "is" } else { "are" }
+    )
 }
 
 /// A run whose ports are open, and that has not begun.
@@ -293,7 +327,10 @@ impl Opened<'_> {
         let mut records =
             Records::with_files(installed.source.clone(), &files, now_ns(), Events::new(), store)
                 .map_err(|error| Failure::Failed(error.to_string()))?;
-        let listening = side.map(|side| side.listen(console, &tasks, records.events(), free.clone()));
+        let grants = Grants::default();
+        grants.set(grants_of(&installed.tenants).map_err(Failure::Failed)?);
+        let listening =
+            side.map(|side| side.listen(console, &tasks, records.events(), &grants, free.clone()));
         let listener = listening.transpose()?.flatten();
         records.set_place(&name, listener.as_ref().and_then(Listener::unix));
         if let Some(cores) = &free {
@@ -319,6 +356,8 @@ impl Opened<'_> {
             watchdog: SharedWatchdog::new(runtime.control()),
             reports: LastReports::default(),
             tasks,
+            control_tasks: None,
+            grants,
             events: records.events().clone(),
             state: RunState::Running,
         };
@@ -328,11 +367,18 @@ impl Opened<'_> {
         if !records.written().is_empty() {
             Director::new(&mut session, &mut records).replay();
         }
+        // After the journal: a task that writes the same handlers has the last word.
+        if !self.is_replay {
+            let mut tasks = ControlTasks::new(&session.tasks, &session.events, free);
+            tasks.follow(&session.installed, &BTreeSet::new());
+            session.control_tasks = Some(tasks);
+        }
         let reloads = listener.as_ref().map(|_| Reloaded::of(how.file, file));
         let interrupts = self.interrupted;
         let attending = Attending { reloads, console, limits, json, interrupts, heard: &heard };
         let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;
         drop(listener);
+        drop(session.control_tasks.take());
         let Session { begun, ports, .. } = session;
         Ok(ended(console, begun, ports, &report, events))
     }
@@ -570,6 +616,7 @@ impl Begun<'_> {
                 node.counters.clone(),
             ));
         }
+        summary.tenants.clone_from(&report.tenants);
         for worker in &report.workers {
             for header in worker.graphs.iter().flat_map(|graph| &graph.dropped_headers) {
                 if let Some(node) = summary.nodes.iter_mut().find(|node| node.name == header.node) {
@@ -627,6 +674,7 @@ pub(super) fn port_summary(port: &dyn Port) -> PortSummary {
             .map(|queue| queue.received.load(Ordering::Relaxed))
             .collect(),
         steered: !port.rules().is_empty(),
+        filtered_by: port.filtered_by().map(|filtering| filtering.by),
         warnings: port.warnings(),
         ..PortSummary::default()
     }

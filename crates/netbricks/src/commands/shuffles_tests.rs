@@ -298,7 +298,7 @@ fn ports_whose_flows_meet_are_judged_together() {
     let parted = |divisions: [(usize, bool); 2], workers| {
         let divisions = divisions.map(|(queues, symmetric)| {
             let rules = netbricks_ports::steer::Rules::default();
-            Division { queues, symmetric, rules }
+            Division { queues, symmetric, rules, steered: false }
         });
         let parted = checked.network.parted(&checked.plan, &divisions, workers);
         parted.into_iter().map(|parted| parted.node).collect::<Vec<_>>()
@@ -371,6 +371,30 @@ fn a_port_beside_one_with_a_shuffle_of_its_own_gets_one_too() {
     let told: Vec<String> = checked(&app, &file).told_shuffles().collect();
     let why = "`named` gives flows of port `lan` to workers that do not receive them, and `connections` keeps state by flow";
     assert!(told.len() == 1 && told[0].contains("put behind `wan`") && told[0].contains(why), "{told:?}");
+}
+
+/// Filters that bring each flow of a port to one worker do not know which worker a shuffle chooses.
+#[test]
+fn a_port_with_filters_beside_one_with_a_shuffle_of_its_own_gets_one_too() {
+    let app = application();
+    let parted = |text: &str| {
+        let file = file(text);
+        let checked = file::check(&app, &file).ok().unwrap();
+        let division = |steered| {
+            let rules = netbricks_ports::steer::Rules::default();
+            Division { queues: 2, symmetric: true, rules, steered }
+        };
+        let divisions = [division(false), division(true), division(false)];
+        let parted = checked.network.parted(&checked.plan, &divisions, 2);
+        parted.into_iter().map(|parted| parted.node).collect::<Vec<_>>()
+    };
+    let shuffled = one_shuffled("symmetric-flow", 2);
+    assert_eq!(parted(&shuffled), ["wan.shuffle"]);
+    let both = shuffled.replace(
+        "[[chain]]\nfrom = \"wan\"\nthrough = [",
+        "[function.back]\nuse = \"shuffle\"\n[[chain]]\nfrom = \"wan\"\nthrough = [\"back\", ",
+    );
+    assert!(parted(&both).is_empty(), "shuffles have the packets of both ports");
 }
 
 #[test]

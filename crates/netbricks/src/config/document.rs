@@ -11,6 +11,7 @@ use super::control::ControlSettings;
 use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::tenants::{self, TenantEntry, TenantSettings, qualified};
 use super::unclosed;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -23,6 +24,8 @@ pub struct Document<'t> {
     pub functions: Vec<Entry<'t>>,
     /// `[[chain]]`, in the order of the file.
     pub chains: Vec<ChainEntry>,
+    /// `[tenant.NAME]`, in the order of the file.
+    pub tenants: Vec<TenantEntry>,
     /// `[runtime]`.
     pub runtime: RuntimeSettings,
     /// `[control]`.
@@ -59,9 +62,11 @@ pub struct ChainEntry {
     pub through: Vec<Spanned<String>>,
     /// `"wan"`, a port.
     pub to: Spanned<String>,
+    /// The tenant whose chain it is, by its number in the document; `None` for the operator.
+    pub tenant: Option<usize>,
 }
 
-const SECTIONS: &[&str] = &["port", "function", "chain", "runtime", "control"];
+const SECTIONS: &[&str] = &["port", "function", "chain", "tenant", "runtime", "control"];
 const CHAIN_KEYS: &[&str] = &["name", "from", "through", "to"];
 
 /// Reads a text. It never fails: it reports every fault and returns the rest.
@@ -76,30 +81,88 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
     let mut root = Fields::new("the file", Spanned::new(root_span, root.into_inner()), diagnostics);
     let (port, function) = (root.take("port"), root.take("function"));
     let (chain, runtime, control) = (root.take("chain"), root.take("runtime"), root.take("control"));
+    let tenant = root.take("tenant");
     root.finish(SECTIONS);
 
-    let ports = named_tables(port, "port", diagnostics)
-        .into_iter()
-        .map(|(name, table)| {
-            let mut fields = Fields::new(format!("port `{}`", name.get_ref()), table, diagnostics);
-            let kind = fields.required_text("driver", "one of `netbricks ports`");
-            let workers = fields.numbers("workers", "[0, 1]");
-            Entry { name, kind, workers, restart: None, settings: fields.rest(), originals: Originals::new() }
-        })
-        .collect();
-    let functions = named_tables(function, "function", diagnostics)
-        .into_iter()
-        .map(|(name, table)| {
-            let mut fields = Fields::new(format!("function `{}`", name.get_ref()), table, diagnostics);
-            let kind = fields.text("use");
-            let restart = fields.text("restart");
-            Entry { name, kind, workers: None, restart, settings: fields.rest(), originals: Originals::new() }
-        })
-        .collect();
-    let chains = chains(chain, diagnostics);
+    let mut ports = ports(port, None, diagnostics);
+    let mut functions = functions(function, None, diagnostics);
+    let mut chains = chains(chain, None, diagnostics);
+    let mut tenants = Vec::new();
+    for (name, table) in named_tables(tenant, "tenant", diagnostics) {
+        let mut fields = Fields::new(format!("tenant `{}`", name.get_ref()), table, diagnostics);
+        let (port, function, chain) = (fields.take("port"), fields.take("function"), fields.take("chain"));
+        let settings = fields.rest();
+        let scope = Some((tenants.len(), name.get_ref().as_str()));
+        ports.extend(self::ports(port, scope, diagnostics));
+        functions.extend(self::functions(function, scope, diagnostics));
+        chains.extend(self::chains(chain, scope, diagnostics));
+        tenants.push(tenant_entry(name, &settings, diagnostics));
+    }
     let runtime = section("runtime", runtime, diagnostics, RuntimeSettings::keys());
     let control = section("control", control, diagnostics, ControlSettings::keys());
-    Document { ports, functions, chains, runtime, control }
+    Document { ports, functions, chains, tenants, runtime, control }
+}
+
+/// A tenant by its number in the document and its name.
+type Scope<'n> = Option<(usize, &'n str)>;
+
+/// The name of a table's entry, with that of its tenant.
+fn in_scope(scope: Scope<'_>, name: &Spanned<String>) -> Spanned<String> {
+    Spanned::new(name.span(), qualified(scope.map(|(_, tenant)| tenant), name.get_ref()))
+}
+
+fn ports<'t>(
+    section: Option<Spanned<DeValue<'t>>>,
+    scope: Scope<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Vec<Entry<'t>> {
+    let mut entries = Vec::new();
+    for (name, table) in named_tables(section, "port", diagnostics) {
+        let name = in_scope(scope, &name);
+        let mut fields = Fields::new(format!("port `{}`", name.get_ref()), table, diagnostics);
+        let kind = fields.required_text("driver", "one of `netbricks ports`");
+        let workers = fields.numbers("workers", "[0, 1]");
+        let settings = fields.rest();
+        entries.push(Entry { name, kind, workers, restart: None, settings, originals: Originals::new() });
+    }
+    entries
+}
+
+fn functions<'t>(
+    section: Option<Spanned<DeValue<'t>>>,
+    scope: Scope<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Vec<Entry<'t>> {
+    let mut entries = Vec::new();
+    for (name, table) in named_tables(section, "function", diagnostics) {
+        let is_named_sandbox = name.get_ref() == "sandbox";
+        let name = in_scope(scope, &name);
+        let mut fields = Fields::new(format!("function `{}`", name.get_ref()), table, diagnostics);
+        let kind = fields.text("use");
+        let restart = fields.text("restart");
+        let mut settings = fields.rest();
+        // Without `use`, a table is of the function of its name.
+        let is_sandbox = kind.as_ref().map_or(is_named_sandbox, |kind| kind.get_ref() == "sandbox");
+        if let Some((_, tenant)) = scope.filter(|_| is_sandbox) {
+            tenants::enclose(tenant, &mut settings, diagnostics);
+        }
+        entries.push(Entry { name, kind, workers: None, restart, settings, originals: Originals::new() });
+    }
+    entries
+}
+
+fn tenant_entry(
+    name: Spanned<String>,
+    table: &Spanned<DeTable<'_>>,
+    diagnostics: &mut Diagnostics,
+) -> TenantEntry {
+    let what = format!("tenant `{}`", name.get_ref());
+    let settings = configure(&what, table, diagnostics, TenantSettings::keys(), |table| {
+        netbricks_core::read_settings::<TenantSettings>(table, None)
+    });
+    let addresses = table.get_ref().get("addresses").and_then(|list| list.get_ref().as_array());
+    let places = addresses.into_iter().flat_map(|list| list.iter().map(Spanned::span)).collect();
+    TenantEntry { name, settings: settings.unwrap_or_default(), places }
 }
 
 /// The settings of a table that stands once in the file; the defaults where it is not there or wrong.
@@ -129,7 +192,11 @@ fn section<S: Settings + Default>(
     }
 }
 
-fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) -> Vec<ChainEntry> {
+fn chains(
+    section: Option<Spanned<DeValue<'_>>>,
+    scope: Scope<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Vec<ChainEntry> {
     let Some(section) = section else { return Vec::new() };
     let span = section.span();
     let DeValue::Array(items) = section.into_inner() else {
@@ -157,8 +224,9 @@ fn chains(section: Option<Spanned<DeValue<'_>>>, diagnostics: &mut Diagnostics) 
             }
             good
         });
+        let (name, tenant) = (name.map(|name| in_scope(scope, &name)), scope.map(|(number, _)| number));
         if let (Some(from), Some(to)) = (from, to) {
-            chains.push(ChainEntry { header, name, from, through, to });
+            chains.push(ChainEntry { header, name, from, through, to, tenant });
         }
     }
     chains

@@ -1,5 +1,9 @@
 //! A plan's demands on the machine that it runs on: workers, cores, interfaces.
 
+use std::path::Path;
+
+use netbricks_vet::{Attestation, Unattested};
+
 use super::plan::{Plan, refusal};
 use super::runtime::MOST_WORKERS;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level};
@@ -53,6 +57,23 @@ impl Plan<'_> {
             Diagnostic { machine: true, ..error }
         });
         forbidden.collect()
+    }
+
+    /// The error where the file asks for an attestation, and it is not about this program.
+    ///
+    /// Relative names start from `directory`.
+    pub(crate) fn unattested(&self, directory: &Path) -> Option<Diagnostic> {
+        let named = self.runtime.attestation.as_ref()?;
+        let problem = Attestation::check_self(&directory.join(named.get_ref())).err()?;
+        let label = match &problem {
+            Unattested::Other { .. } => "this program is not the one that was vetted",
+            Unattested::Program(_) => "this program cannot be compared",
+            Unattested::Unreadable { .. } | Unattested::Invalid { .. } => "nothing is known of this program",
+        };
+        let help =
+            "run the program that `netbricks vet CRATE --attest FILE` built, or vet and build it again";
+        let error = Diagnostic::error(problem.to_string()).at(named.span(), label).help(help);
+        Some(Diagnostic { machine: true, ..error })
     }
 
     /// Reports the interfaces and cores that this machine lacks, as far as that can be seen without

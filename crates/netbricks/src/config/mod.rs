@@ -13,6 +13,7 @@ mod machine;
 mod plan;
 mod runtime;
 mod settings;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod unclosed;
@@ -29,9 +30,11 @@ pub use plan::{
     Origin, PLACEMENT, Plan, PlannedChain, PlannedFunction, PlannedPort, port_keys, refusal, resolve,
 };
 pub use runtime::{Cores, Idle, RuntimeSettings};
+pub use tenants::{Network, PlannedTenant, TenantEntry, TenantSettings};
 
 pub(crate) use contents::named_files;
 pub(crate) use plan::resolve_ports;
+pub(crate) use tenants::QUEUE;
 pub(crate) use written::{Written, difference};
 
 use crate::diagnostic::Diagnostics;

@@ -18,6 +18,7 @@ use super::control::ControlSettings;
 use super::document::{ChainEntry, Document, Entry};
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
+use super::tenants::{self, PlannedTenant, bare, qualified};
 use super::written::{Written, written};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::frames;
@@ -31,6 +32,8 @@ pub struct Plan<'t> {
     pub functions: Vec<PlannedFunction>,
     /// The chains, in the order of the file.
     pub chains: Vec<PlannedChain>,
+    /// The tenants, in the order of the file.
+    pub tenants: Vec<PlannedTenant>,
     /// `[runtime]`.
     pub runtime: RuntimeSettings,
     /// `[control]`.
@@ -80,6 +83,8 @@ pub struct PlannedFunction {
     pub(crate) settings: Written,
     /// Where it is first used.
     pub place: Range<usize>,
+    /// The tenant to whom it belongs, by its number in the plan from 1; 0 for the operator.
+    pub owner: u16,
 }
 
 impl std::fmt::Debug for PlannedFunction {
@@ -116,10 +121,12 @@ pub struct PlannedChain {
     pub from_place: Range<usize>,
     /// Its functions, by number in the plan, and where they are named.
     pub through: Vec<(usize, Range<usize>)>,
-    /// The port that it sends to, by its number in the plan.
-    pub to: usize,
+    /// The port that it sends to, by its number in the plan; `None` where all packets leave it before.
+    pub to: Option<usize>,
     /// Where the file names that port.
     pub to_place: Range<usize>,
+    /// The tenant whose chain it is, by its number in the plan.
+    pub tenant: Option<usize>,
 }
 
 /// Looks up all names of a document. Relative file names start from `directory`.
@@ -132,7 +139,7 @@ pub fn resolve<'t>(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
-    let Document { ports, functions, chains, runtime, control } = document;
+    let Document { ports, functions, chains, tenants, runtime, control } = document;
     if chains.is_empty() && !diagnostics.has_errors() {
         diagnostics.push(
             Diagnostic::error("there is no chain: packets would go nowhere")
@@ -158,13 +165,17 @@ pub fn resolve<'t>(
         numbers: BTreeMap::new(),
         functions: Vec::new(),
         mentioned: Vec::new(),
+        tenants: tenants.iter().map(|tenant| tenant.name.get_ref().clone()).collect(),
         diagnostics,
     };
-    let chains = resolver.chains(&chains);
-    let Resolver { mut ports, functions: used, mentioned, .. } = resolver;
+    let mut chains = resolver.chains(&chains);
+    let Resolver { mut ports, functions: mut used, mentioned, .. } = resolver;
+    tenants::check(&tenants, &ports, diagnostics);
+    let tenants: Vec<PlannedTenant> = tenants.iter().map(PlannedTenant::of).collect();
     unused(&ports, &functions, &mentioned, registry, directory, diagnostics);
     if !diagnostics.has_errors() {
         loops(&used, &chains, diagnostics);
+        tenants::put_in_front(&ports, &mut used, &mut chains, &tenants, diagnostics);
     }
     // Where there is another error, a port's settings may not mean what they say.
     let whole = !diagnostics.has_errors();
@@ -180,7 +191,7 @@ pub fn resolve<'t>(
             diagnostics.push(refusal(&error, &port.settings));
         }
     }
-    let mut plan = Plan { ports, functions: used, chains, runtime, control };
+    let mut plan = Plan { ports, functions: used, chains, tenants, runtime, control };
     if !diagnostics.has_errors() {
         plan.forget_unused_ports();
     }
@@ -194,9 +205,12 @@ pub(crate) fn resolve_ports<'t>(
     directory: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Plan<'t> {
-    let Document { ports, functions, chains, runtime, control } = document;
-    let places =
-        functions.iter().map(|entry| entry.name.span()).chain(chains.into_iter().map(|chain| chain.header));
+    let Document { ports, functions, chains, tenants, runtime, control } = document;
+    let places = functions
+        .iter()
+        .map(|entry| entry.name.span())
+        .chain(chains.into_iter().map(|chain| chain.header))
+        .chain(tenants.iter().map(|tenant| tenant.name.span()));
     for place in places {
         diagnostics.push(
             Diagnostic::error("functions and chains of this file would never be used")
@@ -210,7 +224,8 @@ pub(crate) fn resolve_ports<'t>(
         );
     }
     let ports = ports.iter().map(|entry| plan_port(entry, drivers, directory, diagnostics)).collect();
-    let plan = Plan { ports, functions: Vec::new(), chains: Vec::new(), runtime, control };
+    let (functions, chains, tenants) = (Vec::new(), Vec::new(), Vec::new());
+    let plan = Plan { ports, functions, chains, tenants, runtime, control };
     plan.check_placement(diagnostics);
     plan.check_files(directory, diagnostics);
     plan.check_devices(drivers, diagnostics);
@@ -393,6 +408,8 @@ struct Resolver<'t, 'a> {
     functions: Vec<PlannedFunction>,
     /// Every name in `through` and `from`, whether it exists or not.
     mentioned: Vec<String>,
+    /// The names of tenants.
+    tenants: Vec<String>,
     diagnostics: &'a mut Diagnostics,
 }
 
@@ -403,11 +420,14 @@ impl Resolver<'_, '_> {
         // Functions first: a chain may begin at a function that only a later chain passes through.
         let through: Vec<Vec<(Option<usize>, Range<usize>)>> = entries
             .iter()
-            .map(|entry| entry.through.iter().map(|name| (self.function(name), name.span())).collect())
+            .map(|entry| {
+                let number = |name: &Spanned<String>| (self.function(name, entry.tenant), name.span());
+                entry.through.iter().map(number).collect()
+            })
             .collect();
         for (entry, through) in entries.iter().zip(through) {
-            let origin = self.origin(&entry.from);
-            let to = self.port(&entry.to, "sends to");
+            let origin = self.origin(&entry.from, entry.tenant);
+            let to = self.port(&entry.to, "sends to", entry.tenant);
             if let Some(to) = to {
                 self.ports[to].transmits.get_or_insert(entry.to.span());
             }
@@ -415,7 +435,8 @@ impl Resolver<'_, '_> {
                 self.ports[port].receives.get_or_insert(entry.from.span());
             }
             let Some(origin) = origin else { continue };
-            if let Some(first) = chains.iter().find(|chain| chain.origin == origin) {
+            let same = |chain: &&PlannedChain| chain.origin == origin && chain.tenant == entry.tenant;
+            if let Some(first) = chains.iter().find(same) {
                 let what = match &origin {
                     Origin::Port(_) => format!("two chains receive from port `{}`", entry.from.get_ref()),
                     Origin::Output { .. } => format!("`{}` is connected twice", entry.from.get_ref()),
@@ -439,9 +460,14 @@ impl Resolver<'_, '_> {
                     }
                     name.get_ref().clone()
                 }
-                None => format!("{}-{}", entry.from.get_ref().replace('.', "-"), entry.to.get_ref()),
+                None => {
+                    let name = format!("{}-{}", entry.from.get_ref().replace('.', "-"), entry.to.get_ref());
+                    self.qualified(entry.tenant, &name)
+                }
             };
-            let Some(to) = to else { continue };
+            if to.is_none() {
+                continue;
+            }
             let Some(through) =
                 through.into_iter().map(|(number, place)| Some((number?, place))).collect::<Option<Vec<_>>>()
             else {
@@ -454,6 +480,7 @@ impl Resolver<'_, '_> {
                 through,
                 to,
                 to_place: entry.to.span(),
+                tenant: entry.tenant,
             });
         }
         self.distinct_names(&mut chains);
@@ -474,18 +501,24 @@ impl Resolver<'_, '_> {
         }
     }
 
-    fn origin(&mut self, from: &Spanned<String>) -> Option<Origin> {
+    /// A name as the operator has it.
+    fn qualified(&self, tenant: Option<usize>, name: &str) -> String {
+        qualified(tenant.map(|number| self.tenants[number].as_str()), name)
+    }
+
+    fn origin(&mut self, from: &Spanned<String>, tenant: Option<usize>) -> Option<Origin> {
         let Some((function, output)) = from.get_ref().split_once('.') else {
-            return self.port(from, "receives from").map(Origin::Port);
+            return self.port(from, "receives from", tenant).map(Origin::Port);
         };
+        let defined = self.registry.get(function).is_some();
+        let function = self.qualified(tenant, function);
+        let function = function.as_str();
         self.mentioned.push(function.to_owned());
         let place = from.span();
         match self.functions.iter().position(|known| known.name == function) {
             Some(number) => Some(Origin::Output { function: number, output: output.to_owned() }),
             None if self.numbers.get(function) == Some(&None) => None,
-            None if self.entries.iter().any(|entry| entry.name.get_ref() == function)
-                || self.registry.get(function).is_some() =>
-            {
+            None if self.entries.iter().any(|entry| entry.name.get_ref() == function) || defined => {
                 self.diagnostics.push(
                     Diagnostic::error(format!("no chain passes through function `{function}`"))
                         .at(place, "so nothing leaves it here"),
@@ -506,11 +539,19 @@ impl Resolver<'_, '_> {
         }
     }
 
-    fn port(&mut self, name: &Spanned<String>, does: &str) -> Option<usize> {
-        if let Some(number) = self.ports.iter().position(|port| port.name == *name.get_ref()) {
+    fn port(&mut self, name: &Spanned<String>, does: &str, tenant: Option<usize>) -> Option<usize> {
+        let own = self.qualified(tenant, name.get_ref());
+        let shared = || self.ports.iter().position(|port| port.name == *name.get_ref());
+        // A port of another tenant has no name here.
+        let number = self.ports.iter().position(|port| port.name == own).or_else(shared);
+        if let Some(number) = number.filter(|_| !name.get_ref().contains(':')) {
             return Some(number);
         }
-        let known: Vec<_> = self.ports.iter().map(|port| port.name.as_str()).collect();
+        let own = tenant.map(|number| self.tenants[number].as_str());
+        let seen = |port: &&PlannedPort<'_>| {
+            port.name.rsplit_once(':').is_none_or(|(tenant, _)| Some(tenant) == own)
+        };
+        let known: Vec<_> = self.ports.iter().filter(seen).map(|port| bare(&port.name)).collect();
         let mut diagnostic = Diagnostic::error(format!("port `{}` is not defined", name.get_ref())).meant(
             name.span(),
             name.get_ref(),
@@ -528,16 +569,17 @@ impl Resolver<'_, '_> {
         None
     }
 
-    fn function(&mut self, name: &Spanned<String>) -> Option<usize> {
-        let key = name.get_ref();
+    fn function(&mut self, name: &Spanned<String>, tenant: Option<usize>) -> Option<usize> {
+        let kind = name.get_ref();
+        let key = &self.qualified(tenant, kind);
         self.mentioned.push(key.clone());
         if let Some(number) = self.numbers.get(key).copied() {
             // A wrong table was reported once; an unknown name is reported at each place where it stands.
             if number.is_none()
-                && self.registry.get(key).is_none()
+                && self.registry.get(kind).is_none()
                 && !self.entries.iter().any(|entry| entry.name.get_ref() == key)
             {
-                self.undefined(name);
+                self.undefined(name, tenant);
             }
             return number;
         }
@@ -547,7 +589,7 @@ impl Resolver<'_, '_> {
             .unwrap_or_default();
         let planned = match entry {
             Some(entry) => plan_function(entry, self.registry, self.directory, self.diagnostics),
-            None => match self.registry.get(key) {
+            None => match self.registry.get(kind) {
                 Some(definition) => {
                     let empty = Spanned::new(name.span(), DeTable::new());
                     configure(
@@ -560,7 +602,7 @@ impl Resolver<'_, '_> {
                     .map(|blueprint| (definition.name.to_owned(), blueprint))
                 }
                 None => {
-                    self.undefined(name);
+                    self.undefined(name, tenant);
                     None
                 }
             },
@@ -577,6 +619,7 @@ impl Resolver<'_, '_> {
                 blueprint,
                 settings,
                 place: name.span(),
+                owner: tenant.map_or(0, |number| number as u16 + 1),
             });
             self.functions.len() - 1
         });
@@ -584,11 +627,14 @@ impl Resolver<'_, '_> {
         number
     }
 
-    fn undefined(&mut self, name: &Spanned<String>) {
+    fn undefined(&mut self, name: &Spanned<String>, tenant: Option<usize>) {
+        let own = tenant.map(|number| self.tenants[number].as_str());
+        let seen = |name: &str| name.rsplit_once(':').map(|(tenant, _)| tenant) == own;
         let known = self
             .entries
             .iter()
-            .map(|entry| entry.name.get_ref().as_str())
+            .filter(|entry| seen(entry.name.get_ref()))
+            .map(|entry| bare(entry.name.get_ref()))
             .chain(self.registry.iter().map(|definition| definition.name))
             .collect::<Vec<_>>();
         self.diagnostics.push(
@@ -627,7 +673,7 @@ fn plan_function(
     let name = entry.name.get_ref();
     let (kind, place) = match &entry.kind {
         Some(kind) => (kind.get_ref(), kind.span()),
-        None => (name, entry.name.span()),
+        None => (&bare(name).to_owned(), entry.name.span()),
     };
     let Some(definition) = registry.get(kind) else {
         let known: Vec<_> = registry.iter().map(|definition| definition.name).collect();
@@ -730,7 +776,7 @@ impl Plan<'_> {
         self.ports.retain(PlannedPort::is_used);
         for chain in &mut self.chains {
             // A chain's ports are never unused.
-            chain.to = renumbered[chain.to].unwrap_or_default();
+            chain.to = chain.to.and_then(|to| renumbered[to]);
             if let Origin::Port(port) = &mut chain.origin {
                 *port = renumbered[*port].unwrap_or_default();
             }

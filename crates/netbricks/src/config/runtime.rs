@@ -52,6 +52,8 @@ netbricks_core::settings! {
             "whole number";
         /// Puts a shuffle before state by flow where a port's queues may part the directions of a flow.
         pub shuffles: bool = true, "true or false";
+        /// A file that `netbricks vet --attest` wrote; `run` refuses a program that it does not attest.
+        pub attestation: Option<Spanned<String>> = unset "none is asked for", "text, the path of a file";
     }
 }
 

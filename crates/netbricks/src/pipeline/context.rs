@@ -120,6 +120,7 @@ impl NetBricksContext {
         };
         let plan = resolve_ports(parse(text, &mut diagnostics), &drivers, directory, &mut diagnostics);
         plan.forbidden_cores(&allowed_cores()).into_iter().for_each(|error| diagnostics.push(error));
+        plan.unattested(directory).into_iter().for_each(|error| diagnostics.push(error));
         if diagnostics.has_errors() {
             return Err(refused(&diagnostics));
         }
@@ -268,6 +269,7 @@ impl NetBricksContext {
                 blueprint: blueprint.clone(),
                 settings: Written::new(),
                 place: 0..0,
+                owner: 0,
             })
             .collect();
         let port = |place: Place| match self.queues.iter().find(|queue| queue.place == place) {
@@ -285,7 +287,10 @@ impl NetBricksContext {
             uses,
             wires: draft.wires,
             stateful: network.stateful.clone(),
+            inputs: network.inputs.clone(),
             crosses: network.crosses.clone(),
+            owners: Vec::new(),
+            policies: Vec::new(),
         };
         Ok((design, network))
     }
@@ -362,6 +367,7 @@ impl Plan<'_> {
             ports,
             functions: self.functions,
             chains: self.chains,
+            tenants: self.tenants,
             runtime: self.runtime,
             control: self.control,
         }

@@ -44,7 +44,7 @@ impl Draft {
         Place::Use(self.names.len() - 1)
     }
     fn connect(&mut self, from: Place, edge: Edge, to: Place) {
-        self.wires.push(Wire { from, edge, to, if_possible: false });
+        self.wires.push(Wire { from, edge, to, input: 0, if_possible: false });
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use netbricks_buffer::{Pool, PoolCounters};
 use netbricks_core::{Count, Drops, NodeCounters, Section, Totals};
-use netbricks_runtime::PanicReport;
+use netbricks_runtime::{PanicReport, TenantReport};
 use serde::Serialize;
 
 use crate::chain::Parted;
@@ -47,6 +47,9 @@ pub struct Summary {
     pub ports: Vec<PortSummary>,
     /// The nodes, in the order of the chains; counters of all workers added up.
     pub nodes: Vec<NodeSummary>,
+    /// The tenants, added up over workers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantReport>,
     /// The packet buffers.
     pub pool: PoolSummary,
     /// The sections that functions add to the report.
@@ -195,6 +198,8 @@ pub struct PortSummary {
     pub queues: Vec<u64>,
     /// Whether steering rules chose the receive queue.
     pub steered: bool,
+    /// The mechanism that applies filters of the graph, where the port steers by them.
+    pub filtered_by: Option<String>,
     /// Warnings about it for the operator; they are in [`Summary::warnings`] too.
     pub warnings: Vec<String>,
 }

@@ -48,6 +48,7 @@ impl Summary {
     pub fn text(&self) -> String {
         let mut parts = vec![self.ports_text()];
         parts.extend(self.functions_text());
+        parts.extend(self.tenants_text());
         parts.extend(self.sections.iter().map(|section| {
             // The first column names the row; the others mostly hold numbers.
             let columns = section.section.columns.iter().enumerate();
@@ -105,6 +106,49 @@ impl Summary {
         table.render()
     }
 
+    /// The name of an owner: a tenant's, or a dash for the operator.
+    fn owner_name(&self, owner: u16) -> String {
+        match usize::from(owner).checked_sub(1) {
+            None => "-".into(),
+            Some(number) => {
+                self.tenants.get(number).map_or_else(|| owner.to_string(), |tenant| tenant.tenant.clone())
+            }
+        }
+    }
+
+    /// The tenants' table, where there are tenants.
+    fn tenants_text(&self) -> Option<String> {
+        if self.tenants.is_empty() {
+            return None;
+        }
+        let all: u64 = self.tenants.iter().map(|tenant| tenant.used_ns).sum();
+        let mut table = Table::new([
+            ("tenant", Left),
+            ("weight", Right),
+            ("priority", Right),
+            ("ceiling", Right),
+            ("time", Right),
+            ("share", Right),
+            ("slices", Right),
+            ("longest", Right),
+            ("overruns", Right),
+        ]);
+        for tenant in &self.tenants {
+            table.row([
+                tenant.tenant.clone(),
+                tenant.weight.to_string(),
+                tenant.priority.to_string(),
+                tenant.ceiling.map(|of| format!("{} %", f64::from(of) / 10.0)).unwrap_or_default(),
+                format!("{:.3} s", tenant.used_ns as f64 / 1e9),
+                format!("{:.1} %", tenant.used_ns as f64 * 100.0 / all.max(1) as f64),
+                thousands(tenant.slices),
+                format!("{:.0} µs", tenant.longest_slice_ns as f64 / 1e3),
+                thousands(tenant.overruns),
+            ]);
+        }
+        Some(table.render())
+    }
+
     /// The functions' table: the uses of one function are one row for each owner.
     fn functions_text(&self) -> Option<String> {
         let mut rows: Vec<NodeSummary> = Vec::new();
@@ -125,7 +169,7 @@ impl Summary {
         let consumed = rows.iter().any(|row| !row.consumed.is_empty());
         let owned = rows.iter().any(|row| row.owner != rows[0].owner);
         let mut columns = vec![("function", Left)];
-        columns.extend(owned.then_some(("owner", Right)));
+        columns.extend(owned.then_some(("owner", Left)));
         columns.extend([("in", Right), ("bytes", Right), ("out", Right), ("bytes", Right)]);
         columns.extend(created.then_some(("created", Right)));
         columns.extend(held.then_some(("held", Right)));
@@ -134,7 +178,7 @@ impl Summary {
         let mut table = Table::new(columns);
         for row in rows {
             let mut cells = vec![row.of.clone()];
-            cells.extend(owned.then(|| row.owner.to_string()));
+            cells.extend(owned.then(|| self.owner_name(row.owner)));
             cells.extend([thousands(row.arrived), bytes(row.bytes.arrived)]);
             cells.extend([thousands(row.left), bytes(row.bytes.left)]);
             cells.extend(created.then(|| thousands(row.created)));
@@ -225,7 +269,11 @@ impl Summary {
                 let queues: Vec<_> = queues
                     .map(|(queue, packets)| format!("{} at queue {queue}", thousands(*packets)))
                     .collect();
-                let _ = writeln!(out, "{}: steered: {}", port.name, queues.join(", "));
+                let by = port.filtered_by.as_ref().map_or_else(
+                    || "steered".to_owned(),
+                    |by| format!("steered by filters of the graph, in {by}"),
+                );
+                let _ = writeln!(out, "{}: {by}: {}", port.name, queues.join(", "));
             }
             let line = [
                 ("duplicated", port.duplicated),
@@ -353,8 +401,8 @@ mod tests {
             summary.functions_text().as_deref(),
             Some(
                 "function  owner           in    bytes          out    bytes  cycles/packet  packets/batch  dropped\n\
-                 ttl           0  170,412,032  85.2 GB  170,377,951  85.2 GB            7.9           61.2  34,081 ttl-expired\n\
-                 ttl           3           14    840 B            0      0 B\n"
+                 ttl       -      170,412,032  85.2 GB  170,377,951  85.2 GB            7.9           61.2  34,081 ttl-expired\n\
+                 ttl       3               14    840 B            0      0 B\n"
             )
         );
     }

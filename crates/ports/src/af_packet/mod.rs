@@ -22,14 +22,16 @@ use netbricks_core::{InvalidSetting, Settings};
 use self::receive::Receiver;
 use self::send::Sender;
 use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
-use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::driver::{Demands, OpenContext, PortDriver, QueueDivision};
 use crate::interface::{Interface, LinkHeader, refused, unusable};
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::Wanted;
-use crate::steer::{Rules, Unsteerable, program};
+use crate::steer::{FilterSupport, Filtering, MOST_RULES, Rules, Unsteerable, program};
 use crate::sys::packet::{BlockRing, PacketSocket, Spread};
 
 const DRIVER: &str = "af_packet";
+/// The mechanism that applies rules.
+const PROGRAM: &str = "classic BPF (PACKET_FANOUT_CBPF)";
 const CAPABILITY: &str = "CAP_NET_RAW";
 /// The least bytes of a block. Memory is mapped in pages.
 ///
@@ -48,6 +50,7 @@ impl PortDriver for AfPacketDriver {
     const SUMMARY: &'static str =
         "A network interface of the host through AF_PACKET: any kind of interface, offloads included.";
     const DIVISION: QueueDivision = QueueDivision::Symmetric;
+    const FILTERS: Option<FilterSupport> = Some(FilterSupport::program(PROGRAM));
 
     fn open(
         &self,
@@ -59,9 +62,9 @@ impl PortDriver for AfPacketDriver {
         device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
     }
 
-    fn lacks(&self, port: &str, settings: &AfPacketSettings, largest: usize) -> Vec<PortError> {
+    fn lacks(&self, port: &str, settings: &AfPacketSettings, demands: &Demands) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
-            let found = [small_buffers(interface, largest), small_blocks(interface, settings)];
+            let found = [small_buffers(interface, demands.largest), small_blocks(interface, settings)];
             let error = |problem: String| unusable(port, &settings.device, &problem);
             let header = interface.link_header(port).err();
             found.into_iter().flatten().map(error).chain(header).collect()
@@ -180,7 +183,8 @@ fn open_device(
         settings.promiscuous.then(|| promiscuous(&interface, |action, error| refused(action.into())(error)));
     let membership = membership.transpose()?;
     let counters = opening.counters(opening.queues(settings.queues, usize::MAX));
-    let receiving = Receiving::on(&interface, header, settings, &counters, &Rules::default())
+    let spread = if cx.filters { Spread::Program } else { Spread::Hash };
+    let receiving = Receiving::on(&interface, header, settings, &counters, (spread, &Rules::default()))
         .map_err(|(action, error)| refused(action)(error))?;
     let mut senders = Vec::with_capacity(counters.len());
     for counters in &counters {
@@ -222,13 +226,12 @@ impl Receiving {
         header: LinkHeader,
         settings: &AfPacketSettings,
         counters: &[Arc<Counters>],
-        rules: &Rules,
+        (spread, rules): (Spread, &Rules),
     ) -> Result<Self, (String, io::Error)> {
         let device = interface.name();
         let tried = |action: String| move |error| (action, error);
         let (block, blocks) = (settings.block.bytes(), settings.ring.bytes() / settings.block.bytes());
         let timeout = (settings.block_timeout.nanoseconds() / 1_000_000) as u32;
-        let spread = if rules.is_empty() { Spread::Hash } else { Spread::Program };
         let mut rings: Vec<BlockRing> = Vec::with_capacity(counters.len());
         for _ in counters {
             let socket = PacketSocket::open().map_err(tried("opening an AF_PACKET socket".into()))?;
@@ -277,7 +280,7 @@ impl Device for AfPacket {
             transmit_queues: self.senders.len(),
             // The kernel's fanout hash puts the smaller address and port first, and our program's hash treats
             // both the same.
-            symmetric_rss: on.rules.is_symmetric(),
+            symmetric_rss: on.filters || on.rules.is_symmetric(),
             checksum_offload: self.settings.offload,
             segmentation_offload: self.settings.offload,
             ..Capabilities::default()
@@ -290,11 +293,24 @@ impl Device for AfPacket {
             }
         }
     }
+    fn filtered_by(&self) -> Option<Filtering> {
+        Some(Filtering::new(PROGRAM, MOST_RULES))
+    }
     fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
+        rules.check_number(MOST_RULES)?;
+        if on.filters {
+            // A group of one socket has no program.
+            let first = self.receiving.sockets.first().filter(|_| self.receiving.sockets.len() > 1);
+            let chosen = first.map_or(Ok(()), |first| first.choose_by(&program(rules)));
+            let action =
+                format!("changing the program that shares out what arrives on {}", on.interface.name());
+            return chosen.map_err(|source| Unsteerable::System { action, source });
+        }
         // The first socket of a group decides how it divides packets. So new sockets replace those that
         // exist.
-        self.receiving = Receiving::on(&on.interface, self.header, &self.settings, &on.counters, rules)
-            .map_err(|(action, source)| Unsteerable::System { action, source })?;
+        self.receiving =
+            Receiving::on(&on.interface, self.header, &self.settings, &on.counters, (Spread::Program, rules))
+                .map_err(|(action, source)| Unsteerable::System { action, source })?;
         Ok(())
     }
     fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {

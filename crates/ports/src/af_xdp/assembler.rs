@@ -35,9 +35,13 @@ pub(super) enum Width {
 #[repr(u8)]
 pub(super) enum Arithmetic {
     Add = 0x00,
+    Multiply = 0x20,
     Or = 0x40,
     And = 0x50,
     ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    Modulo = 0x90,
+    Xor = 0xa0,
     Move = 0xb0,
 }
 
@@ -127,7 +131,7 @@ impl Assembler {
         self.push(ALU64 | FROM_REGISTER | operation as u8, to as u8, from as u8, 0, 0);
     }
     /// `to = map`
-    pub(super) fn load_map(&mut self, to: Register, map: &Map) {
+    pub(super) fn load_map<const KEY: usize>(&mut self, to: Register, map: &Map<KEY>) {
         self.push(LD_IMM64, to as u8, PSEUDO_MAP, 0, map.descriptor());
         self.push(0, 0, 0, 0, 0);
     }

@@ -7,6 +7,8 @@
 //! counted. Offloads (partial checksums, segmentation) are not supported in either direction.
 
 mod assembler;
+mod card;
+mod choice;
 mod queue;
 mod steering;
 
@@ -19,28 +21,36 @@ use netbricks_buffer::{Batch, Pool};
 use netbricks_core::units::Duration;
 use netbricks_core::{InvalidSetting, Settings};
 
+use self::card::Card;
 use self::queue::{Arrivals, Receiver, Sender};
 use self::steering::{Action, Steering, Traffic};
 use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues, promiscuous};
-use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::driver::{Demands, OpenContext, PortDriver, QueueDivision};
 use crate::interface::{HEADER, Interface, refused, unusable};
 use crate::port::{Capabilities, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::privileges::{Capability, Needs};
 use crate::returning::Wanted;
-use crate::steer::Fixed;
+use crate::steer::{FilterSupport, Filtering, Fixed, Rules, Unsteerable};
 use crate::sys::bpf;
 use crate::sys::packet::PacketSocket;
 use crate::sys::xdp::{self, Bind, ReceiveRing, Socket, TransmitRing};
 
 const DRIVER: &str = "af_xdp";
+/// The mechanism that applies filters of the graph.
+const MAPS: &str = "XDP maps";
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// The problem of zero copy if the program does not run in the driver.
 const BEHIND_DRIVER: &str = "\"zero-copy\" needs `attach = \"native\"`: the generic mode always copies";
 /// The capabilities that this driver needs, in addition to memory that the process may lock.
 const CAPABILITIES: &[Capability] = &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
-/// The fewest frames for arrivals with which a port opens.
+/// The fewest frames for arrivals with which a port opens, and those for each socket of a device queue.
 const FEWEST: usize = 64;
+const FEWEST_EACH: usize = 8;
+/// The reason why a port in generic mode has no filters of the graph.
+const RACES: &str = "none, as before Linux 6.15 sockets of one device queue race in the generic mode of XDP";
+/// The kernel from which on they do not.
+const WITHOUT_RACE: (u32, u32) = (6, 15);
 
 /// The driver `af_xdp`.
 pub(crate) struct AfXdpDriver;
@@ -53,6 +63,7 @@ impl PortDriver for AfXdpDriver {
     const DEVICE_FRAMES: bool = true;
     const DIVISION: QueueDivision = QueueDivision::Asymmetric;
     const FIXED: Option<Fixed> = Some(Fixed::NetworkCard);
+    const FILTERS: Option<FilterSupport> = Some(FilterSupport { by: MAPS, limits: choice::LIMITS });
 
     fn open(
         &self,
@@ -64,10 +75,12 @@ impl PortDriver for AfXdpDriver {
         device::open(name, &settings.device, cx, Wanted::Up, move |opening| open_device(opening, &own))
     }
 
-    fn lacks(&self, port: &str, settings: &AfXdpSettings, _: usize) -> Vec<PortError> {
+    fn lacks(&self, port: &str, settings: &AfXdpSettings, demands: &Demands) -> Vec<PortError> {
         Interface::lacks(port, &settings.device, |interface| {
             let has = interface.receive_queues();
-            let queues = settings.queues.filter(|wanted| *wanted > has).map(|wanted| PortError::Setting {
+            // With filters of the graph, each device queue has a socket for each receive queue.
+            let wanted = settings.queues.filter(|wanted| *wanted > has && !demands.filters);
+            let queues = wanted.map(|wanted| PortError::Setting {
                 port: port.into(),
                 key: "queues",
                 problem: format!(
@@ -214,7 +227,13 @@ struct Bound {
 /// Opens a socket on a device's queue in the best way that the mode allows.
 ///
 /// All sockets of a UMEM have the same driver mode, so a pool has at most one UMEM a mode.
-fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: bool) -> io::Result<Bound> {
+fn bind(
+    pool: &Pool,
+    (ring, arrivals): (u32, u32),
+    mode: Mode,
+    (index, queue): (u32, u32),
+    fragments: bool,
+) -> io::Result<Bound> {
     let modes: &[bool] = match mode {
         Mode::Auto => &[true, false],
         Mode::ZeroCopy => &[true],
@@ -228,7 +247,7 @@ fn bind(pool: &Pool, ring: u32, mode: Mode, index: u32, queue: u32, fragments: b
             if sibling.is_none() && shared.is_some() && mode != Mode::Auto && failure.is_none() {
                 continue;
             }
-            let bind = Bind { index, queue, zero_copy: Some(*zero_copy), fragments };
+            let bind = Bind { index, queue, zero_copy: Some(*zero_copy), fragments, arrivals };
             match xdp::open(pool, ring, &bind, sibling) {
                 Ok((receive, transmit)) => {
                     announce(pool, receive.socket());
@@ -259,7 +278,7 @@ fn attach(
     name: &str,
     interface: &Interface,
     settings: &AfXdpSettings,
-    queues: u32,
+    (queues, each): (u32, Option<u32>),
     needs: &Needs,
 ) -> Result<Attached, PortError> {
     let device = interface.name();
@@ -271,7 +290,7 @@ fn attach(
     let mut failure = None;
     for native in places {
         for fragments in [true, false] {
-            let mut steering = Steering::load(queues, fragments)
+            let mut steering = Steering::load(queues, each, fragments)
                 .map_err(|error| needs.refused(name, "loading the steering program", error))?;
             steer(&mut steering, settings)
                 .map_err(|error| needs.refused(name, "setting the steering rules", error))?;
@@ -329,7 +348,13 @@ struct Watched {
 /// The sockets of an open interface.
 struct AfXdp {
     // Dropped before the sockets: later arrivals are the host's.
-    _attached: Attached,
+    attached: Attached,
+    /// Whether each device queue has a socket for each receive queue, among which maps choose.
+    by_maps: bool,
+    /// The network card, where it has the filters of the graph too.
+    card: Option<Card>,
+    /// The reason why the card has not the filters, where that was asked.
+    without_card: Option<String>,
     receivers: Vec<Option<Receiver>>,
     senders: Vec<Option<Sender>>,
     sockets: Vec<Watched>,
@@ -345,31 +370,24 @@ fn open_device(opening: &Opening<'_>, settings: &AfXdpSettings) -> Result<Device
     let raw = |action: String| move |error| needs.refused(name, &action, error);
     let mtu = interface.mtu().map_err(raw(format!("asking for the MTU of {device}")))?;
     let device_queues = interface.receive_queues().min(1024);
-    let queues = opening.queues(settings.queues, device_queues);
-    if queues > device_queues {
+    let (attached, each, queues) = attach_sockets(opening, &interface, settings, device_queues, needs)?;
+    let by_maps = each.is_some();
+    let (card, without_card) = if by_maps { card_of(device, device_queues, queues) } else { (None, None) };
+    if queues > device_queues && !by_maps {
         return Err(PortError::Setting {
             port: name.into(),
             key: "device",
             problem: format!("{device} had {queues} queues, and has {device_queues} now"),
         });
     }
-    let target = (cx.pool.region().frames / (4 * device_queues)).min(settings.ring as usize);
-    if target < FEWEST {
-        let needed = 4 * device_queues * FEWEST;
-        return Err(PortError::Setting {
-            port: name.into(),
-            key: "device",
-            problem: format!(
-                "{device} has {device_queues} queues, for which the pool needs at least {needed} frames, found {}",
-                cx.pool.region().frames
-            ),
-        });
-    }
+    let each = each.unwrap_or(1);
+    let target = frames_of_queue(opening, settings, device_queues, each)?;
     let membership = settings
         .promiscuous
         .then(|| promiscuous(&interface, |action, error| needs.refused(name, action, error)));
     let membership = membership.transpose()?;
-    let attached = attach(name, &interface, settings, device_queues as u32, needs)?;
+    // A full ring of one queue leaves frames for the others.
+    let ring = (settings.ring, arrivals_ring(settings.ring, target, each));
     let mode = if attached.native { settings.mode } else { mode_behind_driver(name, settings.mode)? };
 
     let counters = opening.counters(queues);
@@ -379,25 +397,42 @@ fn open_device(opening: &Opening<'_>, settings: &AfXdpSettings) -> Result<Device
     let mut scratch = Batch::new();
     let mut fragments = attached.fragments;
     for queue in 0..device_queues {
-        let bound = bind(&cx.pool, settings.ring, mode, interface.index(), queue as u32, attached.fragments)
+        let place = (interface.index(), queue as u32);
+        let mut bound = bind(&cx.pool, ring, mode, place, attached.fragments)
             .map_err(|error| refused_bind(name, device, queue, settings, needs, error))?;
         fragments &= bound.fragments;
         let socket = Arc::clone(bound.receive.socket());
-        if let Some(time) = settings.busy_poll {
+        let polled = |socket: &Arc<Socket>| {
+            let Some(time) = settings.busy_poll else { return Ok(()) };
             let microseconds = (time.nanoseconds() / 1_000) as u32;
-            xdp::prefer_busy_poll(&socket, microseconds, netbricks_buffer::BATCH as u32)
-                .map_err(|error| needs.refused(name, "asking for busy polling", error))?;
+            xdp::prefer_busy_poll(socket, microseconds, netbricks_buffer::BATCH as u32)
+                .map_err(|error| needs.refused(name, "asking for busy polling", error))
+        };
+        polled(&socket)?;
+        let entered = |queue: usize, number: usize, socket: &Arc<Socket>| {
+            let entered = attached.steering.enter(queue as u32, number as u32, socket.as_fd().as_raw_fd());
+            entered.map_err(|error| {
+                needs.refused(name, "entering a socket into the steering program's map", error)
+            })
+        };
+        let others = open_others(&mut bound, &cx.pool, (each, place, ring.1));
+        let others = others.map_err(raw(format!("opening another socket on queue {queue} of {device}")))?;
+        let mut arriving = Arrivals::new(bound.receive, target, each, settings.busy_poll.is_some());
+        arriving.stock_alone(&mut scratch);
+        let own = if by_maps { 0 } else { queue % queues };
+        entered(queue, 0, &socket)?;
+        arrivals[own].push(arriving);
+        if let Some(counters) = counters.get(queue) {
+            senders.push(Some(Sender::new(bound.transmit, bound.fragments, Arc::clone(counters))));
         }
-        let mut arriving = Arrivals::new(bound.receive, target, settings.busy_poll.is_some());
-        arriving.stock(&mut scratch);
-        attached.steering.enter(queue as u32, socket.as_fd().as_raw_fd()).map_err(|error| {
-            needs.refused(name, "entering a socket into the steering program's map", error)
-        })?;
-        arrivals[queue % queues].push(arriving);
-        if queue < queues {
-            senders.push(Some(Sender::new(bound.transmit, bound.fragments, Arc::clone(&counters[queue]))));
+        sockets.push(Watched { socket, queue: own, missed: AtomicU64::new(0) });
+        for (number, other) in (1..).zip(others) {
+            let socket = Arc::clone(other.socket());
+            polled(&socket)?;
+            entered(queue, number, &socket)?;
+            arrivals[number].push(Arrivals::new(other, target, each, settings.busy_poll.is_some()));
+            sockets.push(Watched { socket, queue: number, missed: AtomicU64::new(0) });
         }
-        sockets.push(Watched { socket, queue: queue % queues, missed: AtomicU64::new(0) });
     }
     let mut receivers = Vec::with_capacity(queues);
     for (queue, arrivals) in arrivals.into_iter().enumerate() {
@@ -415,8 +450,114 @@ fn open_device(opening: &Opening<'_>, settings: &AfXdpSettings) -> Result<Device
             "{device} takes no packets in several buffers, and a frame of the pool holds {small} bytes: larger ones are dropped by the kernel; its MTU is {mtu}"
         ));
     }
-    let sockets = AfXdp { _attached: attached, receivers, senders, sockets, _membership: membership };
+    let sockets =
+        AfXdp { attached, by_maps, card, without_card, receivers, senders, sockets, _membership: membership };
     Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, sockets))
+}
+
+/// The network card, if it can have the filters of the graph, too; otherwise why not.
+///
+/// Such a card brings the packets of a worker by the queue of the same number, whose socket for that worker gets them.
+fn card_of(device: &str, has: usize, queues: usize) -> (Option<Card>, Option<String>) {
+    if has < queues.max(2) {
+        return (None, Some(format!("{device} has {has} receive queues for {queues}")));
+    }
+    match Card::of(device) {
+        Ok(card) => (Some(card), None),
+        Err(why) => (None, Some(why)),
+    }
+}
+
+/// Attaches the program, which chooses among the sockets of a device queue by filters of the graph, if it can.
+///
+/// Answers the number of these sockets, and of the receive queues.
+///
+/// Before Linux 6.15, in generic mode, two sockets of a device queue take frames from its fill ring at the same time, and may
+/// get the same one. Then there is one socket, and the graph alone divides the packets.
+fn attach_sockets(
+    opening: &Opening<'_>,
+    interface: &Interface,
+    settings: &AfXdpSettings,
+    device_queues: usize,
+    needs: &Needs,
+) -> Result<(Attached, Option<usize>, usize), PortError> {
+    let attach = |each: Option<usize>| {
+        let sockets = (device_queues as u32, each.map(|each| each as u32));
+        attach(opening.port, interface, settings, sockets, needs)
+    };
+    if opening.cx.filters {
+        let queues = opening.queues(settings.queues, usize::MAX);
+        let attached = attach(Some(queues))?;
+        if attached.native || queues == 1 || has_kernel(WITHOUT_RACE) {
+            return Ok((attached, Some(queues), queues));
+        }
+    }
+    let queues = opening.queues(settings.queues, device_queues);
+    Ok((attach(None)?, None, queues))
+}
+
+/// Whether this kernel is at least of a version. One whose version is not known is not.
+fn has_kernel(wanted: (u32, u32)) -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| is_at_least(&release, wanted))
+}
+
+fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= wanted)
+}
+
+/// The fewest frames for arrivals at a device queue with this many sockets.
+fn fewest_frames(sockets: usize) -> usize {
+    FEWEST.max(FEWEST_EACH * (sockets + 1))
+}
+
+/// The frames of the pool that may wait for arrivals at each queue of the device.
+fn frames_of_queue(
+    opening: &Opening<'_>,
+    settings: &AfXdpSettings,
+    device_queues: usize,
+    sockets: usize,
+) -> Result<usize, PortError> {
+    let Opening { port, device, cx, .. } = *opening;
+    let refused = |key, problem| Err(PortError::Setting { port: port.into(), key, problem });
+    let (found, fewest) = (cx.pool.region().frames, fewest_frames(sockets));
+    let needed = 4 * device_queues * fewest;
+    let of = if sockets > 1 { format!(" with {sockets} sockets each") } else { String::new() };
+    if found < needed {
+        return refused(
+            "device",
+            format!(
+                "{device} has {device_queues} queues{of}, for which the pool needs at least {needed} frames, found {found}"
+            ),
+        );
+    }
+    let ring = settings.ring as usize;
+    if ring < fewest {
+        let least = fewest.next_power_of_two();
+        return refused("ring", format!("must be at least {least} for device queues{of}, found {ring}"));
+    }
+    Ok(ring.min(found / (4 * device_queues)))
+}
+
+/// Opens the other sockets of a device queue, so that there are `each` in all.
+fn open_others(
+    bound: &mut Bound,
+    pool: &Pool,
+    (each, (index, queue), arrivals): (usize, (u32, u32), u32),
+) -> io::Result<Vec<ReceiveRing>> {
+    let bind = Bind { index, queue, zero_copy: None, fragments: bound.fragments, arrivals };
+    (1..each).map(|_| bound.receive.open_beside(pool, &bind)).collect()
+}
+
+/// Packets that the ring of arrivals of each socket of a device queue holds.
+///
+/// Sockets that share frames have smaller rings, so that all of them together cannot hold every frame.
+fn arrivals_ring(ring: u32, frames: usize, sockets: usize) -> u32 {
+    if sockets <= 1 {
+        return ring;
+    }
+    let most = (frames / (sockets + 1)).max(1);
+    ring.min(1 << most.ilog2())
 }
 
 /// The mode if the program does not run in the driver: zero copy is not possible.
@@ -467,8 +608,9 @@ impl Device for AfXdp {
         Capabilities {
             receive_queues: self.receivers.len(),
             transmit_queues: self.senders.len(),
-            // It is not known how a device spreads flows over several queues.
-            symmetric_rss: self.sockets.len() == 1,
+            // It is not known how a device spreads flows over several queues. With filters, our program brings a
+            // packet to the same worker whichever queue it came by, and treats both directions the same.
+            symmetric_rss: self.sockets.len() == 1 || self.by_maps,
             ..Capabilities::default()
         }
     }
@@ -480,12 +622,44 @@ impl Device for AfXdp {
             on.counters[watched.queue].missed.fetch_add(total.saturating_sub(before), Ordering::Relaxed);
         }
     }
+    fn filtered_by(&self) -> Option<Filtering> {
+        if !self.by_maps {
+            return Some(Filtering::new(RACES, 0));
+        }
+        let by = match (&self.card, &self.without_card) {
+            (Some(_), _) => format!("{MAPS}, and the network card (ethtool -N)"),
+            (None, Some(why)) => format!("{MAPS} ({why})"),
+            (None, None) => MAPS.into(),
+        };
+        Some(Filtering::new(by, choice::LIMITS.most))
+    }
+    fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
+        if !on.filters {
+            return Err(Fixed::NetworkCard.into());
+        }
+        rules.check_number(if self.by_maps { choice::LIMITS.most } else { 0 })?;
+        let action = format!("writing the filters of {} into XDP maps", on.interface.name());
+        self.attached.steering.choose_by(rules).map_err(|source| Unsteerable::System { action, source })?;
+        // The maps decide alone where the card cannot have the rules, as cards differ in those that they take.
+        if let Err(why) = self.card.as_mut().map_or(Ok(()), |card| card.set(rules)) {
+            self.card = None;
+            self.without_card = Some(why);
+        }
+        Ok(())
+    }
     fn receive_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         let receiver = self.receivers[queue].take().expect("a queue that was not taken is there");
         Ok(Box::new(receiver))
     }
-    fn transmit_queue(&mut self, _: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
-        let sender = self.senders[queue].take().expect("a queue that was not taken is there");
+    fn transmit_queue(&mut self, on: &InUse, queue: usize) -> Result<Box<dyn TransmitQueue>, PortError> {
+        let queues = self.senders.len();
+        let sender = self.senders.get_mut(queue).ok_or_else(|| PortError::Queue {
+            port: on.port.clone(),
+            direction: "transmit",
+            queue,
+            problem: format!("does not exist: there are {queues}"),
+        })?;
+        let sender = sender.take().expect("a queue that was not taken is there");
         Ok(Box::new(sender))
     }
 }
@@ -493,6 +667,21 @@ impl Device for AfXdp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_are_told_apart() {
+        for (release, is) in [
+            ("6.15.0", true),
+            ("6.18.44-fc", true),
+            ("7.0-rc1", true),
+            ("6.14.11-300.fc42", false),
+            ("5.15.0-91-generic", false),
+            ("6", false),
+            ("unknown", false),
+        ] {
+            assert_eq!(is_at_least(release, WITHOUT_RACE), is, "{release}");
+        }
+    }
 
     #[test]
     fn settings_are_checked() {

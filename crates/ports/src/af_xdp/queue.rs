@@ -27,6 +27,8 @@ pub(super) struct Arrivals {
     ring: ReceiveRing,
     /// The number of frames to keep with the kernel.
     target: usize,
+    /// Frames that are missing before more are lent.
+    least: usize,
     /// Pieces of a packet that has not arrived completely.
     pieces: Vec<Packet>,
     pieces_len: usize,
@@ -35,19 +37,31 @@ pub(super) struct Arrivals {
     busy_poll: bool,
 }
 
+/// The frames that must be missing before more are lent: a few at a time would cost a publication each.
+///
+/// Packets that wait at other sockets have frames, too, as many as their [rings](super::arrivals_ring) hold. The rest must
+/// be more than this.
+fn least_missing(target: usize, sockets: usize) -> usize {
+    let share = if sockets > 1 { target / (2 * (sockets + 1)) } else { target };
+    STOCK.min(share).max(1)
+}
+
 /// More pieces than any driver makes of a packet (MAX_SKB_FRAGS and its head).
 const PIECES: usize = 24;
 
 impl Arrivals {
-    pub(super) fn new(ring: ReceiveRing, target: usize, busy_poll: bool) -> Self {
-        Self { ring, target, pieces: Vec::with_capacity(PIECES), pieces_len: 0, spoiled: false, busy_poll }
+    /// The side of one of `sockets` that share frames.
+    pub(super) fn new(ring: ReceiveRing, target: usize, sockets: usize, busy_poll: bool) -> Self {
+        let (least, pieces) = (least_missing(target, sockets), Vec::with_capacity(PIECES));
+        Self { ring, target, least, pieces, pieces_len: 0, spoiled: false, busy_poll }
     }
 
     /// Lends the kernel frames for arrivals, as many as are missing.
+    ///
+    /// Where sockets share a fill ring, it must be [borrowed](ReceiveRing::borrow_filling).
     pub(super) fn stock(&mut self, scratch: &mut Batch) {
         let mut missing = self.target.saturating_sub(self.ring.stocked());
-        // A few frames at a time would cost a publication each.
-        if missing < STOCK.min(self.target) {
+        if missing < self.least {
             return;
         }
         let pool = self.ring.socket().pool().clone();
@@ -67,6 +81,14 @@ impl Arrivals {
             missing = missing.saturating_sub(got);
         }
         self.ring.publish();
+    }
+
+    /// As [`stock`](Self::stock), before a worker has the socket.
+    pub(super) fn stock_alone(&mut self, scratch: &mut Batch) {
+        if self.ring.borrow_filling() {
+            self.stock(scratch);
+            self.ring.put_back();
+        }
     }
 
     /// Moves up to `room` packets into the batch, and counts them and their bytes.
@@ -175,6 +197,7 @@ impl Receiver {
 impl ReceiveQueue for Receiver {
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         let mut counts = Counts::default();
+        let mut busy = false;
         let sockets = self.arrivals.len();
         for turn in 0..sockets {
             let arrivals = &mut self.arrivals[(self.first + turn) % sockets];
@@ -182,14 +205,23 @@ impl ReceiveQueue for Receiver {
             if room == 0 {
                 break;
             }
+            if !arrivals.ring.borrow_filling() {
+                // Another worker has the fill ring for the time of a batch.
+                busy = true;
+                continue;
+            }
             arrivals.take(batch, room, cx, &mut counts);
             arrivals.stock(&mut self.scratch);
             if arrivals.busy_poll || arrivals.ring.needs_wakeup() {
                 // Only an idle driver sleeps, or one that had no frames: there is no call for each packet.
                 arrivals.ring.wake();
             }
+            arrivals.ring.put_back();
         }
         self.first = if self.first + 1 >= sockets { 0 } else { self.first + 1 };
+        if counts.packets == 0 && busy {
+            return Poll::Busy;
+        }
         if counts.packets == 0 {
             if self.idle.is_multiple_of(LOOK) {
                 for arrivals in &self.arrivals {
@@ -411,5 +443,29 @@ impl TransmitQueue for Sender {
     fn needs_flush(&self) -> bool {
         // Packets that the kernel could not take at once wait in the ring for another call.
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{arrivals_ring, fewest_frames};
+    use super::*;
+
+    /// While the rings of all other sockets are full, the one that works still gets frames.
+    #[test]
+    fn full_rings_leave_frames_to_lend() {
+        for sockets in [1, 2, 3, 4, 8, 31, 32, 64, 256] {
+            let fewest = fewest_frames(sockets);
+            for target in [fewest, fewest + 1, 2 * fewest, 2048.max(fewest), 32_768] {
+                let ring = arrivals_ring(32_768, target, sockets) as usize;
+                assert!(ring >= 8, "a ring of {ring} for {sockets} sockets");
+                let kept = if sockets > 1 { (sockets - 1) * ring } else { 0 };
+                let least = least_missing(target, sockets);
+                assert!(
+                    least > 0 && kept + least <= target,
+                    "{sockets} sockets, {target} frames: {kept}, {least}"
+                );
+            }
+        }
     }
 }

@@ -6,7 +6,8 @@
 use std::io;
 use std::str::FromStr;
 
-use super::assembler::{Arithmetic, Assembler, Helper, Register, When, Width};
+use super::assembler::{Arithmetic, Assembler, Helper, Label, Register, When, Width};
+use super::choice::Choice;
 use crate::sys::bpf::{self, Map, MapKind, Program};
 
 /// The treatment of an arrival.
@@ -90,9 +91,10 @@ const PROTOCOL: i32 = 1 << 24;
 const PORT: i32 = 2 << 24;
 /// The most rules of an interface.
 const RULES: u32 = 1024;
-/// Bits of the settings' one word: the default action, and whether there are rules.
+/// Bits of the settings' one word: the default action, whether there are rules, and which filters of the graph count.
 const DEFAULT: u32 = 1;
 const LOOK: u32 = 2;
+const SECOND: u32 = 4;
 const XDP_PASS: i32 = 2;
 
 /// The program at an interface, with its maps.
@@ -102,6 +104,8 @@ pub(super) struct Steering {
     rules: Map,
     sockets: Map,
     program: Program,
+    /// The choice of one of several sockets of a device queue, by filters of the graph.
+    choice: Option<Choice>,
     count: u32,
     default: Action,
     keys: Vec<u32>,
@@ -110,25 +114,39 @@ pub(super) struct Steering {
 impl Steering {
     /// Loads the program. It redirects all packets to the sockets that are entered by their queue.
     ///
-    /// `fragments`: packets in several buffers may arrive.
-    pub(super) fn load(queues: u32, fragments: bool) -> io::Result<Self> {
+    /// `fragments`: packets in several buffers may arrive. `each`: the sockets of each queue, among which filters of the
+    /// graph choose.
+    pub(super) fn load(queues: u32, each: Option<u32>, fragments: bool) -> io::Result<Self> {
+        let choice = each.map(Choice::new).transpose()?;
         let settings = Map::new(MapKind::Array, 1, "nb_settings")?;
         let rules = Map::new(MapKind::Hash, RULES, "nb_rules")?;
-        let sockets = Map::new(MapKind::XskMap, queues, "nb_sockets")?;
-        let instructions = program(&settings, &rules, &sockets);
+        let sockets = Map::new(MapKind::XskMap, queues * each.unwrap_or(1), "nb_sockets")?;
+        let instructions = program(&settings, &rules, &sockets, choice.as_ref());
         let flags = if fragments { bpf::F_XDP_HAS_FRAGS } else { 0 };
         let program = Program::load_xdp(&instructions, flags, "nb_steering")?;
-        let mut steering =
-            Self { settings, rules, sockets, program, count: 0, default: Action::Redirect, keys: Vec::new() };
+        let (default, keys) = (Action::Redirect, Vec::new());
+        let mut steering = Self { settings, rules, sockets, program, choice, count: 0, default, keys };
         steering.set_default(Action::Redirect)?;
         Ok(steering)
     }
     pub(super) fn program(&self) -> &Program {
         &self.program
     }
-    /// Sends arrivals of this queue to this socket (given by its descriptor).
-    pub(super) fn enter(&self, queue: u32, socket: i32) -> io::Result<()> {
-        self.sockets.set(queue, socket as u32)
+    /// Sends arrivals of this queue to this socket (given by its descriptor), the `number`th of the queue.
+    pub(super) fn enter(&self, queue: u32, number: u32, socket: i32) -> io::Result<()> {
+        let each = self.choice.as_ref().map_or(1, Choice::queues);
+        self.sockets.set(queue * each + number, socket as u32)
+    }
+    /// Replaces the filters of the graph at once, if the program has a choice. After an error those before stay.
+    pub(super) fn choose_by(&mut self, rules: &crate::steer::Rules) -> io::Result<()> {
+        let Some(choice) = &mut self.choice else { return Ok(()) };
+        choice.prepare(rules)?;
+        choice.turn();
+        let published = self.publish();
+        if let (Err(_), Some(choice)) = (&published, &mut self.choice) {
+            choice.turn();
+        }
+        published
     }
     /// Sets the treatment of arrivals that no rule matches.
     pub(super) fn set_default(&mut self, action: Action) -> io::Result<()> {
@@ -155,7 +173,9 @@ impl Steering {
     }
     fn publish(&self) -> io::Result<()> {
         let look = if self.count > 0 { LOOK } else { 0 };
-        self.settings.set(0, (self.default as u32 * DEFAULT) | look)
+        let second = self.choice.as_ref().is_some_and(Choice::is_second);
+        let second = if second { SECOND } else { 0 };
+        self.settings.set(0, (self.default as u32 * DEFAULT) | look | second)
     }
 }
 
@@ -169,9 +189,7 @@ const KEPT: i16 = -8;
 ///
 /// R6 is the context, R7 the position in the packet, R8 the packet's end. R9 has the verdict so far in its
 /// lowest bit.
-///
-/// R6 the context, R7 where in the packet we are, R8 its end, R9 the verdict so far in its lowest bit.
-fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> {
+fn program(settings: &Map, rules: &Map, sockets: &Map, choice: Option<&Choice>) -> Vec<bpf::Instruction> {
     use Register::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
     let mut a = Assembler::default();
     let (verdict, pass) = (a.label(), a.label());
@@ -182,6 +200,9 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     look_up(&mut a, settings);
     a.jump_if(When::Equal, R0, 0, pass);
     a.load(Width::Word, R9, R0, 0);
+    if choice.is_some() {
+        Choice::emit_generation(&mut a, SECOND);
+    }
     a.compute_with(Arithmetic::Move, R1, R9);
     a.compute(Arithmetic::And, R1, LOOK as i32);
     a.jump_if(When::Equal, R1, 0, verdict);
@@ -266,7 +287,10 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
     a.bind(verdict);
     a.compute(Arithmetic::And, R9, DEFAULT as i32);
     a.jump_if(When::Equal, R9, 0, pass);
-    a.load(Width::Word, R2, R6, 16);
+    match choice {
+        Some(choice) => choice.emit(&mut a),
+        None => a.load(Width::Word, R2, R6, 16),
+    }
     a.load_map(R1, sockets);
     // If a queue has no socket, the host gets the packet.
     a.compute(Arithmetic::Move, R3, XDP_PASS);
@@ -279,7 +303,7 @@ fn program(settings: &Map, rules: &Map, sockets: &Map) -> Vec<bpf::Instruction> 
 }
 
 /// Jumps to `otherwise` unless the packet has `bytes` more bytes.
-fn need(a: &mut Assembler, bytes: i32, otherwise: super::assembler::Label) {
+pub(super) fn need(a: &mut Assembler, bytes: i32, otherwise: Label) {
     a.compute_with(Arithmetic::Move, Register::R1, Register::R7);
     a.compute(Arithmetic::Add, Register::R1, bytes);
     a.jump_if_register(When::Greater, Register::R1, Register::R8, otherwise);

@@ -22,7 +22,7 @@ use crate::arrival::Arrivals;
 use crate::driver::{Directions, OpenContext, PortDriver, QueueDivision};
 use crate::node::count_received;
 use crate::port::{Capabilities, Counters, Port, PortError, ReceiveQueue, TransmitQueue};
-use crate::steer::{Rules, Unsteerable};
+use crate::steer::{FilterSupport, Filtering, MOST_RULES, Rules, Unsteerable};
 use crate::taken::Taken;
 use conversation::Conversations;
 use flow::{Chooser, Flow};
@@ -33,6 +33,9 @@ pub use flow::{Distribution, IpVersions, Protocols};
 pub use payload::Payload;
 pub use settings::{Clock, FrameSizes, GeneratorSettings, Mix};
 
+/// The mechanism that applies rules.
+const OURSELVES: &str = "the generator itself";
+
 /// The driver `generator`.
 pub(crate) struct GeneratorDriver;
 
@@ -41,6 +44,7 @@ impl PortDriver for GeneratorDriver {
     const NAME: &'static str = "generator";
     const SUMMARY: &'static str = "Makes traffic: sizes, flows, conversations, DNS, HTTP, at a rate or as fast as it goes, from a seed.";
     const DIVISION: QueueDivision = QueueDivision::Symmetric;
+    const FILTERS: Option<FilterSupport> = Some(FilterSupport::program(OURSELVES));
 
     fn open(
         &self,
@@ -84,6 +88,7 @@ pub struct Generator {
     seed: u64,
     counters: Vec<Arc<Counters>>,
     rules: Rules,
+    filters: bool,
     taken: Taken,
 }
 
@@ -97,7 +102,7 @@ impl Generator {
         let queues = GeneratorDriver.receive_queues(&settings, cx.queues);
         let counters = (0..queues).map(|_| Arc::default()).collect();
         let (rules, taken) = (Rules::default(), Taken::new(queues, 0));
-        Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, taken })
+        Ok(Self { name: name.into(), settings, seed: cx.seed, counters, rules, filters: cx.filters, taken })
     }
 }
 
@@ -115,7 +120,7 @@ impl Port for Generator {
         Capabilities {
             receive_queues: self.counters.len(),
             // A flow's packets of both directions come from one queue, unless rules separate them.
-            symmetric_rss: self.rules.is_symmetric(),
+            symmetric_rss: self.filters || self.rules.is_symmetric(),
             drives_clock: self.settings.clock == Clock::Own,
             ..Capabilities::default()
         }
@@ -133,6 +138,10 @@ impl Port for Generator {
     }
     fn rules(&self) -> Rules {
         self.rules.clone()
+    }
+    fn filtered_by(&self) -> Option<Filtering> {
+        let kept = self.taken.is_any().then(|| self.rules.clone());
+        self.filters.then(|| Filtering { kept, ..Filtering::new(OURSELVES, MOST_RULES) })
     }
     fn take_receive(&mut self, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {
         self.taken.receive(&self.name, queue)?;

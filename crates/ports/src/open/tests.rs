@@ -87,6 +87,16 @@ fn a_port_that_cannot_steer_says_so_beside_all_else_that_is_wrong() {
     assert!(matches!(refused, Err(PortError::Steer { .. })), "{refused:?}");
 }
 
+/// With filters of the graph, each queue of a device has a socket for each of the port's.
+#[test]
+fn more_queues_than_a_device_has_are_lacking_without_filters_only() {
+    let lacks =
+        |more: &str| read("af_xdp", &format!("device = 'lo'\nqueues = 200\n{more}")).unwrap().lacks(2_000);
+    let queues = |error: &PortError| matches!(error, PortError::Setting { key: "queues", .. });
+    assert!(lacks("").iter().any(queues));
+    assert!(!lacks("steer = 'graph'").iter().any(queues));
+}
+
 netbricks_core::settings! {
     /// Of a vendor's driver.
     #[derive(Debug)]

@@ -282,7 +282,7 @@ fn prefix(address: impl Strategy<Value = IpAddr>) -> impl Strategy<Value = Prefi
     (address, prop::sample::select(vec![0u8, 1, 8, 15, 16, 31, 32, 33, 64, 65, 127, 128])).prop_map(
         |(address, len)| {
             let len = len.min(if address.is_ipv4() { 32 } else { 128 });
-            super::filter::cut_to(address, len)
+            Prefix::around(address, len)
         },
     )
 }

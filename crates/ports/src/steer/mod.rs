@@ -5,33 +5,25 @@
 //! memory and compiled into a program that the kernel runs.
 
 mod extended;
-mod facts;
-mod filter;
+pub(crate) mod ntuple;
 mod program;
 mod settings;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(crate) use extended::extended;
 pub(crate) use program::program;
 
-pub use facts::{Facts, IpFacts};
-pub use filter::{Contradiction, Filter, NoPrefix, Prefix};
+pub use netbricks_core::guards::queues::QueueRule as Rule;
+pub use netbricks_core::guards::queues::RuleLimits;
+pub use netbricks_core::guards::{Contradiction, Facts, Filter, IpFacts, NoPrefix, Prefix};
 
 /// The most rules of one port.
 ///
 /// A packet may be compared with all of them. A program of the longest rules has less than the 4,096
 /// instructions that the kernel accepts.
 pub const MOST_RULES: usize = 64;
-
-/// A part of the traffic and its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// The packets to which the rule applies.
-    pub filter: Filter,
-    /// The receive queue, from 0.
-    pub queue: u16,
-}
 
 /// A port's rules, in order. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,6 +67,31 @@ impl Rules {
             list.push(Self::admitted(&list, rule)?);
         }
         Ok(Self(list.into()))
+    }
+
+    /// Rules that were derived, which may be more than an operator may write.
+    pub fn derived(rules: Vec<Rule>) -> Self {
+        Self(rules.into())
+    }
+
+    /// These rules, and behind them those of `later` that are not among them.
+    ///
+    /// These alone where that would be more than `most`.
+    #[must_use]
+    pub fn before(&self, later: &Self, most: usize) -> Self {
+        let known: HashSet<&Filter> = self.iter().map(|rule| &rule.filter).collect();
+        let others = later.iter().filter(|rule| !known.contains(&rule.filter));
+        let all: Arc<[Rule]> = self.iter().chain(others).copied().collect();
+        if all.len() > most { self.clone() } else { Self(all) }
+    }
+
+    /// Checks that there are at most `most` rules.
+    ///
+    /// # Errors
+    /// [`Unsteerable::TooMany`]
+    pub fn check_number(&self, most: usize) -> Result<(), Unsteerable> {
+        let rules = self.0.len();
+        if rules > most { Err(Unsteerable::TooMany { rules, most }) } else { Ok(()) }
     }
 
     /// Checks a rule that is to follow these.
@@ -130,6 +147,59 @@ impl Rules {
     }
 }
 
+/// The choice of the receive queue of a port's arrivals, as its key `steer` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Steer {
+    /// By these rules.
+    Rules(Rules),
+    /// By filters that are derived from the graph.
+    Graph,
+}
+
+impl Default for Steer {
+    fn default() -> Self {
+        Self::Rules(Rules::default())
+    }
+}
+
+/// How the ports of a driver take filters of the graph.
+#[derive(Clone, Copy, Debug)]
+pub struct FilterSupport {
+    /// The mechanism that applies them: `"classic BPF"`.
+    pub by: &'static str,
+    /// The rules that a port can have.
+    pub limits: RuleLimits,
+}
+
+impl FilterSupport {
+    /// A program that compares a packet with up to [`MOST_RULES`] rules of any kind.
+    pub const fn program(by: &'static str) -> Self {
+        Self { by, limits: RuleLimits { most: MOST_RULES, accepts: any_rule } }
+    }
+}
+
+fn any_rule(_: &Filter) -> bool {
+    true
+}
+
+/// The mechanism that applies the filters of an open port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filtering {
+    /// Its name, and why it is not another one: `"XDP maps (eth0 takes no rules of …)"`.
+    pub by: String,
+    /// The most rules that it takes.
+    pub most: usize,
+    /// The rules that it keeps, where it takes no others any more.
+    pub kept: Option<Rules>,
+}
+
+impl Filtering {
+    /// A mechanism that takes up to `most` rules at any time.
+    pub fn new(by: impl Into<String>, most: usize) -> Self {
+        Self { by: by.into(), most, kept: None }
+    }
+}
+
 /// The reason why rules cannot choose the queue of a port's arrivals, and what can be done instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fixed {
@@ -169,6 +239,14 @@ pub enum Unsteerable {
         queue: u16,
         /// The number of queues.
         queues: usize,
+    },
+    /// There are more rules than the port can have.
+    #[error("{rules} rules, and it can have {most}")]
+    TooMany {
+        /// The rules.
+        rules: usize,
+        /// The most rules of the port.
+        most: usize,
     },
     /// Queues are in use that would have to change.
     #[error("its queues are in use already; rules are given before the first is taken")]

@@ -14,9 +14,9 @@ use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
 use netbricks_packet::{icmpv4, protocol};
 
-use super::facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
 use super::{Filter, Prefix, Rules};
 use crate::sys::packet::Instruction;
+use netbricks_core::guards::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6};
 
 // Words of the program's memory. A fact that is not known has a value that no rule can ask for.
 const VLAN: u32 = 0;

@@ -9,7 +9,7 @@ use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::{Filter, Prefix, Rule, Rules};
+use super::{Filter, Prefix, Rule, Rules, Steer};
 
 /// A rule as it is written.
 #[derive(serde::Deserialize)]
@@ -24,9 +24,9 @@ struct Written {
     #[serde(default)]
     protocol: Option<Protocol>,
     #[serde(default)]
-    source: Option<Prefix>,
+    source: Option<Network>,
     #[serde(default)]
-    destination: Option<Prefix>,
+    destination: Option<Network>,
     #[serde(default)]
     source_port: Option<Number<65_535, PORT>>,
     #[serde(default)]
@@ -63,10 +63,10 @@ impl Written {
         if let Some(Protocol(number)) = self.protocol {
             filter = filter.protocol(number);
         }
-        if let Some(prefix) = self.source {
+        if let Some(Network(prefix)) = self.source {
             filter = filter.from(prefix);
         }
-        if let Some(prefix) = self.destination {
+        if let Some(Network(prefix)) = self.destination {
             filter = filter.to(prefix);
         }
         if let Some(Number(port)) = self.source_port {
@@ -139,10 +139,12 @@ impl Value for Ip {
     }
 }
 
-impl Value for Prefix {
+struct Network(Prefix);
+
+impl Value for Network {
     const WANTED: &'static str = "an address or a prefix such as \"192.0.2.0/24\"";
     fn of_text(text: &str) -> Option<Result<Self, String>> {
-        Some(text.parse().map_err(|error: super::NoPrefix| error.to_string()))
+        Some(text.parse().map(Self).map_err(|error: super::NoPrefix| error.to_string()))
     }
 }
 
@@ -194,7 +196,7 @@ readable! {
     [] EtherType;
     [] Protocol;
     [] Ip;
-    [] Prefix;
+    [] Network;
 }
 
 /// Reads the rule that follows others.
@@ -223,6 +225,31 @@ impl<'de> Visitor<'de> for Next<'_> {
 impl<'de> serde::Deserialize<'de> for Rules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(All)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Steer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Choice)
+    }
+}
+
+/// Reads a list of rules, or the name of another choice.
+struct Choice;
+
+impl<'de> Visitor<'de> for Choice {
+    type Value = Steer;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rules or \"graph\"")
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<Steer, E> {
+        match text {
+            "graph" => Ok(Steer::Graph),
+            _ => Err(E::custom(format!("expected a list of rules or \"graph\", found {text:?}"))),
+        }
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Steer, A::Error> {
+        All.visit_seq(list).map(Steer::Rules)
     }
 }
 

@@ -182,3 +182,14 @@ fn rules_read_as_they_are_written() {
         [rule(Filter::ANY.ethertype(0x88cc), 2), rule(all.checked().unwrap(), 1), rule(Filter::ANY, 0)];
     assert_eq!(read, expected);
 }
+
+/// New rules come first, and old ones that are not among them hold where there is room.
+#[test]
+fn rules_of_two_graphs_hold_at_once_where_there_is_room() {
+    let rule = |id, queue| Rule { filter: Filter::ANY.in_vlan(id), queue };
+    let old = Rules::derived(vec![rule(1, 0), rule(2, 1)]);
+    let new = Rules::derived(vec![rule(3, 1), rule(1, 2)]);
+    let both = [rule(3, 1), rule(1, 2), rule(2, 1)];
+    assert!(new.before(&old, 3).iter().eq(&both));
+    assert_eq!(new.before(&old, 2), new);
+}

@@ -35,6 +35,8 @@ pub(crate) struct Instruction {
 pub(crate) enum MapKind {
     Hash = 1,
     Array = 2,
+    /// Longest-prefix match: the key begins with the number of its bits that count.
+    LpmTrie = 11,
     XskMap = 17,
 }
 
@@ -117,17 +119,40 @@ fn name(text: &str) -> [u8; 16] {
     name
 }
 
-/// A map whose keys and values have four bytes.
+/// A map whose keys have `KEY` bytes, and its values four.
 #[derive(Debug)]
-pub(crate) struct Map(OwnedFd);
+pub(crate) struct Map<const KEY: usize = 4>(OwnedFd);
 
 impl Map {
     pub(crate) fn new(kind: MapKind, entries: u32, called: &str) -> io::Result<Self> {
+        Self::made(kind, entries, 0, called)
+    }
+
+    /// Sets the value of a key.
+    pub(crate) fn set(&self, key: u32, value: u32) -> io::Result<()> {
+        self.set_bytes(&key.to_ne_bytes(), value)
+    }
+    /// Removes a key; no error if it does not exist.
+    pub(crate) fn remove(&self, key: u32) -> io::Result<()> {
+        self.remove_bytes(&key.to_ne_bytes())
+    }
+}
+
+impl<const KEY: usize> Map<KEY> {
+    /// A map of prefixes: a key begins with the number of bits that count of the others.
+    pub(crate) fn of_prefixes(entries: u32, called: &str) -> io::Result<Self> {
+        // Such maps exist without preallocation only.
+        const NO_PREALLOCATION: u32 = 1;
+        Self::made(MapKind::LpmTrie, entries, NO_PREALLOCATION, called)
+    }
+
+    fn made(kind: MapKind, entries: u32, flags: u32, called: &str) -> io::Result<Self> {
         let attributes = MapCreate {
             kind: kind as u32,
-            key_size: 4,
+            key_size: KEY as u32,
             value_size: 4,
             entries,
+            flags,
             name: name(called),
             ..FromZeros::new_zeroed()
         };
@@ -136,25 +161,26 @@ impl Map {
     }
 
     /// Sets the value of a key.
-    pub(crate) fn set(&self, key: u32, value: u32) -> io::Result<()> {
-        let attributes = self.element(&key, &value);
-        // SAFETY: key and value point to four bytes each, which the map has, and outlive the call.
+    pub(crate) fn set_bytes(&self, key: &[u8; KEY], value: u32) -> io::Result<()> {
+        let attributes = self.element(key, &value);
+        // SAFETY: the key has as many bytes as the map's keys, the value four as its values; both outlive the call.
         unsafe { bpf(MAP_UPDATE, &attributes) }.map(|_| ())
     }
     /// Removes a key; no error if it does not exist.
-    pub(crate) fn remove(&self, key: u32) -> io::Result<()> {
-        let attributes = self.element(&key, &0);
-        // SAFETY: as in `set`; the value is not looked at.
+    pub(crate) fn remove_bytes(&self, key: &[u8; KEY]) -> io::Result<()> {
+        // The kernel refuses a deletion that names a value.
+        let attributes = MapElement { value: 0, ..self.element(key, &0) };
+        // SAFETY: as in `set_bytes`, without a value.
         match unsafe { bpf(MAP_DELETE, &attributes) } {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result.map(|_| ()),
         }
     }
-    fn element(&self, key: &u32, value: &u32) -> MapElement {
+    fn element(&self, key: &[u8; KEY], value: &u32) -> MapElement {
         MapElement {
             map: self.0.as_raw_fd() as u32,
             padding: 0,
-            key: std::ptr::from_ref(key) as u64,
+            key: key.as_ptr() as u64,
             value: std::ptr::from_ref(value) as u64,
             flags: 0,
         }

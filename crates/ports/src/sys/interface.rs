@@ -133,6 +133,58 @@ pub(crate) fn ethtool(socket: impl AsFd, name: &str, what: Ethtool) -> io::Resul
     Ok(answer)
 }
 
+/// A request about the rules of a network card (`struct ethtool_rxnfc`, 192 bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RuleRequest {
+    /// `ETHTOOL_GRXCLSRLCNT`: the number of rules, and the size of the table.
+    Count,
+    /// `ETHTOOL_GRXCLSRLALL` with no room for places: the size of the table.
+    Size,
+    /// `ETHTOOL_SRXCLSRLINS`: a rule of these bytes is put in.
+    Insert([u8; 168]),
+    /// `ETHTOOL_SRXCLSRLDEL`: the rule at this place is taken out.
+    Delete(u32),
+}
+
+/// Words of `struct ethtool_rxnfc`: two of a command, two of data, 42 of a rule, a count, and padding.
+const RULE_WORDS: usize = 48;
+
+/// Asks a card about its rules; answers their number and the size of the table, where that is asked.
+pub(crate) fn ask_about_rules(socket: impl AsFd, name: &str, what: &RuleRequest) -> io::Result<(u32, u32)> {
+    const RULE: usize = 16;
+    const LOCATION: usize = RULE + 160;
+    let padded = padded(name).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut words = [0_u32; RULE_WORDS];
+    let bytes = words.as_mut_bytes();
+    let command: u32 = match what {
+        RuleRequest::Count => 0x2e,
+        RuleRequest::Size => 0x30,
+        RuleRequest::Insert(rule) => {
+            bytes[RULE..RULE + rule.len()].copy_from_slice(rule);
+            0x32
+        }
+        RuleRequest::Delete(place) => {
+            bytes[LOCATION..LOCATION + 4].copy_from_slice(&place.to_ne_bytes());
+            0x31
+        }
+    };
+    words[0] = command;
+    // SAFETY: an ifreq is plain bytes; all zero is one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(padded) {
+        *place = byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    let descriptor = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open while it is borrowed; the ifreq points to `words`, which outlives the call and has
+    // the 192 bytes of `struct ethtool_rxnfc`. None of these commands writes behind it, as the array there is empty: its
+    // count, which is the last word, is 0.
+    check(unsafe { libc::ioctl(descriptor, libc::SIOCETHTOOL as _, &raw mut request) })?;
+    let data = u64::from_ne_bytes(words.as_bytes()[8..16].first_chunk().copied().unwrap_or_default());
+    // Bit 31 says that a driver can choose places.
+    Ok((words[46], data as u32 & 0x7fff_ffff))
+}
+
 /// Every interface of this thread's network namespace, with one of its addresses an entry.
 pub(crate) fn addresses() -> io::Result<Vec<(String, Option<IpAddr>)>> {
     let list = nix::ifaddrs::getifaddrs().map_err(io::Error::from)?;

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_buffer::{Packet, Pages, Pool, RawFrame};
@@ -119,6 +120,8 @@ pub(crate) struct Socket {
     /// The interface and queue it is bound to.
     bound: Option<(u32, u32)>,
     pool: Pool,
+    /// The frames that it shares with other sockets of its queue, which must not return before it is closed.
+    _shared: Option<Arc<SharedFilling>>,
 }
 
 impl std::fmt::Debug for Socket {
@@ -135,7 +138,7 @@ impl AsFd for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let zero_copy = self.is_zero_copy();
+        let zero_copy = self._shared.is_none() && self.is_zero_copy();
         // The directions' mappings of the rings, which also keep a socket open, were dropped before.
         drop(self.file.take());
         let gone = !zero_copy || self.bound.is_none_or(|(index, queue)| is_free(index, queue));
@@ -158,7 +161,7 @@ fn is_free(index: u32, queue: u32) -> bool {
         if attempt > 0 {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        let bound = Setup::open(&probe, 64).and_then(|setup| {
+        let bound = Setup::open(64, 64).and_then(|setup| {
             register(&setup.file, &probe)?;
             Ok(rustix::net::bind(
                 &setup.file,
@@ -208,6 +211,8 @@ pub(crate) struct Bind {
     pub(crate) zero_copy: Option<bool>,
     /// Accept packets in several frames.
     pub(crate) fragments: bool,
+    /// Packets that the ring of arrivals holds.
+    pub(crate) arrivals: u32,
 }
 
 /// A socket that is not bound yet.
@@ -217,12 +222,12 @@ struct Setup {
 }
 
 impl Setup {
-    fn open(_pool: &Pool, ring: u32) -> io::Result<Self> {
+    fn open(ring: u32, arrivals: u32) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let file = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
         sockopt::set_xdp_umem_fill_ring_size(&file, ring)?;
         sockopt::set_xdp_umem_completion_ring_size(&file, ring)?;
-        sockopt::set_xdp_rx_ring_size(&file, ring)?;
+        sockopt::set_xdp_rx_ring_size(&file, arrivals)?;
         sockopt::set_xdp_tx_ring_size(&file, ring)?;
         Ok(Self { file, ring })
     }
@@ -233,16 +238,18 @@ impl Setup {
         let descriptor = size_of::<Descriptor>();
         let fill = Ring::map(&self.file, PGOFF_FILL, &offsets.fr, self.ring, word)?;
         let completion = Ring::map(&self.file, PGOFF_COMPLETION, &offsets.cr, self.ring, word)?;
-        let receive = Ring::map(&self.file, PGOFF_RX, &offsets.rx, self.ring, descriptor)?;
+        let receive = Ring::map(&self.file, PGOFF_RX, &offsets.rx, bind.arrivals, descriptor)?;
         let transmit = Ring::map(&self.file, PGOFF_TX, &offsets.tx, self.ring, descriptor)?;
         let socket = Arc::new(Socket {
             file: Some(self.file),
             remaining: Mutex::default(),
             bound: Some((bind.index, bind.queue)),
             pool: pool.clone(),
+            _shared: None,
         });
+        let filling = Some(Filling { fill, lent: Lent::new(pool) });
         Ok((
-            ReceiveRing { receive, fill, lent: Some(Lent::new(pool)), socket: Arc::clone(&socket) },
+            ReceiveRing { receive, filling, shared: None, socket: Arc::clone(&socket) },
             TransmitRing { transmit, completion, lent: Some(Lent::new(pool)), socket },
         ))
     }
@@ -284,7 +291,7 @@ pub(crate) fn open(
     bind: &Bind,
     sibling: Option<&Socket>,
 ) -> io::Result<(ReceiveRing, TransmitRing)> {
-    let setup = Setup::open(pool, ring)?;
+    let setup = Setup::open(ring, bind.arrivals)?;
     match sibling {
         Some(sibling) => {
             // The kernel would write into frames of another pool's packets.
@@ -396,33 +403,118 @@ pub(crate) struct Arrival {
     pub(crate) continues: bool,
 }
 
+/// The fill ring, and the frames that the kernel has for arrivals.
+struct Filling {
+    fill: Ring,
+    lent: Lent,
+}
+
+/// The filling that several sockets of one queue share. Each takes it for the time of a batch.
+struct SharedFilling {
+    filling: Mutex<Option<Filling>>,
+    /// The number of lent frames when it was last put back.
+    stocked: AtomicUsize,
+    /// The socket that has the fill ring. It is closed last.
+    first: Arc<Socket>,
+}
+
+impl Drop for SharedFilling {
+    fn drop(&mut self) {
+        let filling = self.filling.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Filling { fill, lent }) = filling {
+            // The mapping would keep the socket open.
+            drop(fill);
+            self.first.keep(lent);
+        }
+    }
+}
+
 /// The receiving direction: receive and fill rings.
 pub(crate) struct ReceiveRing {
     // The mappings are dropped before the socket, which they would keep open.
     receive: Ring,
-    fill: Ring,
-    lent: Option<Lent>,
+    /// `None` while another socket of the queue has it.
+    filling: Option<Filling>,
+    shared: Option<Arc<SharedFilling>>,
     socket: Arc<Socket>,
 }
 
 impl Drop for ReceiveRing {
     fn drop(&mut self) {
-        if let Some(lent) = self.lent.take() {
+        if self.shared.is_some() {
+            self.put_back();
+        } else if let Some(Filling { fill, lent }) = self.filling.take() {
+            drop(fill);
             self.socket.keep(lent);
         }
     }
 }
 
 impl ReceiveRing {
-    fn lent(&mut self) -> &mut Lent {
-        self.lent.as_mut().expect("only drop takes it")
+    /// Opens another socket on the same queue, for a part of its arrivals.
+    ///
+    /// The kernel fills frames from one ring for all sockets of a queue. So each side takes the ring
+    /// ([`borrow_filling`](Self::borrow_filling)) before it works, and puts it back.
+    pub(crate) fn open_beside(&mut self, pool: &Pool, bind: &Bind) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let file = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
+        sockopt::set_xdp_rx_ring_size(&file, bind.arrivals)?;
+        let address = SocketAddrXdpWithSharedUmem {
+            addr: SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, bind.index, bind.queue),
+            shared_umem_fd: self.socket.as_fd(),
+        };
+        rustix::net::bind(&file, &address)?;
+        let offsets = sockopt::xdp_mmap_offsets(&file)?;
+        let receive = Ring::map(&file, PGOFF_RX, &offsets.rx, bind.arrivals, size_of::<Descriptor>())?;
+        let shared = Arc::clone(self.shared.get_or_insert_with(|| {
+            let filling = self.filling.take();
+            let stocked = AtomicUsize::new(filling.as_ref().map_or(0, |filling| filling.lent.count));
+            Arc::new(SharedFilling { filling: Mutex::new(filling), stocked, first: Arc::clone(&self.socket) })
+        }));
+        let socket = Arc::new(Socket {
+            file: Some(file),
+            remaining: Mutex::default(),
+            bound: Some((bind.index, bind.queue)),
+            pool: pool.clone(),
+            _shared: Some(Arc::clone(&shared)),
+        });
+        Ok(Self { receive, filling: None, shared: Some(shared), socket })
+    }
+
+    /// Takes the fill ring, where sockets share it. Answers whether it is here now.
+    #[inline(always)]
+    pub(crate) fn borrow_filling(&mut self) -> bool {
+        match &self.shared {
+            None => true,
+            Some(shared) => {
+                self.filling = shared.filling.try_lock().ok().and_then(|mut filling| filling.take());
+                self.filling.is_some()
+            }
+        }
+    }
+    /// Puts the fill ring back, where sockets share it.
+    #[inline(always)]
+    pub(crate) fn put_back(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        if let Some(filling) = self.filling.take() {
+            shared.stocked.store(filling.lent.count, Ordering::Relaxed);
+            *shared.filling.lock().unwrap_or_else(PoisonError::into_inner) = Some(filling);
+        }
+    }
+
+    fn filling(&mut self) -> &mut Filling {
+        self.filling.as_mut().expect("sockets that share it borrow it before they work")
     }
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
     /// The number of frames that the kernel has for arrivals.
     pub(crate) fn stocked(&self) -> usize {
-        self.lent.as_ref().map_or(0, |lent| lent.count)
+        match (&self.filling, &self.shared) {
+            (Some(filling), _) => filling.lent.count,
+            (None, Some(shared)) => shared.stocked.load(Ordering::Relaxed),
+            (None, None) => 0,
+        }
     }
     /// The number of waiting descriptors.
     #[inline(always)]
@@ -441,7 +533,7 @@ impl ReceiveRing {
         let descriptor: Descriptor = self.receive.mapping.read(place);
         self.receive.mine = self.receive.mine.wrapping_add(1);
         // The kernel is done with frames that it puts into the receive ring.
-        let packet = self.lent().take_back(descriptor.address, descriptor.len as usize);
+        let packet = self.filling().lent.take_back(descriptor.address, descriptor.len as usize);
         let continues = descriptor.options & CONTINUES != 0;
         Some(packet.map(|packet| Arrival { packet, continues }).ok_or(()))
     }
@@ -453,30 +545,33 @@ impl ReceiveRing {
     /// Room for frames to be stocked, at least `wanted` if there is so much.
     #[inline(always)]
     pub(crate) fn room(&mut self, wanted: usize) -> usize {
-        self.fill.free(wanted as u32) as usize
+        self.filling().fill.free(wanted as u32) as usize
     }
     /// Lends an empty packet's frame for an arrival.
     ///
     /// Gives the packet back if its frame is not in the UMEM or there is no room.
     #[inline(always)]
     pub(crate) fn stock(&mut self, packet: Packet) -> Result<(), Packet> {
-        if self.fill.free(1) == 0 {
+        let Filling { fill, lent } = self.filling();
+        if fill.free(1) == 0 {
             return Err(packet);
         }
-        let address = self.lent().lend(packet)?;
-        self.fill.mapping.write(self.fill.place(self.fill.mine, size_of::<u64>()), address);
-        self.fill.mine = self.fill.mine.wrapping_add(1);
+        let address = lent.lend(packet)?;
+        fill.mapping.write(fill.place(fill.mine, size_of::<u64>()), address);
+        fill.mine = fill.mine.wrapping_add(1);
         Ok(())
     }
     /// Gives stocked frames to the kernel.
     #[inline(always)]
     pub(crate) fn publish(&self) {
-        self.fill.publish();
+        if let Some(filling) = &self.filling {
+            filling.fill.publish();
+        }
     }
     /// Whether the driver sleeps and wants to be called.
     #[inline(always)]
     pub(crate) fn needs_wakeup(&self) -> bool {
-        self.fill.needs_wakeup()
+        self.filling.as_ref().is_some_and(|filling| filling.fill.needs_wakeup())
     }
     /// Calls the driver, or polls it if busy polling was requested.
     pub(crate) fn wake(&self) {

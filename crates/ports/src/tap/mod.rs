@@ -17,17 +17,19 @@ use netbricks_core::{InvalidSetting, Settings};
 
 use self::queue::{Receiver, Sender};
 use crate::device::{self, Device, DevicePort, InUse, Opening, check_queues};
-use crate::driver::{OpenContext, PortDriver, QueueDivision};
+use crate::driver::{Demands, OpenContext, PortDriver, QueueDivision};
 use crate::interface::{HEADER, Interface, refused, unusable};
 use crate::port::{Capabilities, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::returning::Wanted;
-use crate::steer::{Rules, Unsteerable, extended, program};
+use crate::steer::{FilterSupport, Filtering, MOST_RULES, Rules, Unsteerable, extended, program};
 use crate::sys::bpf::Program;
 use crate::sys::interface::padded;
 use crate::sys::tun::{
     MAKER, Queue, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6,
 };
 
+/// The mechanism that applies rules.
+const PROGRAM: &str = "eBPF (TUNSETSTEERINGEBPF)";
 const DRIVER: &str = "tap";
 const CAPABILITY: &str = "CAP_NET_ADMIN";
 
@@ -40,6 +42,7 @@ impl PortDriver for TapDriver {
     const SUMMARY: &'static str =
         "A TAP device that lives as long as the port; the host's stack is at its other end.";
     const DIVISION: QueueDivision = QueueDivision::Asymmetric;
+    const FILTERS: Option<FilterSupport> = Some(FilterSupport::program(PROGRAM));
 
     fn open(&self, name: &str, settings: &TapSettings, cx: &OpenContext) -> Result<Box<dyn Port>, PortError> {
         let own = settings.clone();
@@ -47,7 +50,7 @@ impl PortDriver for TapDriver {
         device::open(name, &settings.device, cx, Wanted::There, move |opening| open_device(opening, &own))
     }
 
-    fn lacks(&self, port: &str, settings: &TapSettings, _: usize) -> Vec<PortError> {
+    fn lacks(&self, port: &str, settings: &TapSettings, _: &Demands) -> Vec<PortError> {
         let lack = |problem| PortError::Setting { port: port.into(), key: "device", problem };
         let made_by = (!Path::new(MAKER).exists())
             .then(|| lack(format!("needs {MAKER}, which is not there: `modprobe tun`")));
@@ -225,8 +228,25 @@ fn open_device(opening: &Opening<'_>, settings: &TapSettings) -> Result<DevicePo
     interface.set_up().map_err(refused(format!("switching {device} on")))?;
     let mtu = interface.mtu().map_err(refused(format!("asking for the MTU of {device}")))?;
     let counters = opening.counters(queues.len());
-    let queues = Tap { offload: settings.offload, queues, is_steered: false };
+    let queues = Tap { offload: settings.offload, queues, is_steered: cx.filters };
+    if cx.filters {
+        // Its hash brings both directions of a flow to one queue, also where there will be no rules.
+        let chosen = queues.choose(&device, &Rules::default());
+        chosen.map_err(|reason| PortError::Steer { port: name.into(), reason })?;
+    }
     Ok(DevicePort::new(opening, (interface, mtu), counters, warnings, queues))
+}
+
+impl Tap {
+    /// Has a program choose among the queues, by these rules.
+    fn choose(&self, device: &str, rules: &Rules) -> Result<(), Unsteerable> {
+        let failed = |action: String| move |source| Unsteerable::System { action, source };
+        let loaded = Program::load_filter(&extended(&program(rules)), "nb_steer")
+            .map_err(failed(format!("loading a program for {device}, which needs CAP_BPF")))?;
+        self.queues[0]
+            .choose_by(Some(&loaded))
+            .map_err(failed(format!("having a program choose among the queues of {device}")))
+    }
 }
 
 /// Sets the offloads that the host may leave to us, as far as its kernel knows them.
@@ -242,27 +262,25 @@ fn offer(queue: &Queue, large: bool) -> std::io::Result<()> {
 impl Device for Tap {
     const DRIVER: &'static str = DRIVER;
 
-    fn capabilities(&self, _: &InUse) -> Capabilities {
+    fn capabilities(&self, on: &InUse) -> Capabilities {
         Capabilities {
             receive_queues: self.queues.len(),
             transmit_queues: self.queues.len(),
             // With several queues, the kernel sends a flow to the queue that last sent for it, which may be
-            // any queue.
-            symmetric_rss: self.queues.len() == 1,
+            // any queue. Our program's hash treats both directions the same.
+            symmetric_rss: self.queues.len() == 1 || on.filters,
             checksum_offload: self.offload,
             segmentation_offload: self.offload,
             ..Capabilities::default()
         }
     }
+    fn filtered_by(&self) -> Option<Filtering> {
+        Some(Filtering::new(PROGRAM, MOST_RULES))
+    }
     fn steer(&mut self, on: &InUse, rules: &Rules) -> Result<(), Unsteerable> {
-        let device = on.interface.name();
-        let failed = |action: String| move |source| Unsteerable::System { action, source };
-        let loaded = Program::load_filter(&extended(&program(rules)), "nb_steer")
-            .map_err(failed(format!("loading a program for {device}, which needs CAP_BPF")))?;
-        self.queues[0]
-            .choose_by(Some(&loaded))
-            .map_err(failed(format!("having a program choose among the queues of {device}")))?;
-        self.is_steered = !rules.is_empty();
+        rules.check_number(MOST_RULES)?;
+        self.choose(on.interface.name(), rules)?;
+        self.is_steered = on.filters || !rules.is_empty();
         Ok(())
     }
     fn receive_queue(&mut self, on: &InUse, queue: usize) -> Result<Box<dyn ReceiveQueue>, PortError> {

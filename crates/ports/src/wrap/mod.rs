@@ -24,7 +24,7 @@ use crate::pcap::{Format, Precision, SharedWriter, Writer};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Failure, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
-use crate::steer::{Rules, Unsteerable};
+use crate::steer::{Filtering, Rules, Steer, Unsteerable};
 use line::Line;
 
 /// The packets on which a line works.
@@ -82,8 +82,10 @@ netbricks_core::settings! {
         /// first tag's id), ip ("v4" or "v6"), protocol ("udp" or 17), source and destination (an address or
         /// prefix), source_port, and destination_port. Keys that are left out match all packets. Fragments
         /// have no ports.
-        pub(crate) steer: Rules = [],
-            "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }";
+        ///
+        /// "graph" derives the rules from the graph, so that packets of one path come by one queue.
+        pub(crate) steer: Steer = [],
+            "list of rules such as { protocol = \"udp\", destination_port = 4789, queue = 1 }, or \"graph\"";
     }
 }
 
@@ -259,6 +261,9 @@ impl Port for Wrapped {
     }
     fn rules(&self) -> Rules {
         self.port.rules()
+    }
+    fn filtered_by(&self) -> Option<Filtering> {
+        self.port.filtered_by()
     }
     fn close(&mut self) -> Result<(), PortError> {
         let closed = self.port.close();

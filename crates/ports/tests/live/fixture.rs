@@ -133,7 +133,8 @@ pub(crate) fn open(name: &str, text: &str, pool: &Pool, queues: usize) -> Result
     let driver = table.get_mut().remove("driver").unwrap();
     let drivers = Drivers::standard();
     let driver = drivers.get(driver.get_ref().as_str().unwrap()).unwrap();
-    let cx = OpenContext { pool: pool.clone(), queues, seed: 1, directory: PathBuf::from(".") };
+    let cx =
+        OpenContext { pool: pool.clone(), queues, seed: 1, directory: PathBuf::from("."), filters: false };
     driver.open(name, table, &cx)
 }
 

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its laboratory has failed")]
 
+mod filters;
 mod fixture;
 mod forwarding;
 mod leaving;

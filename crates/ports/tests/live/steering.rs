@@ -67,7 +67,7 @@ fn told() -> Vec<(&'static str, usize, Vec<u8>)> {
 }
 
 /// Flows that match no rule, each with its other direction.
-fn untold() -> Vec<[Vec<u8>; 2]> {
+pub(crate) fn untold() -> Vec<[Vec<u8>; 2]> {
     let flow = |number: u16| {
         let (one, other) = (format!("10.1.{}.{}", number >> 8, number & 0xff), "192.0.2.1");
         let there = ethernet().ipv4(one.as_str(), other).tcp(40_000 + number, 443).payload(b"there");
@@ -78,7 +78,7 @@ fn untold() -> Vec<[Vec<u8>; 2]> {
 }
 
 /// Sends frames from the other end, past the host's stack.
-fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
+pub(crate) fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
     let sent = lab.inside("left", move || {
         let pool = Pool::builder().frames(1024).for_device(true).build().unwrap();
         let mut port = open("left", "driver = \"af_packet\"\ndevice = \"l0\"", &pool, 1).unwrap();
@@ -97,7 +97,11 @@ fn send(lab: &Lab, frames: Vec<Vec<u8>>) {
 
 /// Receives until this many packets have arrived in all. Answers the queue of each frame, which must arrive
 /// once.
-fn receive(queues: &mut [Box<dyn ReceiveQueue>], pool: &Pool, wanted: usize) -> BTreeMap<Vec<u8>, usize> {
+pub(crate) fn receive(
+    queues: &mut [Box<dyn ReceiveQueue>],
+    pool: &Pool,
+    wanted: usize,
+) -> BTreeMap<Vec<u8>, usize> {
     let (mut cx, mut batch) = (DetachedContext::new(pool.clone()), Batch::new());
     let mut found = BTreeMap::new();
     eventually("the arrival of all frames", || {
@@ -113,7 +117,7 @@ fn receive(queues: &mut [Box<dyn ReceiveQueue>], pool: &Pool, wanted: usize) -> 
     found
 }
 
-fn lab() -> Option<Lab> {
+pub(crate) fn lab() -> Option<Lab> {
     let lab = Lab::new(&["left", "box"])?;
     for role in ["left", "box"] {
         // Only the test's own frames.

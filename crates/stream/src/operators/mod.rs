@@ -329,6 +329,14 @@ pub trait StreamWorker {
         f: F,
     ) -> State<Windows<P, F>>;
 
+    /// As [`windows`](Self::windows), for a function that also gets the state that it [keeps](crate::Kept).
+    fn windows_keeping<P: Protocol, M: Kept, F: FnMut(&Window<'_>, &mut M) + 'static>(
+        &self,
+        name: &str,
+        config: WindowConfig,
+        f: F,
+    ) -> State<Windows<P, Keeping<F, M>>>;
+
     /// Declares streams that are rewritten, with the worker's seed, and the event that forgets silent
     /// connections.
     ///
@@ -363,6 +371,15 @@ impl StreamWorker for Worker {
         f: F,
     ) -> State<Windows<P, F>> {
         window::windows_of(self, name, config, f)
+    }
+
+    fn windows_keeping<P: Protocol, M: Kept, F: FnMut(&Window<'_>, &mut M) + 'static>(
+        &self,
+        name: &str,
+        config: WindowConfig,
+        f: F,
+    ) -> State<Windows<P, Keeping<F, M>>> {
+        window::windows_of(self, name, config, Keeping::new(f))
     }
 
     fn packetizer<R: Rewriter>(

@@ -40,6 +40,18 @@ impl Keys {
         &mut self.words[start..]
     }
 
+    /// Gives so many key vectors away in order, to be filled in.
+    ///
+    /// Their words are zero, or those of earlier keys.
+    #[inline]
+    pub fn rows(&mut self, len: usize) -> impl Iterator<Item = &mut [u32]> {
+        if self.len != len {
+            self.words.resize(len * self.width, 0);
+            self.len = len;
+        }
+        self.words.chunks_exact_mut(self.width.max(1))
+    }
+
     /// A key vector by its place in the batch.
     #[inline(always)]
     #[must_use]

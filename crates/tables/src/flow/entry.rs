@@ -3,8 +3,8 @@
 use std::hint::cold_path;
 use std::ptr::NonNull;
 
-use super::FlowTable;
 use super::slots::{NEVER, Slot};
+use super::{Cursor, FlowTable};
 use crate::hash::Key;
 
 /// The result of a lookup in a flow table.
@@ -98,6 +98,14 @@ impl<'t, K: Key, V: 'static> Occupied<'t, K, V> {
         unsafe { slot.value_unchecked_mut() }
     }
 
+    /// Whether a walk has been at the flow's place: it does not meet the flow any more.
+    ///
+    /// With it, values that a [walk](FlowTable::walk) collects can be kept right while flows come and go.
+    #[must_use]
+    pub fn is_behind(&self, walk: Cursor) -> bool {
+        walk.has_passed(self.index as usize)
+    }
+
     /// Takes the hit back in the counters alone, for a caller that will look the flow up again.
     ///
     /// An entry that was inserted, not found, has no hit to take back.
@@ -166,6 +174,12 @@ impl<'t, K: Key, V: 'static> Vacant<'t, K, V> {
     #[must_use]
     pub fn displaces(&self) -> Option<(K, &V)> {
         self.table.slots.pair(self.place.displaces? as usize)
+    }
+
+    /// Whether a walk has been at the place of the flow that is [displaced](Self::displaces).
+    #[must_use]
+    pub fn displaces_behind(&self, walk: Cursor) -> bool {
+        self.place.displaces.is_some_and(|index| walk.has_passed(index as usize))
     }
 
     /// Puts the flow in, seen now, with the table's timeout.

@@ -1,7 +1,7 @@
 //! Expiry of flows: time in ticks, lazily re-armed timers, and a bounded share of the work with each operation.
 
 use super::slots::{NEVER, Slot};
-use super::{FlowTable, MAXIMUM_WORK};
+use super::{Cursor, FlowTable, MAXIMUM_WORK};
 use crate::group::{FREE, Group, WIDTH};
 use crate::hash::Key;
 use crate::wheel::TimerWheel;
@@ -122,17 +122,29 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// As [`expire`](Self::expire), and gives each flow that ended to `ended`.
     #[inline]
-    pub fn expire_with(&mut self, now: u64, budget: usize, ended: impl FnMut(K, V)) -> usize {
+    pub fn expire_with(&mut self, now: u64, budget: usize, mut ended: impl FnMut(K, V)) -> usize {
+        self.expire_during(now, budget, Cursor::default(), |key, value, _| ended(key, value))
+    }
+
+    /// As [`expire_with`](Self::expire_with), during a walk: says whether the walk has been at the flow's place.
+    #[inline]
+    pub fn expire_during(
+        &mut self,
+        now: u64,
+        budget: usize,
+        walk: Cursor,
+        mut ended: impl FnMut(K, V, bool),
+    ) -> usize {
         self.turned = false;
         // Within a tick nothing becomes due: most batches come here.
         if now < self.clock.next_tick_at && !self.is_due() {
             return 0;
         }
-        self.expire_due(now, budget, ended)
+        self.expire_due(now, budget, |slot, key, value| ended(key, value, walk.has_passed(slot)))
     }
 
     #[inline(never)]
-    fn expire_due(&mut self, now: u64, budget: usize, ended: impl FnMut(K, V)) -> usize {
+    fn expire_due(&mut self, now: u64, budget: usize, ended: impl FnMut(usize, K, V)) -> usize {
         self.set_time(now);
         let count = self.visit_timers(budget.min(MAXIMUM_WORK).next_multiple_of(TIMED), ended);
         // Where it stood still because of timers that are gone now.
@@ -168,8 +180,13 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// whenever time has moved on.
     #[must_use]
     pub fn without_own_expiry(mut self) -> Self {
-        self.expires_itself = false;
+        self.stop_own_expiry();
         self
+    }
+
+    /// As [`without_own_expiry`](Self::without_own_expiry), of a table that is in its place already.
+    pub fn stop_own_expiry(&mut self) {
+        self.expires_itself = false;
     }
 
     /// A new tick has come.
@@ -179,7 +196,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.set_time(now);
         self.turned = self.expires_itself;
         if self.turned {
-            self.visit_timers(TIMED, |_, _| ());
+            self.visit_timers(TIMED, |_, _, _| ());
             self.set_time(now);
         }
     }
@@ -216,7 +233,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Visits timers that are due, and looks at the slots of those that fire, within a budget of slots.
     ///
     /// Moving a timer nearer costs one.
-    pub(super) fn visit_timers(&mut self, mut budget: usize, mut ended: impl FnMut(K, V)) -> usize {
+    pub(super) fn visit_timers(&mut self, mut budget: usize, mut ended: impl FnMut(usize, K, V)) -> usize {
         let before = self.len;
         while budget >= TIMED {
             let mut fired = None;
@@ -236,7 +253,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     }
 
     /// Ends the flows of a timer that are over, and files it for the others.
-    fn end_due(&mut self, timer: usize, ended: &mut impl FnMut(K, V)) {
+    fn end_due(&mut self, timer: usize, ended: &mut impl FnMut(usize, K, V)) {
         let live = occupied(&self.groups, timer);
         let Self { wheel, slots, groups, clock, .. } = self;
         let (first, tick) = (timer * TIMED, clock.tick);
@@ -257,7 +274,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             self.counters.expired += 1;
             again.at = (occupied(groups, timer) != 0).then_some(tick);
             // The caller's code comes last: if it panics, the table is whole.
-            ended(key, value);
+            ended(index, key, value);
         }
         again.at = next;
     }

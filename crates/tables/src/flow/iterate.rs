@@ -14,6 +14,13 @@ pub struct Cursor {
     slot: usize,
 }
 
+impl Cursor {
+    /// Whether the walk has been at a slot.
+    pub(super) fn has_passed(self, slot: usize) -> bool {
+        slot < self.slot
+    }
+}
+
 impl<K: Key, V: 'static> FlowTable<K, V> {
     /// All flows that are not expired, in no order.
     #[must_use]

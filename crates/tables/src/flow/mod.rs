@@ -350,6 +350,17 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         slot.value()
     }
 
+    /// Nanoseconds since the last hit of `key`, in whole ticks, as of the latest time that the table was told.
+    ///
+    /// It refreshes nothing. `None` where the flow is not there, or expired. The age of a flow without a timeout
+    /// is known for 2³² ticks.
+    #[must_use]
+    pub fn idle(&self, key: &K) -> Option<u64> {
+        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let slot = self.slots.get(index).filter(|slot| !self.clock.is_over(slot))?;
+        Some(self.clock.nanoseconds(u64::from(self.clock.age(slot))))
+    }
+
     /// As [`get`](Self::get), to change it.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let index = self.find(key, self.home(key.hash(&self.secret)))?;

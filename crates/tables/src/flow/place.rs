@@ -188,7 +188,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[inline(always)]
     pub(super) fn room(&mut self, home: Home) -> Option<Place> {
         if self.len >= self.capacity && self.expires_itself && !std::mem::take(&mut self.turned) {
-            self.visit_timers(TIMED, |_, _| ());
+            self.visit_timers(TIMED, |_, _, _| ());
         }
         let free = self.free_slot(home);
         let place = match free {

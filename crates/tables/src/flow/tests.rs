@@ -711,6 +711,36 @@ fn removal_while_walking_meets_every_flow_once() {
     check(&table);
 }
 
+#[test]
+fn a_sum_over_a_walk_can_be_kept_right_while_flows_come_and_go() {
+    let mut table: FlowTable<u32, u32> =
+        FlowTable::new(config(512, Some(1_000), Full::EvictOldest)).unwrap().without_own_expiry();
+    let (mut walk, mut sum, mut steps) = (Cursor::default(), 0i64, 0u32);
+    (0..400).for_each(|key| {
+        table.lookup(key, 0).or_insert_with(|| key);
+    });
+    while table.walk(&mut walk, 16, |_, value| {
+        sum += i64::from(*value);
+        true
+    }) {
+        steps += 1;
+        let (key, now) = (1_000 + steps * 7, u64::from(steps) * 60);
+        let mut ended = |_, value, behind| sum -= i64::from(value) * i64::from(behind);
+        table.expire_during(now, 64, walk, &mut ended);
+        while table.is_due() {
+            // The walk does not meet flows that are over.
+            table.expire_during(now, 64, walk, &mut ended);
+        }
+        let Entry::Vacant(place) = table.lookup(key, now) else { panic!("it is new") };
+        let behind = place.displaces_behind(walk);
+        let (displaced, entered) = place.replace(key);
+        sum += i64::from(key) * i64::from(entered.is_behind(walk));
+        sum -= displaced.map_or(0, |(_, value)| i64::from(value) * i64::from(behind));
+    }
+    assert!(steps > 20 && table.len() < 400, "flows expired during the walk");
+    assert_eq!(sum, table.iter().map(|(_, value)| i64::from(*value)).sum::<i64>());
+}
+
 /// A value that says when it is dropped, and how often.
 struct Dropped(Rc<RefCell<Vec<u32>>>, u32);
 impl Drop for Dropped {

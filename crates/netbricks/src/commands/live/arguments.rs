@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
+use netbricks_control::api::ChangeOptions;
 use netbricks_core::units;
 
 /// The dataplane that a command talks to.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Connection {
     /// The dataplane's socket or URL, else that of $NETBRICKS_SOCKET
-    #[arg(long, value_name = "PATH|URL", help_heading = "Connection", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "PATH|URL", help_heading = "Connection", value_hint = clap::ValueHint::FilePath)]
     pub(crate) socket: Option<String>,
     /// A file with the token, else $NETBRICKS_TOKEN is it
-    #[arg(long, value_name = "FILE", help_heading = "Connection", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection", value_hint = clap::ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
 }
 
@@ -40,7 +41,7 @@ pub(crate) enum LiveCommand {
     Get(GetArguments),
     /// Call a handler of a function that changes its state
     #[command(
-        after_help = "Examples:\n  netbricks set rate.rate '20 Mb/s'\n  netbricks set routes.add 10.0.0.0/8 3\n  \
+        after_help = "Examples:\n  netbricks set rate.rate '20 Mb/s' --dry-run\n  netbricks set routes.add 10.0.0.0/8 3\n  \
                             netbricks set routes.add @routes.txt\n  generate-routes | netbricks set routes.add -\n\n\
                             `netbricks show handlers` lists what can be set."
     )]
@@ -50,10 +51,21 @@ pub(crate) enum LiveCommand {
         after_help = "Examples:\n  netbricks mmb add tcp-dport 80 mod tcp-dport 443\n  netbricks mmb list\n  \
                             netbricks mmb explain ip-saddr 10.0.0.1 tcp-dport 80\n  netbricks mmb @edge.mmb\n  \
                             netbricks mmb test trace.pcap --rules edge.mmb\n  \
-                            iptables-save | netbricks mmb import iptables - > edge.mmb\n\n\
+                            iptables-save | netbricks mmb import iptables - > edge.mmb\n  \
+                            nft list ruleset | netbricks mmb import nft - firewall > edge.rules\n\n\
                             `netbricks mmb show fields` lists what rules can match. Quote < and > for the shell."
     )]
     Mmb(MmbArguments),
+    /// Create, configure and watch Click instances, and the switch that joins them
+    #[command(after_help = "Examples:\n  netbricks instances create web --count 100\n  \
+                            netbricks instances install web-1 firewall.click ADDRESS=10.0.0.1\n  \
+                            netbricks instances read web-1 counter.count\n  \
+                            netbricks instances switch show\n\n\
+                            FromDevice(0) and ToDevice(0) are an instance's first port.")]
+    Instances(super::instances::InstancesArguments),
+    /// Show tenants: their shares of the workers' time, and their packets
+    #[command(after_help = "Examples:\n  netbricks tenants\n  netbricks tenants --interval 10s --json")]
+    Tenants(super::tenants::TenantsArguments),
     /// Show the counters of ports and functions, or their rates
     #[command(after_help = "Examples:\n  netbricks stats\n  netbricks stats --watch\n  \
                             netbricks stats --watch --interval 10s --count 6 --json")]
@@ -76,7 +88,7 @@ pub(crate) enum LiveCommand {
     Trace(TraceArguments),
     /// Copy the next packets that match to a pcapng file or a pipe
     #[command(after_help = "Examples:\n  netbricks capture tcp port 443 -w https.pcapng --count 100\n  \
-                            netbricks capture --at ttl-expired -w expired.pcapng\n  \
+                            netbricks capture --at ttl-expired -w expired.pcapng --json\n  \
                             netbricks capture --at lan icmp -w - | tshark -r -\n\n\
                             Filters are tcpdump's (man pcap-filter). Packets that come too fast are left out, and never lost.")]
     Capture(CaptureArguments),
@@ -96,9 +108,9 @@ pub(crate) enum LiveCommand {
     #[command(
         after_help = "Examples:\n  netbricks confirm\n  netbricks apply edge.toml --confirm 60s && netbricks confirm"
     )]
-    Confirm(Plain),
+    Confirm(ChangeArguments),
     /// Go back to an earlier configuration
-    #[command(after_help = "Examples:\n  netbricks rollback\n  netbricks rollback --to 3\n\n\
+    #[command(after_help = "Examples:\n  netbricks rollback --dry-run\n  netbricks rollback --to 3\n\n\
                             `netbricks history` lists the configurations.")]
     Rollback(RollbackArguments),
     /// List the configurations that ran, newest first
@@ -112,13 +124,13 @@ pub(crate) enum LiveCommand {
     #[command(
         after_help = "Examples:\n  netbricks suspend && netbricks set routes.add @routes.txt && netbricks resume"
     )]
-    Suspend(Plain),
+    Suspend(ChangeArguments),
     /// Ask the sources for packets again
     #[command(after_help = "Examples:\n  netbricks resume")]
-    Resume(Plain),
+    Resume(ChangeArguments),
     /// Let the run drain and end
     #[command(after_help = "Examples:\n  netbricks stop")]
-    Stop(Plain),
+    Stop(ChangeArguments),
     /// Take these commands one after the other, with history and completion
     #[command(after_help = "Examples:\n  netbricks shell\n  netbricks shell -c 'show drops'\n  \
                             netbricks shell < commands.txt\n\n\
@@ -130,10 +142,40 @@ pub(crate) enum LiveCommand {
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Plain {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// The conditions of a change.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Conditions {
+    /// Only check: nothing changes
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Change it only if nothing else has changed since this generation
+    #[arg(long, value_name = "N")]
+    pub(crate) generation: Option<u64>,
+}
+
+impl Conditions {
+    pub(crate) fn is_given(self) -> bool {
+        self.dry_run || self.generation.is_some()
+    }
+
+    pub(crate) fn options(self) -> ChangeOptions {
+        ChangeOptions { dry_run: self.dry_run, generation: self.generation }
+    }
+}
+
+/// The arguments of a change that takes no others.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ChangeArguments {
+    #[command(flatten)]
+    pub(crate) conditions: Conditions,
+    #[command(flatten)]
+    pub(crate) plain: Plain,
 }
 
 /// The lists that `show` knows.
@@ -190,6 +232,8 @@ pub(crate) struct SetArguments {
     /// Call it on this worker only
     #[arg(long, value_name = "N")]
     pub(crate) worker: Option<usize>,
+    #[command(flatten)]
+    pub(crate) conditions: Conditions,
     #[command(flatten)]
     pub(crate) plain: Plain,
 }
@@ -278,7 +322,7 @@ pub(crate) struct CaptureArguments {
     #[arg(long, short, value_name = "BYTES")]
     pub(crate) snaplen: Option<usize>,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    pub(crate) plain: Plain,
 }
 
 #[derive(Debug, clap::Args)]
@@ -317,6 +361,8 @@ pub(crate) struct RollbackArguments {
     #[arg(long, value_name = "N")]
     pub(crate) to: Option<u64>,
     #[command(flatten)]
+    pub(crate) conditions: Conditions,
+    #[command(flatten)]
     pub(crate) plain: Plain,
 }
 
@@ -344,7 +390,6 @@ impl LiveCommand {
         match self {
             Self::Top(arguments) => &arguments.connection,
             Self::Shell(arguments) => &arguments.connection,
-            Self::Capture(arguments) => &arguments.connection,
             other => other.plain().map_or(&NOWHERE, |plain| &plain.connection),
         }
     }
@@ -354,26 +399,41 @@ impl LiveCommand {
         self.plain().is_some_and(|plain| plain.json)
     }
 
+    /// The conditions of the change that it asks for; none where it asks for none, or for a whole file.
+    pub(crate) fn change(&self) -> Conditions {
+        match self {
+            Self::Set(arguments) => arguments.conditions,
+            Self::Rollback(arguments) => arguments.conditions,
+            Self::Confirm(arguments)
+            | Self::Suspend(arguments)
+            | Self::Resume(arguments)
+            | Self::Stop(arguments) => arguments.conditions,
+            _ => Conditions::default(),
+        }
+    }
+
     fn plain(&self) -> Option<&Plain> {
         match self {
-            Self::Status(plain)
-            | Self::Confirm(plain)
-            | Self::History(plain)
-            | Self::Suspend(plain)
-            | Self::Resume(plain)
-            | Self::Stop(plain) => Some(plain),
+            Self::Status(plain) | Self::History(plain) => Some(plain),
+            Self::Confirm(arguments)
+            | Self::Suspend(arguments)
+            | Self::Resume(arguments)
+            | Self::Stop(arguments) => Some(&arguments.plain),
             Self::Show(arguments) => Some(&arguments.plain),
             Self::Get(arguments) => Some(&arguments.plain),
             Self::Set(arguments) => Some(&arguments.plain),
             Self::Mmb(arguments) => Some(&arguments.plain),
+            Self::Instances(arguments) => Some(&arguments.plain),
+            Self::Tenants(arguments) => Some(&arguments.plain),
             Self::Stats(arguments) => Some(&arguments.plain),
             Self::Events(arguments) => Some(&arguments.plain),
             Self::Trace(arguments) => Some(&arguments.plain),
+            Self::Capture(arguments) => Some(&arguments.plain),
             Self::Plan(arguments) => Some(&arguments.plain),
             Self::Apply(arguments) => Some(&arguments.plain),
             Self::Rollback(arguments) => Some(&arguments.plain),
             Self::Config(arguments) => Some(&arguments.plain),
-            Self::Top(_) | Self::Shell(_) | Self::Capture(_) => None,
+            Self::Top(_) | Self::Shell(_) => None,
         }
     }
 }

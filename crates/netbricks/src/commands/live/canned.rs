@@ -1,18 +1,19 @@
 //! A dataplane for tests that answers fixed values, and a command line that runs against it.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use clap::{CommandFactory, FromArgMatches};
 use netbricks_control::api::{
-    Answers, Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, Count, Edge, Event, EventLevel,
-    Function, Graph, Handler, HandlerAnswer, HistoryEntry, Node, NodeStats, Plan, Port, PortStats, Problem,
-    RunState, Source, Stats, Status, TraceRecord, Worker,
+    Answers, Applied, ApplyOptions, Change, ChangeKind, ChangeOptions, ConfigurationState, Count, Edge,
+    Event, EventLevel, Function, Graph, Handler, HandlerAnswer, HistoryEntry, Node, NodeStats, Plan, Port,
+    PortStats, Problem, RunState, Source, Stats, Status, TenantStats, TraceRecord, Worker,
 };
 
 use super::super::arguments::{Command, CommandLine};
 use super::{Api, CaptureList, EventList, Failure, Output, TraceList, execute, problem_text};
 
-/// Fixed answers.
+/// Fixed answers. A clone notes the requests in the same list.
+#[derive(Clone)]
 pub(crate) struct Canned {
     /// The answer to every request that is to change something, where it is refused.
     pub(crate) refusal: Option<Problem>,
@@ -27,8 +28,8 @@ pub(crate) struct Canned {
     pub(crate) plan: Plan,
     pub(crate) applied: Applied,
     pub(crate) history: Vec<HistoryEntry>,
-    pub(crate) asked: Mutex<Vec<String>>,
-    pub(crate) looks: Mutex<usize>,
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    pub(crate) looks: Arc<Mutex<usize>>,
 }
 
 fn count(packets: u64) -> Count {
@@ -51,6 +52,7 @@ pub(crate) fn stats_after(seconds: u64) -> Stats {
         ..PortStats::default()
     };
     Stats {
+        tenants: Vec::new(),
         time_ns: n * 1_000_000_000,
         generation: 12,
         nodes: vec![
@@ -249,8 +251,8 @@ impl Default for Canned {
                 entry(4, ConfigurationState::RolledBack, "more backends"),
                 entry(3, ConfigurationState::Confirmed, ""),
             ],
-            asked: Mutex::default(),
-            looks: Mutex::default(),
+            asked: Arc::default(),
+            looks: Arc::default(),
         }
     }
 }
@@ -275,6 +277,9 @@ impl Api for Canned {
         let mut looks = self.looks.lock().unwrap();
         *looks += 1;
         Ok(self.stats[(*looks - 1).min(self.stats.len() - 1)].clone())
+    }
+    fn tenants(&self) -> Result<Vec<TenantStats>, Problem> {
+        Ok(self.stats()?.tenants)
     }
     fn graph(&self) -> Result<Graph, Problem> {
         let node = |name: &str, role: &str| Node { name: name.into(), kind: role.into(), role: role.into() };
@@ -347,6 +352,10 @@ impl Api for Canned {
     ) -> Result<Applied, Problem> {
         let applied = Applied { confirm_within_seconds: options.confirm, ..self.applied.clone() };
         self.note(format!("apply {} {options:?} {expected:?}", source.text), applied)
+    }
+    fn with_conditions(&self, change: ChangeOptions) -> Box<dyn Api> {
+        self.asked.lock().unwrap().push(format!("{change:?}"));
+        Box::new(self.clone())
     }
     fn confirm(&self) -> Result<Status, Problem> {
         self.note("confirm".into(), self.status.clone())

@@ -10,13 +10,15 @@ use netbricks_control::api::{
 };
 
 use super::super::file::File;
-use super::arguments::{ApplyArguments, ConfigArguments, PlanArguments, RollbackArguments};
+use super::arguments::{ApplyArguments, ChangeArguments, ConfigArguments, PlanArguments, RollbackArguments};
 use super::units::{date_time, period, running_for};
 use super::{Api, Failure, Output, Trouble};
 use crate::diagnostic::{visible, width};
 use crate::report::Align::{Left, Right};
 use crate::report::{Table, counted, memory};
 
+/// The end of a change that was only checked.
+pub(super) const NOTHING_CHANGED: &str = "a dry run: nothing has changed\n";
 /// The most bytes of a file from the standard input.
 const MOST: u64 = 64 << 20;
 
@@ -47,7 +49,7 @@ pub(super) fn apply(
     }
     let mut text = plan_text(output, &source.name, "changes", &applied.plan);
     if arguments.dry_run {
-        text.push_str("a dry run: nothing has changed\n");
+        text.push_str(NOTHING_CHANGED);
     } else {
         text.push_str(&applied_text(&applied));
     }
@@ -64,14 +66,25 @@ pub(super) fn rollback(
         return Ok(output.json(&applied)?);
     }
     let name = format!("configuration {}", applied.configuration);
-    let text = plan_text(output, &name, "changes", &applied.plan) + &applied_text(&applied);
+    let end = match arguments.conditions.dry_run {
+        true => NOTHING_CHANGED.into(),
+        false => applied_text(&applied),
+    };
+    let text = plan_text(output, &name, "changes", &applied.plan) + &end;
     Ok(output.print(&text)?)
 }
 
-pub(super) fn confirm(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+pub(super) fn confirm(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &ChangeArguments,
+) -> Result<(), Trouble> {
     let status = api.confirm()?;
-    let text = |status: &Status| format!("configuration {} is confirmed\n", status.configuration);
-    Ok(output.show(json, &status, text)?)
+    let text = |status: &Status| match arguments.conditions.dry_run {
+        true => NOTHING_CHANGED.into(),
+        false => format!("configuration {} is confirmed\n", status.configuration),
+    };
+    Ok(output.show(arguments.plain.json, &status, text)?)
 }
 
 pub(super) fn history(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
@@ -333,6 +346,28 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
         );
         ran(&api, &["rollback", "--to", "2"]);
         assert_eq!(api.asked(), ["rollback None", "rollback Some(2)"]);
+    }
+
+    #[test]
+    fn each_change_takes_a_generation_and_a_dry_run() {
+        for words in [
+            &["set", "routes.add", "10.0.0.0/8 3"][..],
+            &["rollback"],
+            &["confirm"],
+            &["suspend"],
+            &["resume"],
+            &["stop"],
+        ] {
+            let api = Canned::default();
+            let plain = ran(&api, words);
+            let changed = api.asked();
+            let dry = ran(&api, &[words, &["--dry-run", "--generation", "12"]].concat());
+            let conditions = "ChangeOptions { dry_run: true, generation: Some(12) }".to_owned();
+            assert_eq!(api.asked(), [&changed[..], &[conditions], &changed].concat(), "{words:?}");
+            assert_eq!((plain.code, dry.code), (0, 0), "{words:?}");
+            assert!(dry.out.ends_with("a dry run: nothing has changed\n"), "{words:?}: {}", dry.out);
+            assert!(!plain.out.contains("dry run"), "{words:?}: {}", plain.out);
+        }
     }
 
     #[test]

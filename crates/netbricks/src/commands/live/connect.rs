@@ -1,8 +1,8 @@
 //! The connection to a running dataplane: its address and token, and the client as an [`Api`].
 
 use netbricks_control::api::{
-    Answers, Applied, ApplyOptions, Event, Function, Graph, HistoryEntry, Plan, Port, Problem, Source, Stats,
-    Status,
+    Answers, Applied, ApplyOptions, ChangeOptions, Event, Function, Graph, HistoryEntry, Plan, Port, Problem,
+    Source, Stats, Status, TenantStats,
 };
 use netbricks_control::client::{Address, Client, read_token};
 
@@ -36,6 +36,9 @@ impl Api for Client {
     }
     fn stats(&self) -> Result<Stats, Problem> {
         self.stats()
+    }
+    fn tenants(&self) -> Result<Vec<TenantStats>, Problem> {
+        self.tenants()
     }
     fn graph(&self) -> Result<Graph, Problem> {
         self.graph()
@@ -80,6 +83,9 @@ impl Api for Client {
         expected: Option<u64>,
     ) -> Result<Applied, Problem> {
         self.apply(source, options, expected)
+    }
+    fn with_conditions(&self, change: ChangeOptions) -> Box<dyn Api> {
+        Box::new(self.with_conditions(change))
     }
     fn confirm(&self) -> Result<Status, Problem> {
         self.confirm()

@@ -5,6 +5,7 @@ use std::io::Read;
 use netbricks_control::api::{Answers, Code, HandlerAnswer, Problem};
 
 use super::arguments::{GetArguments, SetArguments};
+use super::changes::NOTHING_CHANGED;
 use super::{Api, Failure, Output, Trouble};
 use crate::diagnostic::visible;
 use crate::report::{Align, Table};
@@ -26,6 +27,9 @@ pub(super) fn set(api: &dyn Api, output: &mut Output<'_>, arguments: &SetArgumen
     let answers = answers.map_err(|problem| other_kind(problem, "get", &arguments.handler))?;
     if arguments.plain.json {
         return Ok(output.json(&answers)?);
+    }
+    if arguments.conditions.dry_run {
+        return Ok(output.print(NOTHING_CHANGED)?);
     }
     // Most handlers that change something have nothing to say.
     let speaks = answers.answers.iter().any(|answer| !answer.value.trim().is_empty());

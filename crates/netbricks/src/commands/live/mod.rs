@@ -11,18 +11,20 @@ mod completion;
 mod connect;
 mod events;
 mod handlers;
+mod instances;
 pub(super) mod mmb;
 mod output;
 pub(super) mod show;
 pub(super) mod stats;
 pub(super) mod status;
+mod tenants;
 mod trace;
 pub(super) mod units;
 mod waiting;
 
 use netbricks_control::api::{
-    Answers, Applied, ApplyOptions, Code, Event, Function, Graph, HistoryEntry, Plan, Port, Problem, Source,
-    Stats, Status, TraceRecord,
+    Answers, Applied, ApplyOptions, ChangeOptions, Code, Event, Function, Graph, HistoryEntry, Plan, Port,
+    Problem, Source, Stats, Status, TenantStats, TraceRecord,
 };
 
 pub(crate) use arguments::{Connection, LiveCommand, MmbArguments, ShellArguments, TopArguments};
@@ -40,6 +42,8 @@ pub(crate) trait Api: Sync {
     fn status(&self) -> Result<Status, Problem>;
     /// The counters.
     fn stats(&self) -> Result<Stats, Problem>;
+    /// The tenants.
+    fn tenants(&self) -> Result<Vec<TenantStats>, Problem>;
     /// The graph.
     fn graph(&self) -> Result<Graph, Problem>;
     /// The ports.
@@ -75,6 +79,8 @@ pub(crate) trait Api: Sync {
         options: &ApplyOptions,
         expected: Option<u64>,
     ) -> Result<Applied, Problem>;
+    /// The same dataplane, each change of which but `apply` has these conditions.
+    fn with_conditions(&self, change: ChangeOptions) -> Box<dyn Api>;
     /// Confirms the running configuration.
     fn confirm(&self) -> Result<Status, Problem>;
     /// Goes back to a configuration, or to the last confirmed one.
@@ -151,12 +157,17 @@ pub(super) fn run(console: Console, color: Color, command: &LiveCommand) -> Resu
 /// Runs a command, and tells the problem if it ends in one.
 pub(super) fn execute(api: &dyn Api, output: &mut Output<'_>, command: &LiveCommand) -> Result<(), Failure> {
     let json = command.json();
+    let change = command.change();
+    let conditional = change.is_given().then(|| api.with_conditions(change.options()));
+    let api = conditional.as_deref().unwrap_or(api);
     let done = match command {
         LiveCommand::Status(_) => status::status(api, output, json),
         LiveCommand::Show(arguments) => show::show(api, output, arguments),
         LiveCommand::Get(arguments) => handlers::get(api, output, arguments),
         LiveCommand::Set(arguments) => handlers::set(api, output, arguments),
         LiveCommand::Mmb(arguments) => mmb::mmb(api, output, arguments),
+        LiveCommand::Instances(arguments) => instances::instances(api, output, arguments),
+        LiveCommand::Tenants(arguments) => tenants::tenants(api, output, arguments),
         LiveCommand::Stats(arguments) => stats::stats(api, output, arguments),
         LiveCommand::Top(arguments) => top::top(api, arguments).map_err(Trouble::from),
         LiveCommand::Events(arguments) => events::events(api, output, arguments),
@@ -164,13 +175,13 @@ pub(super) fn execute(api: &dyn Api, output: &mut Output<'_>, command: &LiveComm
         LiveCommand::Capture(arguments) => capture::capture(api, output, arguments),
         LiveCommand::Plan(arguments) => changes::plan(api, output, arguments),
         LiveCommand::Apply(arguments) => changes::apply(api, output, arguments),
-        LiveCommand::Confirm(_) => changes::confirm(api, output, json),
+        LiveCommand::Confirm(arguments) => changes::confirm(api, output, arguments),
         LiveCommand::Rollback(arguments) => changes::rollback(api, output, arguments),
         LiveCommand::History(_) => changes::history(api, output, json),
         LiveCommand::Config(arguments) => changes::config(api, output, arguments),
-        LiveCommand::Suspend(_) => status::suspend(api, output, json),
-        LiveCommand::Resume(_) => status::resume(api, output, json),
-        LiveCommand::Stop(_) => status::stop(api, output, json),
+        LiveCommand::Suspend(arguments) => status::suspend(api, output, arguments),
+        LiveCommand::Resume(arguments) => status::resume(api, output, arguments),
+        LiveCommand::Stop(arguments) => status::stop(api, output, arguments),
         LiveCommand::Shell(_) => {
             Err(Failure::Usage("the shell cannot run itself: this is one already".into()).into())
         }

@@ -2,6 +2,8 @@
 
 use netbricks_control::api::{Count, RunState, Status};
 
+use super::arguments::ChangeArguments;
+use super::changes::NOTHING_CHANGED;
 use super::units::running_for;
 use super::{Api, Output, Trouble};
 use crate::diagnostic::{visible, width};
@@ -11,16 +13,38 @@ pub(super) fn status(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Resu
     shown(output, json, api.status()?, text)
 }
 
-pub(super) fn suspend(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
-    shown(output, json, api.suspend()?, |_| "suspended: the sources are asked for no more packets\n".into())
+pub(super) fn suspend(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &ChangeArguments,
+) -> Result<(), Trouble> {
+    changed(output, arguments, api.suspend()?, "suspended: the sources are asked for no more packets\n")
 }
 
-pub(super) fn resume(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
-    shown(output, json, api.resume()?, |_| "running: the sources are asked for packets again\n".into())
+pub(super) fn resume(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &ChangeArguments,
+) -> Result<(), Trouble> {
+    changed(output, arguments, api.resume()?, "running: the sources are asked for packets again\n")
 }
 
-pub(super) fn stop(api: &dyn Api, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
-    shown(output, json, api.stop()?, |_| "stopping: the run drains and ends\n".into())
+pub(super) fn stop(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &ChangeArguments,
+) -> Result<(), Trouble> {
+    changed(output, arguments, api.stop()?, "stopping: the run drains and ends\n")
+}
+
+fn changed(
+    output: &mut Output<'_>,
+    arguments: &ChangeArguments,
+    status: Status,
+    text: &str,
+) -> Result<(), Trouble> {
+    let text = if arguments.conditions.dry_run { NOTHING_CHANGED } else { text };
+    shown(output, arguments.plain.json, status, |_| text.into())
 }
 
 fn shown(

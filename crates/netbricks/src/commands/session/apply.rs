@@ -11,13 +11,14 @@ use netbricks_control::api::{self, Code, EventLevel, Problem};
 use netbricks_core::graph::contain;
 use netbricks_core::tables::stock;
 use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, Worker};
+use netbricks_ports::steer::Filtering;
 use netbricks_runtime::{Change, Replaced};
 
 use super::super::file::{self, Checked, Faults, File};
 use super::super::run::port_summary;
 use super::installed::{Difference, Installed, InstalledFunction};
-use super::{Session, calls};
-use crate::chain::{Division, OpenPorts, Opening, Place, WorkerPorts};
+use super::{Session, calls, grants_of};
+use crate::chain::{Circumstances, Division, Filters, OpenPorts, Opening, Place, WorkerPorts};
 use crate::config::Plan;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level, Source};
 
@@ -48,19 +49,30 @@ impl Session<'_> {
         let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
         let mut candidate = self.candidate(checked, file, &opened, &expected)?;
         let plan = plan_of(&candidate);
+        let grants = grants_of(&candidate.installed.tenants)
+            .map_err(|problem| Problem::new(Code::Machine, problem))?;
         self.keep_blueprints(&mut candidate);
         self.label_ports(&mut candidate, &opened);
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);
         let workers = self.control.workers();
         let copies = functions_of(&candidate.installed, kept, (self.pool, self.seed), workers)?;
         self.stock_up(&candidate)?;
+        // Before their queues are taken, which some ports ask for.
+        if let Some((_, error)) = candidate.installed.filters.install(&mut opened).into_iter().next() {
+            return Err(Problem::new(Code::Machine, error.to_string()));
+        }
         let ports = self.new_queues(&candidate, &mut opened)?;
+        self.filter_beside(&candidate, &opened)?;
         self.control.take_longest_pause();
         let replaced = self.take_over(&candidate, ports);
         stock::give_back();
+        if replaced.is_err() {
+            self.filter_again();
+        }
         let replaced = replaced?;
         let longest_pause_ns = self.control.take_longest_pause();
         self.settle(candidate, opened, copies);
+        self.grants.set(grants);
         let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
         for Replaced { moved, refused, .. } in replaced {
             let new = moved.into_iter().filter(|state| !applied.moved.contains(state)).collect::<Vec<_>>();
@@ -137,7 +149,17 @@ impl Session<'_> {
             .unmet(&checked.plan, workers)
             .iter()
             .for_each(|unmet| warnings.push(checked.source.line_of(unmet)));
-        let parted = checked.network.parted_among(&checked.plan, &divisions, &shares);
+        let open = |port: &str| opened.find(port).or_else(|| self.ports.find(port))?.filtered_by();
+        let filters = self.filters_of(&checked, &divisions, &shares, &open);
+        let mut unsteered = Diagnostics::default();
+        filters.faults(&checked.plan).into_iter().for_each(|fault| unsteered.push(fault));
+        if unsteered.has_errors() {
+            return Err(problem_of(&unsteered, &checked.source));
+        }
+        warnings.extend(unsteered.lines(&checked.source));
+        let filtered = filters.divisions(&divisions);
+        let checked = Checked { filters, ..checked };
+        let parted = checked.network.parted_among(&checked.plan, &filtered, &shares);
         let checked = if checked.plan.runtime.shuffles {
             let checked = checked.with_shuffles(file, parted).map_err(told)?;
             let split = checked.network.split_among(&checked.plan, &share(&checked));
@@ -159,6 +181,24 @@ impl Session<'_> {
         installed.keep_transmits(&difference.kept);
         warnings.extend(self.installed.later(&installed));
         Ok(Candidate { installed, difference, warnings, shares })
+    }
+
+    /// The filters of ports that steer by the graph: rules go to the paths with the most packets so far.
+    fn filters_of(
+        &self,
+        checked: &Checked<'_>,
+        divisions: &[Division],
+        shares: &[Vec<(usize, usize)>],
+        open: &dyn Fn(&str) -> Option<Filtering>,
+    ) -> Filters {
+        let snapshot = self.control.snapshot();
+        let nodes = snapshot.as_ref().map(|snapshot| snapshot.nodes.as_slice()).unwrap_or_default();
+        let packets = |name: &str| {
+            let counters = nodes.iter().find(|node| node.node == name).map(|node| &node.counters);
+            counters.map_or(0, |counters| counters.arrived.packets)
+        };
+        let circumstances = Circumstances { packets: &packets, open, before: &self.installed.filters };
+        checked.network.filters(&checked.plan, divisions, shares, &circumstances)
     }
 
     /// The receive queues of each worker that stay there: those of ports that go on.
@@ -245,6 +285,28 @@ impl Session<'_> {
         Ok(new)
     }
 
+    /// Gives ports that go on the new filters beside the old ones, or leaves the old ones.
+    ///
+    /// The new graph may lack a shuffle that it would need without its filters, so it comes after them.
+    fn filter_beside(&mut self, candidate: &Candidate, opened: &OpenPorts) -> Result<(), Problem> {
+        let goes_on = |name: &str| opened.find(name).is_none();
+        let failed = candidate.installed.filters.install_beside(&mut self.ports, goes_on);
+        match failed.into_iter().next() {
+            None => Ok(()),
+            Some((_, error)) => {
+                self.filter_again();
+                Err(Problem::new(Code::Machine, error.to_string()))
+            }
+        }
+    }
+
+    /// Gives ports the filters of the graph that runs.
+    fn filter_again(&mut self) {
+        for (_, error) in self.installed.filters.install(&mut self.ports) {
+            self.events.tell(EventLevel::Warning, "filters-refused", "", error.to_string());
+        }
+    }
+
     fn take_over(&self, candidate: &Candidate, ports: Vec<WorkerPorts>) -> Result<Vec<Replaced>, Problem> {
         let ports: Vec<Mutex<Option<WorkerPorts>>> =
             ports.into_iter().map(|ports| Mutex::new(Some(ports))).collect();
@@ -275,8 +337,13 @@ impl Session<'_> {
         }
         self.begun.layout = installed.layout.clone().after(&self.begun.layout);
         self.installed = installed;
+        // Those of the graph before go.
+        self.filter_again();
         self.copies.retain(|name, _| difference.kept_functions.contains(name));
         self.copies.extend(copies);
+        if let Some(tasks) = &mut self.control_tasks {
+            tasks.follow(&self.installed, &difference.kept_functions);
+        }
     }
 }
 

@@ -48,12 +48,16 @@ impl Session<'_> {
             return Err(Problem::unknown("function", &call.function, known));
         };
         let handlers = self.copies.get(&function.name).map(ControlCopy::handlers).unwrap_or_default();
-        let Some(handler) = handlers.iter().find(|handler| handler.name == call.handler) else {
+        let kind = if call.write { HandlerKind::Write } else { HandlerKind::Read };
+        // A name may be read and written: it is then listed once for each.
+        let mut named = handlers.iter().filter(|handler| handler.name == call.handler);
+        let first = named.clone().next();
+        let Some(handler) = named.find(|handler| handler.kind == kind).or(first) else {
             let known = handlers.iter().map(|handler| handler.name.as_str());
             let what = format!("handler of `{}` named", call.function);
             return Err(Problem::unknown(&what, &call.handler, known));
         };
-        if (handler.kind == HandlerKind::Write) != call.write {
+        if handler.kind != kind {
             let (is, by) = if call.write { ("read", "get") } else { ("written", "set") };
             let detail = format!("`{}.{}` is {is}: use `{by}`", call.function, call.handler);
             return Err(Problem::new(Code::WrongKind, detail));

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use netbricks_control::api;
 
 use super::super::file::{Checked, File};
-use crate::chain::{Design, Kept, Layout, Place};
+use super::tenants::{self, InstalledTenant};
+use crate::chain::{Design, Filters, Kept, Layout, Place};
 use crate::config::{ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference};
 
 /// A configuration without the text that its plan borrows.
@@ -18,9 +19,12 @@ pub(crate) struct Installed {
     pub(crate) functions: Vec<InstalledFunction>,
     pub(crate) ports: Vec<InstalledPort>,
     pub(crate) chains: Vec<InstalledChain>,
+    pub(crate) tenants: Vec<InstalledTenant>,
     pub(crate) runtime: RuntimeSettings,
     control: ControlSettings,
     pub(crate) graph: api::Graph,
+    /// The filters of ports that steer by the graph.
+    pub(crate) filters: Filters,
     /// The receive queues of each worker, by the port's name.
     pub(crate) shares: Vec<Vec<(String, usize)>>,
 }
@@ -109,9 +113,11 @@ impl Installed {
                 })
                 .collect(),
             chains: chains(plan),
+            tenants: plan.tenants.iter().map(|tenant| InstalledTenant::of(tenant, &file.directory)).collect(),
             runtime: plan.runtime.clone(),
             control: plan.control.clone(),
             graph: described(&graph.describe()),
+            filters: checked.filters.clone(),
             shares: shares.iter().map(named).collect(),
         }
     }
@@ -121,6 +127,9 @@ impl Installed {
         let mut difference = Difference::default();
         self.ports_to(after, &mut difference);
         self.functions_to(after, &mut difference);
+        tenants::changes(&self.tenants, &after.tenants, |kind, name, detail| {
+            difference.add(kind, "tenant", name, detail);
+        });
         for chain in &after.chains {
             match self.chains.iter().find(|known| known.name == chain.name) {
                 None => difference.add(api::ChangeKind::Added, "chain", &chain.name, chain.way()),
@@ -258,6 +267,11 @@ impl Installed {
             ("large_frames", before.large_frames != after.large_frames),
             ("burst", before.burst != after.burst),
             ("seed", before.seed != after.seed),
+            (
+                "attestation",
+                before.attestation.as_ref().map(toml::Spanned::get_ref)
+                    != after.attestation.as_ref().map(toml::Spanned::get_ref),
+            ),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -301,7 +315,7 @@ fn chains(plan: &Plan<'_>) -> Vec<InstalledChain> {
             Origin::Output { function, output } => format!("{}.{output}", plan.functions[*function].name),
         },
         through: chain.through.iter().map(|(function, _)| plan.functions[*function].name.clone()).collect(),
-        to: plan.ports[chain.to].name.clone(),
+        to: chain.to.map_or_else(|| "nowhere".to_owned(), |to| plan.ports[to].name.clone()),
     };
     plan.chains.iter().map(of).collect()
 }

@@ -2,8 +2,13 @@
 
 mod apply;
 mod calls;
+mod control_tasks;
 mod installed;
+mod logs;
 mod observe;
+mod tenants;
+#[cfg(test)]
+mod tenants_tests;
 #[cfg(test)]
 mod tests;
 
@@ -13,13 +18,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Files, Observing, Tasks, api};
+use netbricks_control::{Answer, Call, Dataplane, Events, Files, Grants, Observing, Tasks, api};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
-use netbricks_runtime::{Control, Progress, Snapshot, WorkerReport, by_reason};
+use netbricks_runtime::{Control, Progress, Snapshot, TenantReport, WorkerReport, by_reason};
 
 pub(crate) use apply::functions_of;
+pub(crate) use control_tasks::ControlTasks;
 pub(crate) use installed::{Installed, InstalledFunction};
+pub(crate) use logs::FunctionEvents;
+pub(crate) use tenants::grants_of;
+#[cfg(test)]
+pub(crate) use tests::{chain, while_running};
 
 use super::attend::link_name;
 use super::file::File;
@@ -27,7 +37,7 @@ use super::run::Begun;
 use super::shared_watchdog::SharedWatchdog;
 use super::{Application, RunArguments};
 use crate::chain::{Layout, OpenPorts, receive_name, transmit_name};
-use crate::config::RuntimeSettings;
+use crate::config::{QUEUE, RuntimeSettings};
 use crate::report::WorkerPlace;
 
 /// Settings of the command line, which stand before those of any file.
@@ -83,6 +93,10 @@ pub(crate) struct Session<'a> {
     pub(crate) watchdog: SharedWatchdog,
     pub(crate) reports: LastReports,
     pub(crate) tasks: Tasks,
+    /// `None` for a replay, which is to repeat exactly.
+    pub(crate) control_tasks: Option<ControlTasks>,
+    /// The credentials of tenants.
+    pub(crate) grants: Grants,
     pub(crate) events: Events,
     pub(crate) state: api::RunState,
 }
@@ -283,6 +297,33 @@ fn without_gone(nodes: Vec<api::NodeStats>, current: &BTreeSet<String>) -> Vec<a
     nodes
 }
 
+/// A tenant's use of the workers, and the packets of its nodes.
+fn tenant_stats(tenant: &TenantReport, nodes: &[api::NodeStats]) -> api::TenantStats {
+    let mut stats = api::TenantStats {
+        tenant: tenant.tenant.clone(),
+        weight: tenant.weight,
+        priority: tenant.priority,
+        ceiling: tenant.ceiling,
+        used_ns: tenant.used_ns,
+        slices: tenant.slices,
+        overruns: tenant.overruns,
+        longest_slice_ns: tenant.longest_slice_ns,
+        throttled: tenant.throttled,
+        demoted: tenant.demoted,
+        ..Default::default()
+    };
+    for node in nodes.iter().filter(|node| node.tenant.as_ref() == Some(&tenant.tenant)) {
+        if node.of.ends_with(QUEUE) {
+            add(&mut stats.arrived, node.arrived);
+        }
+        stats.held += node.held;
+        node.dropped
+            .iter()
+            .for_each(|(reason, count)| add(stats.dropped.entry(reason.clone()).or_default(), *count));
+    }
+    stats
+}
+
 /// The name of the sum of nodes that are gone; no node of a file can have it.
 const GONE: &str = "(gone)";
 
@@ -365,9 +406,12 @@ impl StatsPart {
                 let counts = by_reason(&counters.drops, consumed).into_iter();
                 counts.map(|(reason, count)| (reason.to_owned(), count.into())).collect()
             };
+            let number = usize::from(node.owner).checked_sub(1);
+            let tenant = number.and_then(|number| snapshot.tenants.get(number));
             nodes.push(api::NodeStats {
                 node: node.node.clone(),
                 of,
+                tenant: tenant.map(|tenant| tenant.tenant.clone()),
                 role: role_name(node.role).to_owned(),
                 arrived: counters.arrived.into(),
                 left: counters.left.into(),
@@ -385,6 +429,7 @@ impl StatsPart {
                 panics: counters.panics,
             });
         }
+        let tenants = snapshot.tenants.iter().map(|tenant| tenant_stats(tenant, &nodes)).collect();
         let mut nodes = without_gone(nodes, &self.current);
         nodes.sort_by_key(|node| {
             let place = self.layout.uses.iter().position(|(name, _)| *name == node.node);
@@ -395,6 +440,7 @@ impl StatsPart {
             generation: 0,
             nodes,
             ports,
+            tenants,
             workers: self.workers.clone(),
             free_buffers: self.free_buffers,
             buffers: self.buffers,

@@ -15,7 +15,7 @@ use super::super::{Application, Console, RunLimits, file};
 use crate::report::Summary;
 
 /// An endless generator through these functions into nothing, on `workers` workers.
-pub(super) fn chain(through: &str, tables: &str) -> String {
+pub(crate) fn chain(through: &str, tables: &str) -> String {
     format!(
         "[port.lan]\ndriver = \"generator\"\nclock = \"real\"\nflows = 64\n[port.out]\ndriver = \"null\"\n{tables}\n\
          [[chain]]\nfrom = \"lan\"\nthrough = [{through}]\nto = \"out\"\n[runtime]\nframes = 4096\nseed = 1\n"
@@ -27,7 +27,7 @@ fn source(text: &str) -> Source {
 }
 
 /// A test's way to the director: it asks, and waits for the answer.
-pub(super) struct Asking(Tasks);
+pub(crate) struct Asking(Tasks);
 
 impl Asking {
     pub(super) fn ask<T: Send + 'static>(
@@ -42,12 +42,12 @@ impl Asking {
         let source = source(text);
         self.ask(move |director| director.apply(source, ApplyOptions::default(), None, 0))
     }
-    fn stats(&self) -> api::Stats {
+    pub(super) fn stats(&self) -> api::Stats {
         let (sender, answer) = channel();
         self.ask(move |director| director.stats(Box::new(move |stats| drop(sender.send(stats)))));
         answer.recv().unwrap().unwrap()
     }
-    fn call(
+    pub(super) fn call(
         &self,
         function: &str,
         handler: &str,
@@ -62,7 +62,7 @@ impl Asking {
         answer.recv().unwrap()
     }
     /// Waits until more packets have come.
-    pub(super) fn let_packets_pass(&self) {
+    pub(crate) fn let_packets_pass(&self) {
         let received = |asking: &Self| asking.ask(|director| director.status().received.packets);
         let before = received(self);
         while received(self) < before + 1_000 {
@@ -72,12 +72,12 @@ impl Asking {
 }
 
 /// Runs a file while `test` asks and changes it; then it is stopped.
-pub(super) fn while_running(text: &str, test: impl FnOnce(&Asking) + Send + 'static) -> Summary {
+pub(crate) fn while_running(text: &str, test: impl FnOnce(&Asking) + Send + 'static) -> Summary {
     while_running_with(crate::standard(), text, test)
 }
 
 /// As [`while_running`], with these functions.
-fn while_running_with(
+pub(super) fn while_running_with(
     registry: Registry,
     text: &str,
     test: impl FnOnce(&Asking) + Send + 'static,

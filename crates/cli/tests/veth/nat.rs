@@ -1,0 +1,225 @@
+//! A NAT between real hosts: `curl`, `iperf3`, a STUN client and coturn's discovery see what a NAT should be.
+//!
+//! The server's namespace is the router of the hosts inside and has the outside network on the same link.
+
+use netbricks_testkit::namespace::{Process, eventually};
+
+use super::fixture::{Driver, Run, Segment};
+
+/// The server's second outside address, which NAT discovery needs.
+const SECOND: &str = "203.0.113.2";
+
+/// The client inside, the server outside, and the NAT between them; `more` are settings of the NAT.
+fn between(test: &str, commands: &[&str], more: &str) -> Option<(Segment, Run)> {
+    let segment = Segment::new(test, Driver::AfPacket, commands)?;
+    let spaces = &segment.namespaces;
+    spaces.run("client", "ip address flush dev c0 scope global");
+    spaces.run("server", "ip address flush dev s0 scope global");
+    spaces.run("client", "ip address add 10.1.0.2/24 dev c0");
+    spaces.run("client", "ip address add 10.1.0.3/24 dev c0");
+    spaces.run("client", "ip route add default via 10.1.0.1");
+    spaces.run("server", "ip address add 10.1.0.1/24 dev s0");
+    spaces.run("server", "ip address add 203.0.113.1/24 dev s0");
+    spaces.run("server", &format!("ip address add {SECOND}/24 dev s0"));
+    let configuration = format!(
+        "{}[function.nat]\nuse = \"nat\"\ninside = [\"10.1.0.0/24\"]\ninside_ports = [\"left\"]\n\
+         pool = [\"203.0.113.8/31\"]\n{more}\
+         [[chain]]\nfrom = \"left\"\nthrough = [\"nat\"]\nto = \"right\"\n\
+         [[chain]]\nfrom = \"right\"\nthrough = [\"nat\"]\nto = \"left\"\n",
+        segment.ports()
+    );
+    let run = segment.start(&configuration, &[]);
+    eventually("the first answer", || {
+        segment.namespaces.attempt("client", "ping -q -c 1 -W 1 203.0.113.1").status.success()
+    });
+    Some((segment, run))
+}
+
+fn serve(segment: &Segment, role: &str, words: &[&str]) -> Process {
+    let name = words[0].replace('/', "_");
+    segment.namespaces.start(
+        role,
+        words[0],
+        &words[1..],
+        segment.file(&format!("{name}-{role}")),
+        segment.file(&format!("{name}-{role}-errors")),
+    )
+}
+
+fn counts(report: &serde_json::Value) -> serde_json::Value {
+    let sections = report["sections"].as_array().cloned().unwrap_or_default();
+    sections
+        .iter()
+        .find(|section| section["title"] == "outside addresses")
+        .map_or_else(|| panic!("{report}"), |section| section["counts"].clone())
+}
+
+/// A web server that tells each client the address and port from which it came.
+const SERVER: &str = "
+import http.server
+class Teller(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        answer = ('%s %d\\n' % self.client_address[:2]).encode()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+    def log_message(self, *_):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 256
+Server(('', 8080), Teller).serve_forever()
+";
+
+#[test]
+fn a_hundred_downloads_at_once_come_from_one_address_and_a_hundred_ports() {
+    let Some((segment, run)) = between("nat-curl", &["ping", "curl", "python3"], "") else { return };
+    let _server = serve(&segment, "server", &["python3", "-c", SERVER]);
+    eventually("the web server's start", || {
+        segment.namespaces.attempt("server", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
+    });
+    let urls = vec!["http://203.0.113.1:8080/"; 100].join(" ");
+    let said = segment.namespaces.run(
+        "client",
+        &format!("curl -sSf --max-time 300 --parallel --parallel-immediate --parallel-max 100 --no-keepalive -H Connection:close {urls}"),
+    );
+    let mut from: Vec<&str> = said.lines().collect();
+    assert_eq!(from.len(), 100, "{said}");
+    from.sort_unstable();
+    from.dedup();
+    let addresses: std::collections::BTreeSet<&str> =
+        from.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(addresses.len(), 1, "paired pooling: {addresses:?}");
+    assert!(addresses.iter().all(|address| address.starts_with("203.0.113.")), "{addresses:?}");
+    let counts = counts(&run.finish());
+    assert!(counts["sessions_made"].as_u64().unwrap_or(0) >= from.len() as u64, "{counts}");
+}
+
+#[test]
+fn iperf3_runs_both_ways() {
+    let Some((segment, run)) = between("nat-iperf3", &["ping", "iperf3"], "") else { return };
+    let _server = serve(&segment, "server", &["iperf3", "-s", "-J"]);
+    for options in ["", "-R", "-u -b 20M", "-u -b 20M -R"] {
+        let mut said = String::new();
+        eventually("a measurement", || {
+            let line = format!("iperf3 -c 203.0.113.1 -n 1M -J {options}");
+            let output = segment.namespaces.attempt("client", &line);
+            said = String::from_utf8_lossy(&output.stdout).into_owned();
+            // In JSON it tells errors, such as a busy server, and ends well.
+            output.status.success() && !said.contains("\"error\"")
+        });
+        let result: serde_json::Value = serde_json::from_str(&said).expect("iperf3 prints JSON");
+        let sums = &result["end"];
+        let bytes =
+            if options.contains("-u") { &sums["sum"]["bytes"] } else { &sums["sum_received"]["bytes"] };
+        assert!(bytes.as_u64().unwrap_or(0) > 100_000, "`{options}`: {said}");
+    }
+    run.finish();
+}
+
+/// coturn's discovery finds the behaviour that RFC 5780 names.
+#[test]
+fn coturns_discovery_sees_endpoint_independence() {
+    let commands = ["ping", "turnserver", "turnutils_natdiscovery"];
+    for (filtering, expected) in [
+        ("endpoint-independent", "NAT with Endpoint Independent Filtering!"),
+        ("address-dependent", "NAT with Address Dependent Filtering!"),
+        ("address-and-port-dependent", "NAT with Address and Port Dependent Filtering!"),
+    ] {
+        let more = format!("filtering = \"{filtering}\"\n");
+        let Some((segment, run)) = between(&format!("nat-discovery-{}", filtering.len()), &commands, &more)
+        else {
+            return;
+        };
+        let directory = segment.directory.display().to_string();
+        let _server = serve(
+            &segment,
+            "server",
+            &[
+                "turnserver",
+                "-n",
+                "--no-auth",
+                "--stun-only",
+                "--no-tls",
+                "--no-dtls",
+                "--no-cli",
+                "-L",
+                "203.0.113.1",
+                "-L",
+                SECOND,
+                "--log-file",
+                "stdout",
+                "--pidfile",
+                &format!("{directory}/turn.pid"),
+                "--userdb",
+                &format!("{directory}/turn.db"),
+            ],
+        );
+        let mut said = String::new();
+        eventually("an answer of the STUN server", || {
+            let output = segment.namespaces.attempt("client", "turnutils_natdiscovery -m -f 203.0.113.1");
+            said = String::from_utf8_lossy(&output.stdout).into_owned();
+            said.contains("Mapping!") && said.contains("Filtering!")
+        });
+        assert!(said.contains("NAT with Endpoint Independent Mapping!"), "{said}");
+        assert!(said.contains(expected), "{filtering}: {said}");
+        run.finish();
+    }
+}
+
+/// The STUN client of Debian's `stun-client` (RFC 3489) names a NAT by its kind.
+#[test]
+fn a_stun_client_sees_endpoint_independence() {
+    let commands = ["ping", "turnserver", "stun"];
+    let Some((segment, run)) = between("nat-stun", &commands, "") else { return };
+    let directory = segment.directory.display().to_string();
+    let _server = serve(
+        &segment,
+        "server",
+        &[
+            "turnserver",
+            "-n",
+            "--no-auth",
+            "--stun-only",
+            "--no-tls",
+            "--no-dtls",
+            "--no-cli",
+            "-L",
+            "203.0.113.1",
+            "-L",
+            SECOND,
+            "--log-file",
+            "stdout",
+            "--pidfile",
+            &format!("{directory}/turn.pid"),
+            "--userdb",
+            &format!("{directory}/turn.db"),
+        ],
+    );
+    let mut said = String::new();
+    eventually("an answer of the STUN server", || {
+        let output = segment.namespaces.attempt("client", "stun 203.0.113.1 -v");
+        said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        said.contains("Primary:") && !said.contains("Blocked")
+    });
+    assert!(said.contains("Independent Mapping"), "{said}");
+    assert!(said.contains("Independent Filter"), "{said}");
+    run.finish();
+}
+
+/// Two hosts inside reach each other by an outside endpoint, and a port leads inside.
+#[test]
+fn a_forwarded_port_is_reached_from_both_sides() {
+    let more = "static = [\"tcp 203.0.113.8:80 -> 10.1.0.3:8080\"]\n";
+    let Some((segment, run)) = between("nat-forward", &["ping", "curl", "python3"], more) else { return };
+    let _server = serve(&segment, "client", &["python3", "-c", SERVER]);
+    eventually("the web server's start", || {
+        segment.namespaces.attempt("client", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
+    });
+    let said = segment
+        .namespaces
+        .run("server", "curl -sSf --max-time 60 --interface 203.0.113.1 http://203.0.113.8/");
+    assert!(said.starts_with("203.0.113.1 "), "{said}");
+    run.finish();
+}

@@ -1,0 +1,604 @@
+//! Speed of Click configurations and of instances: `cargo bench -p netbricks-click --bench elements -- [--json] [NAME]`.
+//!
+//! Frames of 64 bytes in bursts of 32 pass a graph of a source, the node of a configuration and a sink. Beside it runs
+//! the same graph with `FromDevice(0) -> ToDevice(0)`, in turns. The figure is the difference of both medians: what the
+//! elements cost. `NAME` chooses the scenarios whose names contain it.
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up has failed")]
+
+use std::alloc::System;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::rc::Rc;
+use std::time::Instant;
+
+use netbricks_click::instances::{self, InstancesSettings};
+use netbricks_click::{ClickSettings, node};
+use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
+use netbricks_core::packet::checksum;
+use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, NodeId, Poll, Shape, Worker};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Packets of a burst.
+const BURST: usize = 32;
+/// Packets of a round: it ends before the machine gives the core to another program, as a rule.
+const ROUND: u64 = 512 * BURST as u64;
+const ROUNDS: usize = 101;
+/// The core that the benchmark runs on.
+const CORE: usize = 1;
+
+type Frame = [u8; 64];
+
+/// A frame of UDP from a flow.
+fn frame(source: (u32, u16), destination: (u32, u16)) -> Frame {
+    let mut frame = [0; 64];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 1, 1]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 9, 9]);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17]);
+    frame[26..30].copy_from_slice(&source.0.to_be_bytes());
+    frame[30..34].copy_from_slice(&destination.0.to_be_bytes());
+    let sum = checksum::internet(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame[34..36].copy_from_slice(&source.1.to_be_bytes());
+    frame[36..38].copy_from_slice(&destination.1.to_be_bytes());
+    frame[38..40].copy_from_slice(&30_u16.to_be_bytes());
+    frame
+}
+
+/// Random numbers, the same in each run (SplitMix64).
+struct Random(u64);
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+    fn shuffle<T>(&mut self, all: &mut [T]) {
+        for last in (1..all.len()).rev() {
+            all.swap(last, self.next() as usize % (last + 1));
+        }
+    }
+}
+
+/// Gives bursts of frames, in turn, as long as packets are wanted.
+struct Source {
+    frames: Rc<[Frame]>,
+    length: usize,
+    next: usize,
+    wanted: Rc<Cell<u64>>,
+}
+
+impl Node for Source {
+    fn process(&mut self, _input: usize, _batch: &mut Batch, _cx: &mut Context) {}
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        let count = self.wanted.get().min(BURST as u64);
+        if count == 0 {
+            return Poll::Idle;
+        }
+        cx.pool().allocate_into(batch, count as usize);
+        self.wanted.set(self.wanted.get() - batch.len() as u64);
+        let (mut next, length) = (self.next, self.length);
+        batch.each(|_, bytes| {
+            let frame = &self.frames[next];
+            next = if next + 1 == self.frames.len() { 0 } else { next + 1 };
+            if let Ok(room) = bytes.extend(length.max(frame.len())) {
+                room[..frame.len()].copy_from_slice(frame);
+            }
+        });
+        self.next = next;
+        Poll::Busy
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
+}
+
+/// Counts packets and frees them.
+struct Sink {
+    inputs: usize,
+    passed: Rc<Cell<u64>>,
+}
+
+impl Node for Sink {
+    fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
+        self.passed.set(self.passed.get() + batch.len() as u64);
+        cx.transmitting().sent(batch.len() as u64, batch.bytes());
+        batch.clear();
+    }
+    fn shape(&self) -> Shape {
+        Shape { inputs: self.inputs, ..Shape::transmit() }
+    }
+}
+
+/// A graph of sources, a node under test and a sink.
+struct Bench {
+    graph: Graph,
+    wanted: Rc<Cell<u64>>,
+    passed: Rc<Cell<u64>>,
+    now: u64,
+}
+
+const NODE: &str = "click";
+
+impl Bench {
+    fn new(pool: &Pool, node: Box<dyn Node>, frames: &[Rc<[Frame]>], length: usize) -> Self {
+        let (wanted, passed) = (Rc::<Cell<u64>>::default(), Rc::<Cell<u64>>::default());
+        let mut graph = GraphBuilder::new("bench");
+        let node = graph.add(NODE, node).unwrap();
+        for (input, frames) in frames.iter().enumerate() {
+            let source = Source { frames: Rc::clone(frames), length, next: 0, wanted: Rc::clone(&wanted) };
+            let source = graph.add(format!("source{input}"), Box::new(source)).unwrap();
+            graph.connect(source, Edge::OUT, node, input).unwrap();
+        }
+        Self::connect(&mut graph, node, &passed);
+        let graph = graph.build(pool.clone()).unwrap();
+        let mut bench = Self { graph, wanted, passed, now: 1_700_000_000_000_000_000 };
+        // The elements get their clock and are initialised.
+        bench.rest();
+        bench
+    }
+
+    /// Gives all nodes turns without packets from the sources.
+    fn rest(&mut self) {
+        (0..1_000).for_each(|_| self.turn());
+    }
+
+    fn connect(graph: &mut GraphBuilder, node: NodeId, passed: &Rc<Cell<u64>>) {
+        let edges: Vec<Edge> = graph.outputs(node).iter().map(|output| output.edge).collect();
+        let sink = Sink { inputs: edges.len(), passed: Rc::clone(passed) };
+        let sink = graph.add("sink", Box::new(sink)).unwrap();
+        for (input, edge) in edges.into_iter().enumerate() {
+            graph.connect(node, edge, sink, input).unwrap();
+        }
+    }
+
+    /// The graph of a configuration.
+    fn click(pool: &Pool, configuration: &str, frames: &[Rc<[Frame]>]) -> Self {
+        let worker = Worker::new(0, 1, pool.clone());
+        let node = node(&ClickSettings::of(configuration), &worker).unwrap();
+        Self::new(pool, node, frames, 0)
+    }
+
+    /// The graph of the function `instances`; frames grow to a length.
+    fn instances(pool: &Pool, frames: Rc<[Frame]>, length: usize) -> Self {
+        let worker = Worker::new(0, 1, pool.clone());
+        let settings = InstancesSettings { most: 4_096, ..InstancesSettings::default() };
+        let mut bench = Self::new(pool, instances::node(&settings, &worker).unwrap(), &[frames], length);
+        bench.call("map", "02:00:00:00:09:09 wire");
+        bench
+    }
+
+    fn call(&mut self, handler: &str, argument: &str) -> String {
+        self.graph.call(NODE, handler, argument).unwrap()
+    }
+
+    fn turn(&mut self) {
+        self.now += 2_000;
+        self.graph.turns(self.now, 4);
+    }
+
+    /// Passes packets: nanoseconds until the last of them has left.
+    fn pass(&mut self, packets: u64) -> f64 {
+        let end = self.passed.get() + packets;
+        self.wanted.set(packets);
+        let begin = Instant::now();
+        let mut turns = 0_u64;
+        while self.passed.get() < end {
+            self.turn();
+            turns += 1;
+            assert!(turns < 10_000 + 100 * packets, "packets are lost: {}", self.lost());
+        }
+        begin.elapsed().as_nanos() as f64
+    }
+
+    /// Where packets are that did not come to the sink.
+    fn lost(&self) -> String {
+        let mut told = format!("{:?}", self.graph.reports());
+        for node in self.graph.nodes() {
+            let counters = node.counters;
+            let (came, went, held) = (counters.arrived.packets, counters.left.packets, counters.held);
+            write!(told, "\n{}: {came} in, {went} out, {held} held", node.name).unwrap();
+            for (reason, count) in counters.drops.iter() {
+                write!(told, ", {} {}", count.packets, reason.name()).unwrap();
+            }
+        }
+        told
+    }
+
+    /// The accounts balance, and nothing was dropped.
+    fn check(&mut self) {
+        assert_eq!(self.graph.unbalanced(), Vec::<String>::new());
+        let panics = self.graph.take_panics();
+        assert!(panics.is_empty(), "{panics:?}");
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Nanoseconds a packet in two graphs that run in turns.
+fn beside(one: &mut Bench, other: &mut Bench) -> (f64, f64) {
+    for bench in [&mut *one, &mut *other] {
+        // All flows and scratch memory are made before the first round.
+        bench.pass(4 * 65_536);
+    }
+    let rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (one.pass(ROUND), other.pass(ROUND))).collect();
+    one.check();
+    other.check();
+    let of = |which: fn(&(f64, f64)) -> f64| median(rounds.iter().map(which).collect()) / ROUND as f64;
+    (of(|round| round.0), of(|round| round.1))
+}
+
+/// A figure beside its goal.
+struct Figure {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    goal: Option<f64>,
+    /// The figure without the elements, and the whole with them.
+    beside: Option<(f64, f64)>,
+}
+
+/// Scenarios that the command line asks for, and their figures.
+struct Report {
+    json: bool,
+    wanted: Vec<String>,
+    figures: Vec<Figure>,
+    pool: Pool,
+}
+
+impl Report {
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.is_empty() || self.wanted.iter().any(|wanted| name.contains(&wanted[..]))
+    }
+
+    fn add(&mut self, name: &str, value: f64, unit: &'static str, goal: Option<f64>) {
+        self.push(Figure { name: name.to_owned(), value, unit, goal, beside: None });
+    }
+
+    fn push(&mut self, figure: Figure) {
+        if !self.json {
+            let goal = figure.goal.map(|goal| format!("{goal:.1}")).unwrap_or_default();
+            let miss = figure.goal.is_some_and(|goal| figure.value > goal);
+            let beside = figure.beside.map(|(base, all)| format!("{all:8.2} {base:8.2}")).unwrap_or_default();
+            let Figure { name, value, unit, .. } = &figure;
+            let text = format!(
+                "{name:32} {value:9.2} {unit:14} {goal:>8} {:4} {beside}",
+                if miss { "MISS" } else { "" }
+            );
+            println!("{}", text.trim_end());
+        }
+        self.figures.push(figure);
+    }
+
+    /// Measures a configuration beside one without elements.
+    fn click(
+        &mut self,
+        name: &str,
+        goal: impl Into<Option<f64>>,
+        configuration: &str,
+        frames: &[Rc<[Frame]>],
+        prepare: impl FnOnce(&mut Bench),
+    ) {
+        if !self.wants(name) {
+            return;
+        }
+        let mut empty = String::new();
+        for device in 0..frames.len() {
+            writeln!(empty, "FromDevice({device}) -> ToDevice({device});").unwrap();
+        }
+        let mut plain = Bench::click(&self.pool, &empty, frames);
+        let mut full = Bench::click(&self.pool, configuration, frames);
+        prepare(&mut full);
+        let (base, all) = beside(&mut plain, &mut full);
+        self.push(Figure {
+            name: name.to_owned(),
+            value: all - base,
+            unit: "ns/packet",
+            goal: goal.into(),
+            beside: Some((base, all)),
+        });
+    }
+
+    fn print_json(&self) {
+        let figures: Vec<serde_json::Value> = self
+            .figures
+            .iter()
+            .map(|figure| {
+                serde_json::json!({
+                    "scenario": figure.name,
+                    "value": figure.value,
+                    "unit": figure.unit,
+                    "goal": figure.goal,
+                    "without_elements": figure.beside.map(|(base, _)| base),
+                    "with_elements": figure.beside.map(|(_, all)| all),
+                })
+            })
+            .collect();
+        println!("{}", serde_json::json!({ "figures": figures }));
+    }
+}
+
+fn main() {
+    let mut cores = CpuSet::new();
+    cores.set(CORE);
+    let pinned = sched_setaffinity(None, &cores).is_ok();
+    let _slot = WorkerSlot::claim().ok();
+    // `cargo bench` adds options of its own.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut report = Report {
+        json: words.iter().any(|word| word == "--json"),
+        wanted: words.into_iter().filter(|word| !word.starts_with("--")).collect(),
+        figures: Vec::new(),
+        pool: Pool::builder().frames(16_384).build().unwrap(),
+    };
+    if !report.json {
+        println!("core {CORE}{}", if pinned { "" } else { " (not pinned)" });
+        println!(
+            "{:32} {:>9} {:14} {:>8} {:4} {:>8} {:>8}",
+            "", "figure", "", "at most", "", "with", "without"
+        );
+    }
+    elements(&mut report);
+    filters(&mut report);
+    flows(&mut report);
+    instances_created(&mut report);
+    instances_idle(&mut report);
+    instances_sharing(&mut report);
+    instances_chained(&mut report);
+    if report.json {
+        report.print_json();
+    }
+}
+
+/// Address 10.x.y.z of a number.
+fn host(number: u64) -> u32 {
+    0x0A00_0000 | (number as u32 & 0x00FF_FFFF)
+}
+
+/// An IPv4 router of two ports as in Click's documentation (RFC 1812), with all ways aside.
+const ROUTER: &str = "
+rt :: LinearIPLookup(10.1.0.1/32 0, 10.2.0.1/32 0, 10.1.0.0/16 1, 10.2.0.0/16 2, 0.0.0.0/0 10.2.0.9 2);
+rt[0] -> Discard;
+elementclass In { $colour |
+    input -> c :: Classifier(12/0806 20/0001, 12/0806 20/0002, 12/0800, -);
+    c[0] -> [1]output; c[1] -> [2]output; c[3] -> Discard;
+    c[2] -> Paint($colour) -> Strip(14) -> CheckIPHeader(INTERFACES 10.1.0.1/16 10.2.0.1/16) -> GetIPAddress(16) -> output;
+}
+elementclass Out { $address, $mac, $colour |
+    input -> DropBroadcasts -> cp :: PaintTee($colour) -> gio :: IPGWOptions($address) -> FixIPSrc($address)
+    -> dt :: DecIPTTL -> fr :: IPFragmenter(1500) -> [0] arpq :: ARPQuerier($address, $mac) -> output;
+    input[1] -> [1] arpq;
+    cp[1] -> ICMPError($address, redirect, host) -> [1]output;
+    gio[1] -> ICMPError($address, parameterproblem) -> [1]output;
+    dt[1] -> ICMPError($address, timeexceeded) -> [1]output;
+    fr[1] -> ICMPError($address, unreachable, needfrag) -> [1]output;
+}
+in1 :: In(1); in2 :: In(2);
+FromDevice(0) -> in1 -> rt; FromDevice(1) -> in2 -> rt;
+out1 :: Out(10.1.0.1, 02:00:00:00:01:01, 1); out2 :: Out(10.2.0.1, 02:00:00:00:02:01, 2);
+rt[1] -> out1 -> d0 :: ToDevice(0); rt[2] -> out2 -> d1 :: ToDevice(1);
+out1[1] -> rt; out2[1] -> rt;
+in1[1] -> ARPResponder(10.1.0.1 02:00:00:00:01:01) -> d0; in2[1] -> ARPResponder(10.2.0.1 02:00:00:00:02:01) -> d1;
+in1[2] -> [1]out1; in2[2] -> [1]out2;
+";
+
+fn elements(report: &mut Report) {
+    let one: Rc<[Frame]> = Rc::from([frame((host(1), 1), (host(2), 2))]);
+    let nothing = |_: &mut Bench| ();
+    report.click(
+        "click-ether-mirror",
+        4.0,
+        "FromDevice(0) -> EtherMirror -> ToDevice(0);",
+        &[Rc::clone(&one)],
+        nothing,
+    );
+    let text = "FromDevice(0) -> Queue(1024) -> Unqueue(BURST 32) -> ToDevice(0);";
+    report.click("click-queue-unqueue", None, text, &[Rc::clone(&one)], nothing);
+    // From each network to the other.
+    let between = |from: u32, to: u32| -> Rc<[Frame]> {
+        let address = |network: u32, host: u32| 0x0A00_0000 | network << 16 | host;
+        (0..256).map(|flow| frame((address(from, 2), 1_000 + flow), (address(to, 2), 80))).collect()
+    };
+    report.click("click-ip-router", 16.0, ROUTER, &[between(1, 2), between(2, 1)], |bench| {
+        bench.call("out1/arpq.insert", "10.1.0.2 02:00:00:00:01:02");
+        bench.call("out2/arpq.insert", "10.2.0.2 02:00:00:00:02:02");
+    });
+}
+
+/// Rules that refuse some services of some networks, and allow the rest.
+///
+/// Packets that pass have been by all of them.
+fn filters(report: &mut Report) {
+    for rules in [10, 64, 1_000] {
+        let mut text = String::from("FromDevice(0) -> MarkIPHeader(14) -> IPFilter(");
+        let mut random = Random(7);
+        let network = |random: &mut Random| 0x0A00_0000 | (random.next() as u32 & 0x001F_FF00);
+        for _ in 1..rules {
+            let source = std::net::Ipv4Addr::from(network(&mut random));
+            let port = 1 + random.next() % 1_000;
+            write!(text, "deny src net {source}/24 && udp && dst port {port}, ").unwrap();
+        }
+        text += "allow all) -> ToDevice(0);";
+        let mut random = Random(8);
+        let frames: Rc<[Frame]> = (0..1_024)
+            .map(|_| {
+                let source = network(&mut random) | 5;
+                frame((source, 9_999), (host(random.next()), 2_000 + (random.next() % 1_000) as u16))
+            })
+            .collect();
+        report.click(&format!("click-ip-filter-{rules}"), 12.0, &text, &[frames], |_| ());
+    }
+}
+
+fn flows(report: &mut Report) {
+    let mut many: Vec<Frame> = (0..65_536_u64)
+        .map(|flow| frame((host(flow), 1_024 + flow as u16 % 512), (0xC000_0201 + (flow as u32 & 3), 80)))
+        .collect();
+    Random(9).shuffle(&mut many);
+    let many: Rc<[Frame]> = many.into();
+    let text = "rw :: IPRewriter(pattern 198.51.100.1 1024-65535 - - 0 1, CAPACITY 131072);
+        FromDevice(0) -> MarkIPHeader(14) -> rw; rw[0] -> ToDevice(0); rw[1] -> Discard;";
+    report.click("click-ip-rewriter-64k", 18.0, text, &[many], |_| ());
+    let few: Rc<[Frame]> = (0..1_024_u64).map(|flow| frame((host(flow), 1_024), (0xC000_0201, 80))).collect();
+    let text =
+        |element: &str| format!("FromDevice(0) -> MarkIPHeader(14) -> Counter -> {element} -> ToDevice(0);");
+    report.click("click-flow-monitor", 14.0, &text("FlowMonitor"), &[Rc::clone(&few)], |_| ());
+    report.click("click-aggregate-flows", None, &text("AggregateIPFlows"), &[few], |_| ());
+}
+
+/// The configuration of an instance: a middlebox that answers.
+const MIRROR: &str = "FromDevice(0) -> Counter -> EtherMirror -> ToDevice(0);";
+
+fn mac(number: usize) -> String {
+    format!("02:01:00:00:{:02x}:{:02x}", number >> 8, number & 0xFF)
+}
+
+/// A frame to an instance.
+fn frame_to(number: usize) -> Frame {
+    let mut frame = frame((host(1), 1), (host(2), 2));
+    frame[..6].copy_from_slice(&[2, 1, 0, 0, (number >> 8) as u8, number as u8]);
+    frame
+}
+
+fn create(bench: &mut Bench, number: usize, options: &str, text: &str) {
+    bench.call("create", &format!("i{number} mac={} {options}", mac(number)));
+    bench.call("install", &format!("i{number}\n{text}"));
+}
+
+/// 400 instances in sequence, each until its first packet has passed; and the memory of each.
+fn instances_created(report: &mut Report) {
+    const MANY: usize = 400;
+    if !report.wants("instances-create") && !report.wants("instances-memory") {
+        return;
+    }
+    let mut rounds = Vec::new();
+    let mut memory = Vec::new();
+    for _ in 0..5 {
+        let frames: Rc<[Frame]> = (0..MANY).map(frame_to).collect();
+        let mut bench = Bench::instances(&report.pool, frames, 0);
+        let region = Region::new(ALLOCATOR);
+        let mut times = Vec::with_capacity(MANY);
+        for number in 0..MANY {
+            let begin = Instant::now();
+            create(&mut bench, number, "", MIRROR);
+            bench.pass(1);
+            times.push(begin.elapsed().as_secs_f64() * 1e3);
+        }
+        let change = region.change();
+        let bytes = change.bytes_allocated as isize - change.bytes_deallocated as isize;
+        memory.push(bytes as f64 / MANY as f64 / 1e3);
+        bench.check();
+        rounds.push(times);
+    }
+    let nth = |place: usize| median(rounds.iter().map(|round| round[place]).collect());
+    let all = median(rounds.iter().flatten().copied().collect());
+    report.add("instances-create-first-packet", all, "ms", Some(2.0));
+    report.add("instances-create-1st", nth(0), "ms", None);
+    report.add("instances-create-400th", nth(MANY - 1), "ms", None);
+    report.add("instances-create-400th-over-1st", nth(MANY - 1) / nth(0), "times", Some(2.0));
+    report.add("instances-memory", median(memory), "KB each", Some(150.0));
+}
+
+/// The cost of 1,000 idle instances for a busy one.
+fn instances_idle(report: &mut Report) {
+    if !report.wants("instances-idle-1000") {
+        return;
+    }
+    let make = |idle: usize| {
+        let mut bench = Bench::instances(&report.pool, Rc::from([frame_to(0)]), 0);
+        for number in 0..=idle {
+            create(&mut bench, number, "", MIRROR);
+        }
+        bench.rest();
+        bench
+    };
+    let (alone, crowded) = beside(&mut make(0), &mut make(1_000));
+    report.add("instances-busy-alone", alone, "ns/packet", None);
+    report.add("instances-idle-1000", (crowded / alone - 1.0) * 100.0, "% slower", Some(3.0));
+}
+
+/// How evenly 100 instances that make packets share a core.
+fn instances_sharing(report: &mut Report) {
+    const MANY: usize = 100;
+    if !report.wants("instances-sharing-100") {
+        return;
+    }
+    let mut bench = Bench::instances(&report.pool, Rc::from([frame_to(0)]), 0);
+    let mut text = String::from("InfiniteSource(DATA \\<");
+    frame_to(0).iter().enumerate().for_each(|(place, byte)| match place {
+        0..6 => write!(text, "{:02x}", [2, 0, 0, 0, 9, 9][place]).unwrap(),
+        _ => write!(text, "{byte:02x}").unwrap(),
+    });
+    text += ">, LIMIT -1, BURST 32) -> ToDevice(0);";
+    for number in 0..MANY {
+        create(&mut bench, number, "", &text);
+    }
+    bench.pass_made(2_000_000);
+    let before = used(&mut bench);
+    let packets = 40_000_000;
+    let time = bench.pass_made(packets);
+    let after = used(&mut bench);
+    bench.check();
+    let worst = |which: fn(&(u64, u64)) -> u64| {
+        let shares: Vec<f64> =
+            after.iter().map(|(name, now)| (which(now) - which(&before[name])) as f64).collect();
+        let mean = shares.iter().sum::<f64>() / MANY as f64;
+        100.0 * shares.iter().map(|share| (share / mean - 1.0).abs()).fold(0.0, f64::max)
+    };
+    report.add("instances-sharing-100", worst(|used| used.0), "% off, packets", Some(2.0));
+    report.add("instances-sharing-100-time", worst(|used| used.1), "% off, time", Some(2.0));
+    report.add("instances-sharing-100-each", time / packets as f64, "ns/packet", None);
+}
+
+impl Bench {
+    /// Runs until instances have made packets.
+    fn pass_made(&mut self, packets: u64) -> f64 {
+        let end = self.passed.get() + packets;
+        let begin = Instant::now();
+        while self.passed.get() < end {
+            self.turn();
+        }
+        begin.elapsed().as_nanos() as f64
+    }
+}
+
+/// Packets that each instance has sent, and the time that it had (ns).
+fn used(bench: &mut Bench) -> BTreeMap<String, (u64, u64)> {
+    let list: serde_json::Value = serde_json::from_str(&bench.call("list", "")).unwrap();
+    let one = |one: &serde_json::Value| {
+        let used = (one["ports"][0]["sent"].as_u64().unwrap(), one["used_ns"].as_u64().unwrap());
+        (one["name"].as_str().unwrap().to_owned(), used)
+    };
+    list.as_array().unwrap().iter().map(one).collect()
+}
+
+/// A chain of nine instances that pass large packets on.
+fn instances_chained(report: &mut Report) {
+    const LONG: usize = 9;
+    const LENGTH: usize = 1_472;
+    if !report.wants("instances-chain-9") {
+        return;
+    }
+    let mut bench = Bench::instances(&report.pool, Rc::from([frame_to(0)]), LENGTH);
+    for number in 0..LONG {
+        let next = if number + 1 < LONG { mac(number + 1) } else { "02:00:00:00:09:09".into() };
+        let text = format!("FromDevice(0) -> EtherRewrite({}, {next}) -> ToDevice(0);", mac(number));
+        create(&mut bench, number, "ring=2048", &text);
+    }
+    // So few at once that no ring is full.
+    bench.pass(1_024);
+    let times: Vec<f64> = (0..ROUNDS).map(|_| bench.pass(1_024) / 1_024.0).collect();
+    bench.check();
+    let time = median(times);
+    report.add("instances-chain-9", time, "ns/packet", None);
+    report.add("instances-chain-9-rate", LENGTH as f64 * 8.0 / time, "Gb/s", None);
+}

@@ -1,0 +1,89 @@
+//! Batches whose packets go to different outputs.
+
+use std::cell::RefCell;
+
+use netbricks_core::DropReason;
+use netbricks_core::buffer::Batch;
+
+use super::program::matcher::DROP;
+use crate::router::At;
+
+/// Passes the packets of batches on to outputs, those of one output together and in their order.
+#[derive(Default)]
+pub(crate) struct Sorter {
+    scratch: RefCell<Scratch>,
+}
+
+/// Memory that is used again.
+#[derive(Default)]
+struct Scratch {
+    outputs: Vec<u32>,
+    batches: Vec<(u32, Batch)>,
+    /// The place of each output's batch; the last is that of packets that end.
+    places: Vec<u16>,
+}
+
+const NOWHERE: u16 = u16::MAX;
+
+impl Sorter {
+    /// Passes a batch on; `choose` gives the output of each packet, or [`DROP`].
+    pub(crate) fn pass(
+        &self,
+        at: At<'_>,
+        batch: &mut Batch,
+        reason: DropReason,
+        choose: impl FnOnce(&mut Batch, &mut Vec<u32>),
+    ) {
+        let Some(scratch) =
+            &mut self.scratch.try_borrow_mut().ok().map(|mut scratch| std::mem::take(&mut *scratch))
+        else {
+            return;
+        };
+        choose(batch, &mut scratch.outputs);
+        let first = scratch.outputs.first().copied().unwrap_or(DROP);
+        if scratch.outputs.iter().all(|output| *output == first) {
+            send(at, first, batch, reason);
+        } else {
+            scratch.divide(at.outputs(), batch);
+            // Only the batches of this call hold packets: others are spare.
+            for (output, part) in &mut scratch.batches {
+                if !part.is_empty() {
+                    send(at, *output, part, reason);
+                }
+            }
+        }
+        self.scratch.replace(std::mem::take(scratch));
+    }
+}
+
+impl Scratch {
+    fn divide(&mut self, outputs: usize, batch: &mut Batch) {
+        self.places.clear();
+        self.places.resize(outputs + 1, NOWHERE);
+        let mut used = 0;
+        for (packet, output) in batch.drain().zip(&self.outputs) {
+            let place = &mut self.places[(*output as usize).min(outputs)];
+            if *place == NOWHERE {
+                *place = used;
+                used += 1;
+                match self.batches.get_mut(usize::from(*place)) {
+                    Some((of, _)) => *of = *output,
+                    None => self.batches.push((*output, Batch::new())),
+                }
+            }
+            // It holds no more than the batch did, so that there is room.
+            let _ = self.batches[usize::from(*place)].1.push(packet);
+        }
+    }
+}
+
+/// Passes a batch on by an output, or ends its packets.
+fn send(at: At<'_>, output: u32, batch: &mut Batch, reason: DropReason) {
+    if output as usize >= at.outputs() {
+        for packet in batch.drain() {
+            at.drop_packet(packet, reason);
+        }
+    } else {
+        at.push_batch(output as usize, batch);
+    }
+}

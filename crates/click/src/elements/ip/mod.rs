@@ -1,0 +1,72 @@
+//! IPv4 and its transports: checks, encapsulation, fragments, errors, annotations.
+
+use netbricks_core::buffer::Batch;
+
+use crate::element::{Class, Element};
+use crate::router::At;
+
+mod address;
+mod check;
+mod check_transport;
+mod checksum;
+mod combo;
+mod encap;
+mod field;
+mod fragment;
+mod gre;
+mod header;
+mod icmp_encap;
+mod icmp_error;
+mod igmp;
+mod names;
+mod options;
+mod payload;
+mod ping;
+mod pppoe;
+mod print;
+mod reassemble;
+mod strip;
+mod tcp_collector;
+#[cfg(test)]
+mod tests;
+mod udp_source;
+
+pub(super) const FAMILIES: &[&[Class]] = &[
+    address::CLASSES,
+    check::CLASSES,
+    check_transport::CLASSES,
+    checksum::CLASSES,
+    combo::CLASSES,
+    encap::CLASSES,
+    field::CLASSES,
+    fragment::CLASSES,
+    gre::CLASSES,
+    icmp_encap::CLASSES,
+    icmp_error::CLASSES,
+    igmp::CLASSES,
+    options::CLASSES,
+    payload::CLASSES,
+    ping::CLASSES,
+    pppoe::CLASSES[0],
+    pppoe::CLASSES[1],
+    pppoe::CLASSES[2],
+    print::CLASSES,
+    reassemble::CLASSES,
+    strip::CLASSES,
+    tcp_collector::CLASSES,
+    udp_source::CLASSES,
+];
+
+/// Gives each packet of a batch to an element's `action`, and passes on those that it yields, together.
+fn pass<E: Element>(element: &E, at: At<'_>, batch: &mut Batch) {
+    let mut kept = at.router.spare_batch();
+    for packet in batch.drain() {
+        let Some(packet) = element.action(at, packet) else { continue };
+        if let Err(packet) = kept.push(packet) {
+            at.push_batch(0, &mut kept);
+            at.push(0, packet);
+        }
+    }
+    at.push_batch(0, &mut kept);
+    at.router.keep_spare(kept);
+}

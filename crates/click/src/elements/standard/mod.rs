@@ -1,0 +1,41 @@
+//! Click's standard elements: sources, queues, schedulers, shapers, switches and what else needs no protocol.
+
+use crate::element::Class;
+
+mod basic;
+mod count;
+mod delay;
+mod length;
+mod mark;
+mod paint;
+mod print;
+mod queue;
+mod rated;
+mod red;
+mod sched;
+mod schedule;
+mod source;
+mod storages;
+mod switch;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod unqueue;
+
+pub(super) const FAMILIES: &[&[Class]] = &[
+    basic::CLASSES,
+    count::CLASSES,
+    delay::CLASSES,
+    length::CLASSES,
+    mark::CLASSES,
+    paint::CLASSES,
+    print::CLASSES,
+    queue::CLASSES,
+    rated::CLASSES,
+    red::CLASSES,
+    sched::CLASSES,
+    schedule::CLASSES,
+    source::CLASSES,
+    switch::CLASSES,
+    unqueue::CLASSES,
+];

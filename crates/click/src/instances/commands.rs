@@ -1,0 +1,361 @@
+//! Handlers of the function `instances`: create, install, list and so on.
+
+use std::collections::VecDeque;
+
+use netbricks_core::CallError;
+use netbricks_core::graph::contain;
+use netbricks_core::node::Handler;
+
+use crate::handler_call::HandlerCall;
+use crate::language::text;
+use crate::value::Ether;
+
+use super::host::Host;
+use super::instance::{Instance, Quotas, State};
+use super::switch::{End, PortCounts, SwitchPort};
+
+/// Ports of an instance at most.
+const MOST_PORTS: usize = 64;
+/// The size of a ring (packets).
+const RINGS: std::ops::RangeInclusive<usize> = 64..=2048;
+
+/// An instance as the handler `list` tells it.
+#[derive(serde::Serialize)]
+struct Listed<'i> {
+    name: &'i str,
+    state: &'i str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'i str>,
+    ports: Vec<PortListed>,
+    elements: usize,
+    weight: u32,
+    frames: u64,
+    held: u64,
+    refused: u64,
+    dropped: u64,
+    used_ns: u64,
+    said: Vec<String>,
+}
+
+#[derive(serde::Serialize)]
+struct PortListed {
+    name: String,
+    mac: Option<String>,
+    ring: usize,
+    waiting: usize,
+    #[serde(flatten)]
+    counts: PortCounts,
+}
+
+/// The handlers.
+pub(super) fn handlers() -> Vec<Handler> {
+    let write = |name: &str, syntax: &str, summary: &str| Handler::write(name, summary).argument(syntax);
+    let read = |name: &str, syntax: &str, summary: &str| Handler::read(name, summary).argument(syntax);
+    vec![
+        write(
+            "create",
+            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [weight=N]",
+            "Creates an instance without a configuration.",
+        ),
+        write(
+            "install",
+            "NAME [VAR=VALUE ...] NEWLINE TEXT",
+            "Gives an instance a configuration; an empty one ends it.",
+        ),
+        write("suspend", "NAME", "Stops an instance's turns; its rings fill."),
+        write("resume", "NAME", "Lets a suspended instance go on."),
+        write("destroy", "NAME", "Ends an instance and its ports."),
+        Handler::read("list", "All instances as JSON."),
+        read("read", "NAME ELEMENT.HANDLER [PARAMETER]", "Reads a handler of an instance's configuration."),
+        write("write", "NAME ELEMENT.HANDLER [VALUE]", "Writes a handler of an instance's configuration."),
+        read("handlers", "NAME [ELEMENT]", "Handlers of an instance's elements, one a line."),
+        Handler::read("switch", "The switch's ports and addresses as JSON."),
+        write("map", "MAC PORT", "Makes an address lead to a port of the switch."),
+        write("learning", "true | false", "Has the switch learn addresses, or forget those that it learnt."),
+    ]
+}
+
+/// The words `key=value` of a line behind its first word.
+struct Options<'l> {
+    words: Vec<(&'l str, &'l str)>,
+}
+
+impl<'l> Options<'l> {
+    fn of(words: &[&'l str]) -> Result<Self, String> {
+        let split = |word: &&'l str| {
+            word.split_once('=').ok_or_else(|| format!("expected KEY=VALUE, found `{word}`"))
+        };
+        Ok(Self { words: words.iter().map(split).collect::<Result<_, _>>()? })
+    }
+    fn take(&mut self, key: &str) -> Option<&'l str> {
+        let place = self.words.iter().position(|(known, _)| *known == key)?;
+        Some(self.words.remove(place).1)
+    }
+    fn number(&mut self, key: &str, range: std::ops::RangeInclusive<u64>, usual: u64) -> Result<u64, String> {
+        let Some(value) = self.take(key) else { return Ok(usual) };
+        match value.parse() {
+            Ok(number) if range.contains(&number) => Ok(number),
+            _ => Err(format!("`{key}` must be {} to {}, found `{value}`", range.start(), range.end())),
+        }
+    }
+    fn end(self, known: &str) -> Result<(), String> {
+        match self.words.first() {
+            Some((key, _)) => Err(format!("there is no `{key}`; there are: {known}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a name can be an instance's.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+}
+
+impl Host {
+    /// Runs a handler.
+    pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
+        self.is_stale.set(true);
+        let words: Vec<&str> = argument.split_whitespace().collect();
+        let one = || match words[..] {
+            [one] => Ok(one),
+            _ => Err(format!("expected NAME, found `{argument}`")),
+        };
+        let answer = match name {
+            "create" => self.create(&words),
+            "install" => self.install(argument),
+            "suspend" => one().and_then(|name| self.suspend(name)),
+            "resume" => one().and_then(|name| self.resume(name)),
+            "destroy" => one().and_then(|name| self.destroy(name)),
+            "list" => self.list(),
+            "read" => self.read(argument, false),
+            "write" => self.read(argument, true),
+            "handlers" => self.handlers_of(&words),
+            "switch" => serde_json::to_string(&self.switch.show()).map_err(|error| error.to_string()),
+            "map" => self.map(&words),
+            "learning" => match one() {
+                Ok("true") => self.learn(true),
+                Ok("false") => self.learn(false),
+                _ => Err(format!("expected true or false, found `{argument}`")),
+            },
+            _ => {
+                let known =
+                    handlers().iter().map(|handler| handler.name.clone()).collect::<Vec<_>>().join(", ");
+                return Err(CallError::Unknown { name: name.to_owned(), known });
+            }
+        };
+        answer.map_err(|problem| CallError::Argument { name: name.to_owned(), problem })
+    }
+
+    fn create(&mut self, words: &[&str]) -> Result<String, String> {
+        let [name, options @ ..] = words else { return Err("expected NAME".into()) };
+        if !is_name(name) {
+            return Err(format!("`{name}` is no name: use 1 to 64 letters, digits, `-`, `_` and `.`"));
+        }
+        if self.place(name).is_some() {
+            return Err(format!("there is an instance `{name}` already"));
+        }
+        if self.instances.iter().flatten().count() >= self.most {
+            return Err(format!("there are {} instances, the most that `most` allows", self.most));
+        }
+        let mut options = Options::of(options)?;
+        let ports = options.number("ports", 1..=MOST_PORTS as u64, 1)? as usize;
+        let ring = options.number("ring", *RINGS.start() as u64..=*RINGS.end() as u64, 256)? as usize;
+        let frames = options.number("frames", 1..=1 << 32, 4_096)?;
+        let weight = options.number("weight", 1..=65_536, 1_024)? as u32;
+        let mac =
+            options.take("mac").map(|text| Ether::read(text).ok_or(format!("`{text}` is no MAC address")));
+        let mac = mac.transpose()?;
+        options.end("ports, mac, ring, frames, weight")?;
+        let number = self.instances.iter().position(Option::is_none).unwrap_or(self.instances.len());
+        let mut instance = Instance::new((*name).to_owned(), Quotas { frames, weight });
+        for port in 0..ports {
+            let mac = match mac {
+                Some(mac) => Some(following(mac, port)),
+                None => self.free_mac(number, port),
+            };
+            let end = SwitchPort {
+                name: format!("{name}.{port}"),
+                end: End::Instance(number),
+                mac,
+                ring: VecDeque::new(),
+                capacity: ring,
+                counts: PortCounts::default(),
+            };
+            match self.switch.add(end) {
+                Ok(added) => instance.ports.push(added),
+                Err(problem) => {
+                    instance.ports.iter().for_each(|port| drop(self.switch.remove(*port)));
+                    return Err(problem);
+                }
+            }
+        }
+        if number == self.instances.len() {
+            self.instances.push(None);
+        }
+        self.instances[number] = Some(instance);
+        Ok(format!("created {name}"))
+    }
+
+    /// A locally administered address that no port has.
+    fn free_mac(&self, instance: usize, port: usize) -> Option<Ether> {
+        let base = u32::try_from(instance).ok()?.to_be_bytes();
+        let candidates = (0..=255_u8).map(|last| Ether([0x02, base[1], base[2], base[3], port as u8, last]));
+        candidates.into_iter().find(|mac| !self.switch.is_taken(*mac))
+    }
+
+    fn install(&mut self, argument: &str) -> Result<String, String> {
+        let (head, text) = argument.split_once('\n').unwrap_or((argument, ""));
+        let words: Vec<&str> = head.split_whitespace().collect();
+        let [name, parameters @ ..] = &words[..] else { return Err("expected NAME".into()) };
+        let split = |word: &&str| match word.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => {
+                Err(format!("expected VAR=VALUE, found `{word}`; the configuration begins on the next line"))
+            }
+        };
+        let parameters: Vec<(String, String)> = parameters.iter().map(split).collect::<Result<_, _>>()?;
+        let number = self.find(name)?;
+        let surroundings = self.surroundings.clone();
+        let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
+        let before = instance.install(text, &parameters, &surroundings)?;
+        let elements = instance.router.as_ref().map_or(0, |router| router.len());
+        self.ended.extend(before);
+        self.wake(number);
+        Ok(format!("{name} runs {elements} elements"))
+    }
+
+    fn suspend(&mut self, name: &str) -> Result<String, String> {
+        let number = self.find(name)?;
+        let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
+        match instance.state {
+            State::Running => instance.state = State::Suspended,
+            _ => return Err(format!("`{name}` is {}, not running", instance.state.name())),
+        }
+        Ok(format!("suspended {name}"))
+    }
+
+    fn resume(&mut self, name: &str) -> Result<String, String> {
+        let number = self.find(name)?;
+        let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
+        match instance.state {
+            State::Suspended => instance.state = State::Running,
+            _ => return Err(format!("`{name}` is {}, not suspended", instance.state.name())),
+        }
+        self.wake(number);
+        Ok(format!("resumed {name}"))
+    }
+
+    fn destroy(&mut self, name: &str) -> Result<String, String> {
+        let number = self.find(name)?;
+        let Some(mut instance) = self.instances[number].take() else { return Err("it is gone".into()) };
+        self.forget(number);
+        self.ended.extend(instance.end());
+        for port in instance.ports {
+            self.orphans.extend(self.switch.remove(port));
+        }
+        Ok(format!("destroyed {name}"))
+    }
+
+    fn list(&self) -> Result<String, String> {
+        let port = |number: &usize| {
+            self.switch.port(*number).map(|port| PortListed {
+                name: port.name.clone(),
+                mac: port.mac.map(|mac| mac.to_string()),
+                ring: port.capacity,
+                waiting: port.ring.len(),
+                counts: port.counts,
+            })
+        };
+        let listed: Vec<Listed<'_>> = self
+            .instances
+            .iter()
+            .flatten()
+            .map(|one| Listed {
+                name: &one.name,
+                state: one.state.name(),
+                error: if let State::Failed(message) = &one.state { Some(message) } else { None },
+                ports: one.ports.iter().filter_map(port).collect(),
+                elements: one.router.as_ref().map_or(0, |router| router.len()),
+                weight: one.quotas.weight,
+                frames: one.quotas.frames,
+                held: one.router.as_ref().map_or(0, |router| router.held()),
+                refused: one.router.as_ref().map_or(0, |router| router.refused()),
+                dropped: one.router.as_ref().map_or(0, |router| router.drops()),
+                used_ns: one.used,
+                said: one.said.borrow().clone(),
+            })
+            .collect();
+        serde_json::to_string(&listed).map_err(|error| error.to_string())
+    }
+
+    fn read(&mut self, argument: &str, writes: bool) -> Result<String, String> {
+        let (name, rest) = text::next_word(argument);
+        let number = self.find(&name)?;
+        let Some(instance) = &self.instances[number] else { return Err("it is gone".into()) };
+        let Some(router) = instance.router.clone() else {
+            return Err(format!("`{name}` is {}: it has no elements", instance.state.name()));
+        };
+        self.surroundings.clock.set(self.surroundings.clock.now());
+        let call = HandlerCall::parse(rest, router.at(crate::handler_call::ROOT))?;
+        let handler = router.handler(call.element, &call.name);
+        let visible = handler.is_some_and(|handler| {
+            if writes { handler.is_visibly_writable() } else { handler.is_visibly_readable() }
+        });
+        if !visible {
+            let kind = if writes { "write" } else { "read" };
+            return Err(format!("no '{}' {kind} handler", call.full_name(&router)));
+        }
+        let answer = contain(|| if writes { call.write(&router) } else { call.read(&router) });
+        self.wake(number);
+        answer.unwrap_or_else(|caught| {
+            // The instance alone is gone.
+            if let Some(instance) = self.instances[number].as_mut() {
+                self.ended.extend(instance.end());
+                instance.state = State::Failed(caught.message.clone());
+            }
+            Err(format!("the handler panicked: {}", caught.message))
+        })
+    }
+
+    fn handlers_of(&self, words: &[&str]) -> Result<String, String> {
+        let [name, elements @ ..] = words else { return Err("expected NAME [ELEMENT]".into()) };
+        let number = self.find(name)?;
+        let router = self.instances[number].as_ref().and_then(|one| one.router.as_ref());
+        let Some(router) = router else { return Err(format!("`{name}` has no elements")) };
+        let mut shown = String::new();
+        for id in 0..router.len() {
+            if elements.is_empty() || elements.contains(&router.name(id)) {
+                for line in router.list_handlers(id).lines() {
+                    shown += &format!("{}.{line}\n", router.name(id));
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    fn map(&mut self, words: &[&str]) -> Result<String, String> {
+        let [mac, port] = words else { return Err("expected MAC PORT".into()) };
+        let address =
+            Ether::read(mac).filter(|mac| !mac.is_group()).ok_or(format!("`{mac}` is no MAC address"))?;
+        let number = self.switch.find(port).ok_or_else(|| format!("the switch has no port `{port}`"))?;
+        if self.switch.is_taken(address) {
+            return Err(format!("{address} leads to a port already"));
+        }
+        self.switch.map(address, number);
+        Ok(format!("{address} leads to {port}"))
+    }
+
+    fn learn(&mut self, learning: bool) -> Result<String, String> {
+        self.switch.set_learning(learning);
+        Ok(format!("learning: {learning}"))
+    }
+}
+
+/// The address so many after another.
+fn following(mac: Ether, count: usize) -> Ether {
+    let bytes = mac.0;
+    let number = u64::from_be_bytes([0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]);
+    let [_, _, next @ ..] = number.wrapping_add(count as u64).to_be_bytes();
+    Ether(next)
+}

@@ -1,0 +1,313 @@
+//! One instance: a Click configuration with virtual ports, quotas and a weight.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use netbricks_core::buffer::Batch;
+use netbricks_core::graph::contain;
+use netbricks_core::{Context, DropReason};
+
+use crate::build;
+use crate::drive::{self, Round};
+use crate::elements::device::{FromDevice, INLET};
+use crate::language::config::Source;
+use crate::language::errors::Errors;
+use crate::router::{Router, Surroundings};
+
+use super::switch::Switch;
+
+/// Packets that an instance takes from each ring in one turn.
+const BURST: usize = 32;
+/// Turns of tasks in one turn of an instance: some, so that its neighbours wait for microseconds.
+const TASKS: usize = 8;
+/// The most bytes of a configuration.
+pub(super) const LARGEST: usize = 10 << 20;
+/// Letters of a line that are kept.
+const LONGEST_LINE: usize = 400;
+/// Messages about a configuration that are told.
+const MOST_TOLD: usize = 100;
+/// Lines that an instance has said and that are kept.
+const MOST_SAID: usize = 64;
+
+/// Quotas of an instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quotas {
+    /// Packets that its elements hold at most before they may create no more.
+    pub frames: u64,
+    /// Its share of the processor beside that of others.
+    pub weight: u32,
+}
+
+/// The state of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It has no configuration: what comes is dropped.
+    Empty,
+    Running,
+    Suspended,
+    /// Its configuration asked to stop.
+    Stopped,
+    /// It panicked, with this message.
+    Failed(String),
+}
+
+impl State {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Empty => "empty",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Stopped => "stopped",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// An instance.
+pub(super) struct Instance {
+    pub name: String,
+    pub state: State,
+    /// Its ports, by their numbers in the switch.
+    pub ports: Vec<usize>,
+    pub quotas: Quotas,
+    pub router: Option<Rc<Router>>,
+    /// Element that takes the packets of each port.
+    inlets: Vec<Option<usize>>,
+    /// Port of each device that elements send to.
+    places: Vec<usize>,
+    /// Time that it had, over its weight: the instance that has the least goes next.
+    pub pass: u64,
+    pub ready: bool,
+    /// Packets that its elements held when that was counted last.
+    pub counted: Cell<u64>,
+    /// Time that it had (ns).
+    pub used: u64,
+    pub timer: Option<u64>,
+    pub said: Rc<RefCell<Vec<String>>>,
+}
+
+/// Messages as one text; of very many the first.
+fn told(lines: &[String]) -> String {
+    let mut text = lines.iter().take(MOST_TOLD).map(String::as_str).collect::<Vec<_>>().join("\n");
+    if lines.len() > MOST_TOLD {
+        text += &format!("\n… and {} more lines", lines.len() - MOST_TOLD);
+    }
+    text
+}
+
+/// The number of a port that a device's name means: `0`, `eth0`, `vif0`.
+fn port_number(name: &str) -> Option<usize> {
+    let digits = name.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
+    if digits.is_empty() || name.len() - digits.len() > 8 { None } else { digits.parse().ok() }
+}
+
+impl Instance {
+    pub(super) fn new(name: String, quotas: Quotas) -> Self {
+        Self {
+            name,
+            state: State::Empty,
+            ports: Vec::new(),
+            quotas,
+            router: None,
+            inlets: Vec::new(),
+            places: Vec::new(),
+            pass: 0,
+            ready: false,
+            counted: Cell::new(0),
+            used: 0,
+            timer: None,
+            said: Rc::default(),
+        }
+    }
+
+    /// Gives it a configuration, which takes over the state of the one before. An empty text takes that away.
+    ///
+    /// Returns the configuration before, which has ended.
+    ///
+    /// # Errors
+    /// Click's messages; the configuration before goes on.
+    pub(super) fn install(
+        &mut self,
+        text: &str,
+        parameters: &[(String, String)],
+        surroundings: &Surroundings,
+    ) -> Result<Option<Rc<Router>>, String> {
+        if text.len() > LARGEST {
+            return Err(format!("the configuration has {} bytes: there can be {LARGEST}", text.len()));
+        }
+        if text.trim().is_empty() {
+            let before = self.end();
+            self.state = State::Empty;
+            return Ok(before);
+        }
+        let (said, lost) = (Rc::<RefCell<Vec<String>>>::default(), Cell::new(0_u64));
+        let lines = Rc::clone(&said);
+        let surroundings = Surroundings {
+            chatter: Rc::new(move |line| {
+                let mut said = lines.borrow_mut();
+                if said.len() < MOST_SAID {
+                    said.push(line.chars().take(LONGEST_LINE).collect());
+                } else if let Some(last) = said.last_mut() {
+                    lost.set(lost.get() + 1);
+                    *last = format!("… and {} more lines", lost.get());
+                }
+            }),
+            ..surroundings.clone()
+        };
+        let errors = Errors::collected();
+        let source = Source { text, file: &self.name, is_expression: false };
+        let made = contain(|| build::build(&source, parameters, surroundings, &errors))
+            .map_err(|caught| format!("a panic while it was made: {}", caught.message))?;
+        let router = made.ok_or_else(|| told(&errors.lines()))?;
+        let (inlets, places) = match self.connect(&router) {
+            Ok(connected) => connected,
+            Err(problem) => {
+                let _ = contain(|| router.cleanup());
+                return Err(problem);
+            }
+        };
+        router.limit_held(self.quotas.frames);
+        let held = self.router.as_ref().map_or(0, |before| before.held());
+        if let Some(before) = &self.router {
+            // Packets go over with the state: all count here, until it is known which ended there.
+            router.arrived(held);
+            let taken = contain(|| router.take_state(before));
+            if let Err(caught) = taken {
+                return Err(format!("a panic while it took over: {}", caught.message));
+            }
+        }
+        let was_suspended = self.state == State::Suspended;
+        let before = self.end();
+        if let Some(before) = &before {
+            router.count_left(held.saturating_sub(before.take_held()));
+        }
+        (self.inlets, self.places) = (inlets, places);
+        self.router = Some(router);
+        self.said = said;
+        self.state = if was_suspended { State::Suspended } else { State::Running };
+        self.timer = None;
+        Ok(before)
+    }
+
+    /// Which elements take the packets of which ports.
+    fn connect(&self, router: &Router) -> Result<(Vec<Option<usize>>, Vec<usize>), String> {
+        let count = self.ports.len();
+        let place = |name: &str| match port_number(name) {
+            Some(number) if number < count => Ok(number),
+            _ => Err(format!(
+                "device `{name}`: instance `{}` has ports 0 to {}",
+                self.name,
+                count.saturating_sub(1)
+            )),
+        };
+        let mut inlets = vec![None; count];
+        for id in 0..router.len() {
+            let Some(from) = router.element_as::<FromDevice>(id) else { continue };
+            let number = place(&from.name)?;
+            if inlets[number].replace(id).is_some() {
+                return Err(format!("two elements take the packets of port {number}"));
+            }
+        }
+        let places = router.devices().iter().map(|name| place(name)).collect::<Result<_, _>>()?;
+        Ok((inlets, places))
+    }
+
+    /// Ends its configuration, and returns it: what it held is dropped.
+    pub(super) fn end(&mut self) -> Option<Rc<Router>> {
+        let router = self.router.take();
+        if let Some(router) = &router {
+            let _ = contain(|| router.cleanup());
+        }
+        self.inlets.clear();
+        self.places.clear();
+        router
+    }
+
+    /// Passes on what left the elements, and counts what they made and what ended.
+    pub(super) fn settle(&self, switch: &mut Switch, cx: &mut Context) {
+        let Some(router) = &self.router else { return };
+        let (created, bytes) = router.take_created();
+        if created > 0 {
+            cx.created(created, bytes);
+        }
+        router.take_outbox(|device, packet| {
+            match self.places.get(device).and_then(|place| self.ports.get(*place)) {
+                Some(port) => switch.forward(*port, packet, cx),
+                None => cx.drop_packet(packet, DropReason::Unconnected),
+            }
+        });
+        router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
+    }
+
+    /// Packets that its elements hold, as the graph counts them.
+    pub(super) fn held(&self) -> u64 {
+        self.router.as_ref().map_or(0, |router| router.held_as_counted())
+    }
+
+    /// Has it pay for the time of a turn (ns).
+    pub(super) fn charge(&mut self, time: u64) {
+        self.used += time;
+        self.pass += time * 1024 / u64::from(self.quotas.weight.max(1));
+    }
+
+    /// A turn: packets of its rings, its tasks and its timers. Yields how long it took (ns), too.
+    pub(super) fn turn(&mut self, switch: &mut Switch, batch: &mut Batch, cx: &mut Context) -> (Round, u64) {
+        let begin = Instant::now();
+        let round = self.work(switch, batch, cx);
+        self.settle(switch, cx);
+        let used = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let waits =
+            self.ports.iter().any(|port| switch.port(*port).is_some_and(|port| !port.ring.is_empty()));
+        (if waits && self.state == State::Running { Round::Busy } else { round }, used)
+    }
+
+    fn work(&mut self, switch: &mut Switch, batch: &mut Batch, cx: &mut Context) -> Round {
+        let running = self.state == State::Running;
+        for (number, port) in self.ports.iter().enumerate() {
+            switch.take_from_ring(*port, batch, BURST);
+            if batch.is_empty() {
+                continue;
+            }
+            match (&self.router, self.inlets.get(number).copied().flatten()) {
+                (Some(router), Some(_)) if running && router.is_full() => {
+                    cx.drop_batch(batch, DropReason::QueueFull);
+                }
+                (Some(router), Some(id)) if running => {
+                    router.arrived(batch.len() as u64);
+                    let pushed = contain(|| router.element(id).push_batch(router.at(id), INLET, batch));
+                    if let Err(caught) = pushed {
+                        return self.fail(caught.message, batch, cx);
+                    }
+                }
+                _ => cx.drop_batch(batch, DropReason::Unconnected),
+            }
+        }
+        let Some(router) = self.router.clone().filter(|_| running) else { return Round::Idle };
+        match contain(|| drive::round(&router, TASKS)) {
+            Ok(Round::Stopped) => {
+                self.state = State::Stopped;
+                Round::Idle
+            }
+            Ok(round) => round,
+            Err(caught) => self.fail(caught.message, batch, cx),
+        }
+    }
+
+    /// After a panic, its configuration is gone; others go on.
+    fn fail(&mut self, message: String, batch: &mut Batch, cx: &mut Context) -> Round {
+        batch.clear();
+        if let Some(router) = &self.router {
+            let _ = contain(|| router.cleanup());
+            let (created, bytes) = router.take_created();
+            cx.created(created, bytes);
+            router.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Panicked));
+            router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
+            // What the panic freed on its way is counted without its bytes.
+            cx.dropped(router.held(), 0, DropReason::Panicked);
+        }
+        self.router = None;
+        self.state = State::Failed(message);
+        Round::Idle
+    }
+}

@@ -1,0 +1,343 @@
+//! The switch between instances and devices: by MAC address, from a static table or learnt.
+
+use std::collections::VecDeque;
+
+use netbricks_core::buffer::{Batch, Packet};
+use netbricks_core::{Context, DropReason};
+
+use crate::hash::{Keyed, KeyedMap};
+use crate::node::edge_of;
+use crate::value::{Ether, SECOND};
+
+/// A learnt address is forgotten after this time without a packet from it (ns).
+const FORGOTTEN: u64 = 300 * SECOND;
+
+/// Where a port of the switch leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// To a device, by its number.
+    Device(usize),
+    /// To an instance, by its number.
+    Instance(usize),
+}
+
+/// Packets that went over a port of the switch.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub(super) struct PortCounts {
+    /// Packets that the port's owner sent.
+    pub sent: u64,
+    /// Packets that came to the port's owner.
+    pub received: u64,
+    /// Packets that found the ring full.
+    pub lost: u64,
+}
+
+/// A port of the switch.
+pub(super) struct SwitchPort {
+    pub name: String,
+    pub end: End,
+    pub mac: Option<Ether>,
+    pub ring: VecDeque<Packet>,
+    pub capacity: usize,
+    pub counts: PortCounts,
+}
+
+/// Where an address is.
+#[derive(Clone, Copy)]
+struct Known {
+    port: usize,
+    /// When it was seen last (ns), for an address that was learnt.
+    seen: Option<u64>,
+}
+
+/// The switch.
+pub(super) struct Switch {
+    ports: Vec<Option<SwitchPort>>,
+    free: Vec<usize>,
+    addresses: KeyedMap<Ether, Known>,
+    learning: bool,
+    most_learnt: usize,
+    learnt: usize,
+    flooded: u64,
+    /// Packets that wait in rings.
+    waiting: u64,
+    /// Instances whose rings got packets.
+    woken: Vec<usize>,
+}
+
+/// The switch as its handler `switch show` tells it.
+#[derive(serde::Serialize)]
+pub(super) struct SwitchShown {
+    learning: bool,
+    flooded: u64,
+    ports: Vec<PortShown>,
+    addresses: Vec<AddressShown>,
+}
+
+#[derive(serde::Serialize)]
+struct PortShown {
+    name: String,
+    mac: Option<String>,
+    ring: usize,
+    waiting: usize,
+    #[serde(flatten)]
+    counts: PortCounts,
+}
+
+#[derive(serde::Serialize)]
+struct AddressShown {
+    mac: String,
+    port: String,
+    learnt: bool,
+}
+
+impl Switch {
+    pub(super) fn new(learning: bool, most_learnt: usize, seed: u64) -> Self {
+        Self {
+            ports: Vec::new(),
+            free: Vec::new(),
+            addresses: KeyedMap::with_hasher(Keyed::new(seed)),
+            learning,
+            most_learnt,
+            learnt: 0,
+            flooded: 0,
+            waiting: 0,
+            woken: Vec::new(),
+        }
+    }
+
+    /// Adds a port. A MAC address that it has must not be another port's.
+    ///
+    /// # Errors
+    /// The address or the name is taken.
+    pub(super) fn add(&mut self, port: SwitchPort) -> Result<usize, String> {
+        if let Some(mac) = port.mac {
+            self.is_free(mac)?;
+        }
+        if self.find(&port.name).is_some() {
+            return Err(format!("there is a port `{}` already", port.name));
+        }
+        let mac = port.mac;
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.ports[number] = Some(port);
+                number
+            }
+            None => {
+                self.ports.push(Some(port));
+                self.ports.len() - 1
+            }
+        };
+        if let Some(mac) = mac {
+            self.map(mac, number);
+        }
+        Ok(number)
+    }
+
+    fn is_free(&self, mac: Ether) -> Result<(), String> {
+        if mac.is_group() {
+            return Err(format!("{mac} is the address of a group"));
+        }
+        match self.addresses.get(&mac) {
+            Some(Known { port, seen: None }) => {
+                Err(format!("{mac} is the address of port `{}`", self.name(*port)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a static entry has the address.
+    pub(super) fn is_taken(&self, mac: Ether) -> bool {
+        self.is_free(mac).is_err()
+    }
+
+    /// Makes an address lead to a port, for good.
+    pub(super) fn map(&mut self, mac: Ether, port: usize) {
+        if let Some(Known { seen: Some(_), .. }) = self.addresses.insert(mac, Known { port, seen: None }) {
+            self.learnt -= 1;
+        }
+    }
+
+    /// Removes a port. Returns the packets that wait in its ring.
+    pub(super) fn remove(&mut self, number: usize) -> VecDeque<Packet> {
+        let Some(port) = self.ports.get_mut(number).and_then(Option::take) else { return VecDeque::new() };
+        self.addresses.retain(|_, known| known.port != number);
+        self.learnt = self.addresses.values().filter(|known| known.seen.is_some()).count();
+        self.free.push(number);
+        self.waiting -= port.ring.len() as u64;
+        port.ring
+    }
+
+    pub(super) fn port(&self, number: usize) -> Option<&SwitchPort> {
+        self.ports.get(number).and_then(Option::as_ref)
+    }
+    pub(super) fn port_mut(&mut self, number: usize) -> Option<&mut SwitchPort> {
+        self.ports.get_mut(number).and_then(Option::as_mut)
+    }
+    /// The port of a name.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|port| port.as_ref().is_some_and(|port| port.name == name))
+    }
+    fn name(&self, number: usize) -> &str {
+        self.port(number).map_or("", |port| &port.name)
+    }
+    pub(super) fn set_learning(&mut self, learning: bool) {
+        self.learning = learning;
+        if !learning {
+            self.addresses.retain(|_, known| known.seen.is_none());
+            self.learnt = 0;
+        }
+    }
+    /// Packets that wait in rings.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+    /// Moves packets from a port's ring to a batch, which has at most `most` then.
+    pub(super) fn take_from_ring(&mut self, number: usize, batch: &mut Batch, most: usize) {
+        let Some(port) = self.ports.get_mut(number).and_then(Option::as_mut) else { return };
+        while batch.len() < most
+            && let Some(packet) = port.ring.pop_front()
+        {
+            self.waiting -= 1;
+            if let Err(packet) = batch.push(packet) {
+                self.waiting += 1;
+                port.ring.push_front(packet);
+                break;
+            }
+        }
+    }
+    /// The instances whose rings got packets since the last call.
+    pub(super) fn take_woken(&mut self, to: &mut Vec<usize>) {
+        to.append(&mut self.woken);
+    }
+
+    fn learn(&mut self, mac: Ether, port: usize, now: u64) {
+        if mac.is_group() {
+            return;
+        }
+        match self.addresses.get_mut(&mac) {
+            Some(Known { seen: None, .. }) => (),
+            Some(known) => *known = Known { port, seen: Some(now) },
+            None => {
+                if self.learnt >= self.most_learnt {
+                    let old =
+                        |known: &Known| known.seen.is_some_and(|seen| now.saturating_sub(seen) > FORGOTTEN);
+                    self.addresses.retain(|_, known| !old(known));
+                    self.learnt = self.addresses.values().filter(|known| known.seen.is_some()).count();
+                }
+                if self.learnt < self.most_learnt {
+                    self.addresses.insert(mac, Known { port, seen: Some(now) });
+                    self.learnt += 1;
+                }
+            }
+        }
+    }
+
+    /// Passes a packet from a port on to the port of its destination, or to all others.
+    pub(super) fn forward(&mut self, from: usize, packet: Packet, cx: &mut Context) {
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *packet.data() else {
+            cx.drop_packet(packet, DropReason::Malformed);
+            return;
+        };
+        if let Some(port) = self.port_mut(from) {
+            port.counts.sent += 1;
+        }
+        if self.learning {
+            self.learn(Ether([s0, s1, s2, s3, s4, s5]), from, cx.now());
+        }
+        let destination = Ether([d0, d1, d2, d3, d4, d5]);
+        let known = if destination.is_group() { None } else { self.addresses.get(&destination) };
+        let old = |known: &Known| known.seen.is_some_and(|seen| cx.now().saturating_sub(seen) > FORGOTTEN);
+        match known.filter(|known| !old(known)).map(|known| known.port) {
+            Some(to) if to == from => cx.drop_packet(packet, DropReason::Denied),
+            Some(to) => self.deliver(to, packet, cx),
+            None => self.flood(from, packet, cx),
+        }
+    }
+
+    fn flood(&mut self, from: usize, packet: Packet, cx: &mut Context) {
+        self.flooded += 1;
+        let mut last = None;
+        for to in 0..self.ports.len() {
+            if to == from || self.ports[to].is_none() {
+                continue;
+            }
+            if let Some(before) = last.replace(to) {
+                match packet.try_copy() {
+                    Some(copy) => {
+                        cx.created(1, copy.len() as u64);
+                        self.deliver(before, copy, cx);
+                    }
+                    None => {
+                        if let Some(port) = self.port_mut(before) {
+                            port.counts.lost += 1;
+                        }
+                    }
+                }
+            }
+        }
+        match last {
+            Some(to) => self.deliver(to, packet, cx),
+            None => cx.drop_packet(packet, DropReason::Unconnected),
+        }
+    }
+
+    fn deliver(&mut self, to: usize, packet: Packet, cx: &mut Context) {
+        let Some(port) = self.ports.get_mut(to).and_then(Option::as_mut) else {
+            cx.drop_packet(packet, DropReason::Unconnected);
+            return;
+        };
+        match port.end {
+            End::Device(number) => {
+                port.counts.received += 1;
+                cx.emit(edge_of(number), packet);
+            }
+            End::Instance(instance) => {
+                if port.ring.len() >= port.capacity {
+                    port.counts.lost += 1;
+                    cx.drop_packet(packet, DropReason::QueueFull);
+                    return;
+                }
+                port.counts.received += 1;
+                port.ring.push_back(packet);
+                self.waiting += 1;
+                if port.ring.len() == 1 {
+                    self.woken.push(instance);
+                }
+            }
+        }
+    }
+
+    /// Drops what waits in all rings.
+    pub(super) fn drain(&mut self, cx: &mut Context) {
+        for port in self.ports.iter_mut().flatten() {
+            for packet in port.ring.drain(..) {
+                cx.drop_packet(packet, DropReason::Drained);
+            }
+        }
+        self.waiting = 0;
+    }
+
+    pub(super) fn show(&self) -> SwitchShown {
+        let mut addresses: Vec<(&Ether, &Known)> = self.addresses.iter().collect();
+        addresses.sort_unstable_by_key(|(mac, _)| **mac);
+        let port = |port: &SwitchPort| PortShown {
+            name: port.name.clone(),
+            mac: port.mac.map(|mac| mac.to_string()),
+            ring: port.capacity,
+            waiting: port.ring.len(),
+            counts: port.counts,
+        };
+        let address = |(mac, known): (&Ether, &Known)| AddressShown {
+            mac: mac.to_string(),
+            port: self.name(known.port).to_owned(),
+            learnt: known.seen.is_some(),
+        };
+        SwitchShown {
+            learning: self.learning,
+            flooded: self.flooded,
+            ports: self.ports.iter().flatten().map(port).collect(),
+            addresses: addresses.into_iter().map(address).collect(),
+        }
+    }
+}

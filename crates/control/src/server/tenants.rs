@@ -1,0 +1,197 @@
+//! Tenants as callers: each sees its own counters, functions, traces and captures, and nothing else.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use subtle::ConstantTimeEq;
+
+use super::access::check_token;
+use super::answer::{App, Failure, Known};
+use super::socket::ListenError;
+use crate::api::{Code, Function, Graph, Problem, Stats, TenantStats};
+
+/// A tenant's credentials.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// The tenant.
+    pub tenant: String,
+    /// Users of this machine who are the tenant on the Unix socket.
+    pub users: Vec<u32>,
+    /// The bearer token of the tenant over TCP.
+    pub token: Option<String>,
+}
+
+// A token must not reach a log.
+impl std::fmt::Debug for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tenant, users, token } = self;
+        f.debug_struct("Grant")
+            .field("tenant", tenant)
+            .field("users", users)
+            .field("token", &token.is_some())
+            .finish()
+    }
+}
+
+impl Grant {
+    /// Whether its token can be one.
+    ///
+    /// # Errors
+    /// [`ListenError::Token`] for a token that is too short, too long, or has other characters than visible ASCII.
+    pub fn check(&self) -> Result<(), ListenError> {
+        self.token.as_ref().map_or(Ok(()), |token| check_token("tenant's", token))
+    }
+}
+
+/// The credentials of all tenants, which change with the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Grants {
+    grants: Arc<RwLock<Vec<Grant>>>,
+    /// Users of this machine have been tenants: others than the operator are strangers from then on.
+    had_users: Arc<AtomicBool>,
+}
+
+impl Grants {
+    /// Replaces all of them.
+    pub fn set(&self, grants: Vec<Grant>) {
+        if grants.iter().any(|grant| !grant.users.is_empty()) {
+            self.had_users.store(true, Ordering::Relaxed);
+        }
+        *self.grants.write().unwrap_or_else(PoisonError::into_inner) = grants;
+    }
+
+    /// Whether a user without a grant may be the operator.
+    ///
+    /// Once users have been tenants, one of them who is none any more must not become the operator.
+    pub(super) fn trusts_others(&self) -> bool {
+        !self.had_users.load(Ordering::Relaxed)
+    }
+
+    /// Whether some tenant has credentials.
+    pub(super) fn is_used(&self) -> bool {
+        let grants = self.grants.read().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().any(|grant| grant.token.is_some() || !grant.users.is_empty())
+    }
+
+    fn find(&self, is: impl Fn(&Grant) -> bool) -> Option<Caller> {
+        let grants = self.grants.read().unwrap_or_else(PoisonError::into_inner);
+        grants.iter().find(|grant| is(grant)).map(|grant| Caller::Tenant(grant.tenant.as_str().into()))
+    }
+
+    /// The tenant of a user of this machine.
+    pub(super) fn of_user(&self, user: u32) -> Option<Caller> {
+        self.find(|grant| grant.users.contains(&user))
+    }
+
+    /// The tenant of a token.
+    pub(super) fn of_token(&self, token: &[u8]) -> Option<Caller> {
+        self.find(|grant| grant.token.as_ref().is_some_and(|known| known.as_bytes().ct_eq(token).into()))
+    }
+}
+
+/// The user at the other end of a Unix socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) Option<u32>);
+
+/// The one who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The operator, whose permissions are checked already.
+    Operator,
+    /// A tenant.
+    Tenant(Arc<str>),
+}
+
+impl Caller {
+    /// Whether a name is the caller's to see.
+    pub(super) fn sees(&self, name: &str) -> bool {
+        match self {
+            Self::Operator => true,
+            Self::Tenant(tenant) => {
+                name.strip_prefix(tenant.as_ref()).is_some_and(|rest| rest.starts_with(':'))
+            }
+        }
+    }
+
+    /// Whether a tenant may make this request.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Problem> {
+        let Self::Tenant(tenant) = self else { return Ok(()) };
+        let path = request.uri().path().strip_prefix("/v1/").unwrap_or_default();
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let allowed = match path.split_once('/') {
+            None => match path {
+                "tenants" | "functions" | "graph" => reads,
+                // The stream of counters is the operator's.
+                "stats" => reads && request.uri().query().is_none(),
+                "trace" | "capture" => reads && self.sees(&place(request)),
+                "openapi.json" => reads,
+                _ => false,
+            },
+            Some(("functions", rest)) => {
+                let function = rest.split('/').next().unwrap_or_default();
+                let function = percent_encoding::percent_decode_str(function).decode_utf8_lossy();
+                self.sees(&function)
+            }
+            Some(_) => false,
+        };
+        if allowed {
+            return Ok(());
+        }
+        let detail = format!("tenant `{tenant}` may not ask for this");
+        Err(Problem::new(Code::Forbidden, detail).help(
+            "a tenant sees `tenants`, `stats`, `graph`, its `functions` with their handlers, and `trace` and `capture` with `at` \
+             one of its functions",
+        ))
+    }
+}
+
+/// The parameter `at` of a request.
+fn place(request: &Request) -> String {
+    let query = request.uri().query().unwrap_or_default();
+    let mut places = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "at");
+    // Of several, one might be another's.
+    let place = places.next().filter(|_| places.next().is_none());
+    place.map(|(_, place)| place.into_owned()).unwrap_or_default()
+}
+
+/// The part of the counters that the caller may see.
+pub(super) fn stats(caller: &Caller, mut stats: Stats) -> Stats {
+    if let Caller::Tenant(tenant) = caller {
+        stats.nodes.retain(|node| node.tenant.as_deref() == Some(tenant.as_ref()));
+        stats.tenants.retain(|known| known.tenant == **tenant);
+        stats.ports.retain(|port| caller.sees(&port.port));
+        stats.workers.clear();
+        (stats.free_buffers, stats.buffers) = (0, 0);
+    }
+    stats
+}
+
+/// The part of the graph that the caller may see.
+pub(super) fn graph(caller: &Caller, mut graph: Graph) -> Graph {
+    graph.nodes.retain(|node| caller.sees(&node.name));
+    graph.edges.retain(|edge| caller.sees(&edge.from) && caller.sees(&edge.to));
+    graph
+}
+
+/// The functions that the caller may see.
+pub(super) fn functions(caller: &Caller, mut functions: Vec<Function>) -> Vec<Function> {
+    functions.retain(|function| caller.sees(&function.name));
+    functions
+}
+
+/// The tenants with their shares, their use of the workers and their packets.
+///
+/// A tenant sees itself alone.
+#[utoipa::path(
+    get, path = "/v1/tenants", tag = "state",
+    responses((status = 200, body = Vec<TenantStats>), Failure),
+)]
+pub(super) async fn tenants(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Known<Vec<TenantStats>>, Failure> {
+    Ok(app.stats().await?.map(|(_, all)| stats(&caller, all).tenants))
+}

@@ -1,0 +1,558 @@
+//! Which tenant has the next turns: start-time fair queueing on measured cycles, in strict classes.
+//!
+//! Each tenant has a pass: its cycles over its weight. The next slice is of the first class that has work, and there
+//! of the lowest pass. A tenant that wakes has saved up [`CREDIT_US`] of its time at most. A ceiling is a token
+//! bucket: a tenant that has used its tokens up waits until there are some again.
+//!
+//! The costs of a turn are the cycles from the end of the turn before to its own end, so that every cycle of a round
+//! is someone's. Time that the system took the worker's core away is given back, in proportion.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::policy::TenantPolicy;
+
+/// The length of a slice (µs).
+const SLICE_US: u64 = 25;
+/// The time that a tenant may save up while it has nothing to do (µs).
+const CREDIT_US: u64 = 100;
+/// A slice of so many times its length is an overrun.
+const OVERRUN: u64 = 4;
+/// Overruns and preemptions, less one for each [`PARDON`] slices without one, after which a tenant is demoted.
+const STRIKES: u32 = 8;
+const PARDON: u32 = 1_000;
+/// The time that a demoted tenant is in the last class (µs).
+const DEMOTED_US: u64 = 10_000_000;
+/// Cycles of a microsecond until they are measured.
+const CYCLES_PER_US: u64 = 2_000;
+/// Units of pass for a cycle at weight 1.
+const SCALE: u64 = 16;
+/// The cost of a turn, and of a packet in it, where packets drive the clock.
+///
+/// Measured costs would make each replay another.
+const TURN_COST: u64 = 256;
+const PACKET_COST: u64 = 128;
+/// Events that are kept until they are asked for.
+const EVENTS: usize = 16;
+const CLASSES: usize = TenantPolicy::LAST as usize + 1;
+
+/// Something that the operator should know about a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TenantEvent {
+    /// One of its slices took several times as long as slices are.
+    Overran {
+        /// The tenant.
+        tenant: String,
+        /// The time that it took (ns).
+        ns: u64,
+    },
+    /// A module of its was preempted in a slice.
+    Preempted {
+        /// The tenant.
+        tenant: String,
+    },
+    /// It did one or the other repeatedly: it is in the last class for a while.
+    Demoted {
+        /// The tenant.
+        tenant: String,
+    },
+    /// It is in its own class again.
+    Restored {
+        /// The tenant.
+        tenant: String,
+    },
+}
+
+/// A tenant's use of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantStatus {
+    /// Its share.
+    pub policy: TenantPolicy,
+    /// Cycles that it used.
+    pub cycles: u64,
+    /// Cycles of a microsecond on this worker.
+    pub cycles_per_us: u64,
+    /// Slices that it had.
+    pub slices: u64,
+    /// Slices that took several times as long as slices are, or in which a module was preempted.
+    pub overruns: u64,
+    /// The longest of its slices, in cycles.
+    pub longest_slice: u64,
+    /// Times that it waited because of its ceiling.
+    pub throttled: u64,
+    /// Whether it is in the last class because of its overruns.
+    pub demoted: bool,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    policy: TenantPolicy,
+    /// Its nodes that want a turn.
+    ready: VecDeque<usize>,
+    /// It is in a heap, or has the slice.
+    queued: bool,
+    /// The number of its last entry in a heap; earlier ones mean nothing.
+    entry: u64,
+    pass: u64,
+    /// The class whose passes this one is compared with.
+    clock: u8,
+    /// The rest of the last division by its weight.
+    rest: u64,
+    /// Cycles that its ceiling still allows, and when they were last counted.
+    tokens: i64,
+    filled: u64,
+    /// Cycles since the last correction.
+    recent: u64,
+    /// The cost of a packet, over the last turns (cycles).
+    packet_cost: u64,
+    /// A module of its was preempted in the present slice.
+    preempted: bool,
+    strikes: u32,
+    good: u32,
+    demoted_until: Option<u64>,
+    cycles: u64,
+    slices: u64,
+    overruns: u64,
+    longest_slice: u64,
+    throttled: u64,
+}
+
+impl Tenant {
+    fn new(policy: TenantPolicy) -> Self {
+        Self {
+            clock: policy.priority.min(TenantPolicy::LAST),
+            policy,
+            ready: VecDeque::new(),
+            queued: false,
+            entry: 0,
+            pass: 0,
+            rest: 0,
+            tokens: 0,
+            filled: 0,
+            recent: 0,
+            packet_cost: 0,
+            preempted: false,
+            strikes: 0,
+            good: 0,
+            demoted_until: None,
+            cycles: 0,
+            slices: 0,
+            overruns: 0,
+            longest_slice: 0,
+            throttled: 0,
+        }
+    }
+
+    fn class(&self) -> u8 {
+        if self.demoted_until.is_some() {
+            TenantPolicy::LAST
+        } else {
+            self.policy.priority.min(TenantPolicy::LAST)
+        }
+    }
+
+    fn charge(&mut self, cycles: u64) {
+        let weight = u64::from(self.policy.weight.max(1));
+        let cost = cycles.saturating_mul(SCALE).saturating_add(self.rest);
+        self.pass = self.pass.saturating_add(cost / weight);
+        self.rest = cost % weight;
+        self.cycles += cycles;
+        self.recent += cycles;
+        self.tokens = self.tokens.saturating_sub_unsigned(cycles);
+    }
+
+    fn give_back(&mut self, cycles: u64) {
+        let weight = u64::from(self.policy.weight.max(1));
+        self.pass = self.pass.saturating_sub(cycles.saturating_mul(SCALE) / weight);
+        self.cycles = self.cycles.saturating_sub(cycles);
+        self.tokens = self.tokens.saturating_add_unsigned(cycles);
+    }
+
+    /// Adds the tokens since the last time; answers when it may run, where that is later than now.
+    fn refill(&mut self, now: u64, most: u64) -> Option<u64> {
+        let ceiling = u64::from(self.policy.ceiling?);
+        let new = now.saturating_sub(self.filled).saturating_mul(ceiling) / 1_000;
+        if new > 0 {
+            self.filled = now;
+            self.tokens = self.tokens.saturating_add_unsigned(new).min(most.cast_signed());
+        }
+        (self.tokens < 0).then(|| now + (self.tokens.unsigned_abs() * 1_000).div_ceil(ceiling))
+    }
+}
+
+/// Gives tenants their slices.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    tenants: Vec<Tenant>,
+    /// Tenants with work: class, pass, number and entry.
+    waiting: BinaryHeap<Reverse<(u8, u64, usize, u64)>>,
+    /// Tenants whose ceiling holds them back: until when, and number.
+    throttled: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Tenants in the last class because of their overruns: until when, and number.
+    demoted: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The pass at which the last slice of each class began.
+    began: [u64; CLASSES],
+    running: Option<usize>,
+    /// Cycles of the present slice.
+    used: u64,
+    /// Turns of the operator's nodes before the next slice.
+    pub(crate) operator_turns: usize,
+    /// The counter at the end of the last turn, and at the last correction.
+    now: u64,
+    corrected: u64,
+    cycles_per_us: u64,
+    /// Turns are charged by packets, since packets drive the clock.
+    pub(crate) by_packets: bool,
+    events: Vec<TenantEvent>,
+    /// Tenants whose nodes all lead to something full, during one choice.
+    aside: Vec<usize>,
+}
+
+impl Scheduler {
+    /// A scheduler of these tenants; the owner of tenant `n` is `n + 1`.
+    pub(crate) fn new(policies: Vec<TenantPolicy>) -> Self {
+        Self {
+            tenants: policies.into_iter().map(Tenant::new).collect(),
+            waiting: BinaryHeap::new(),
+            throttled: BinaryHeap::new(),
+            demoted: BinaryHeap::new(),
+            began: [0; CLASSES],
+            running: None,
+            used: 0,
+            operator_turns: 1,
+            now: 0,
+            corrected: 0,
+            cycles_per_us: CYCLES_PER_US,
+            by_packets: false,
+            events: Vec::new(),
+            aside: Vec::new(),
+        }
+    }
+
+    /// Goes on with the passes and counts of the tenants that the graph before had, by name.
+    pub(crate) fn follow(&mut self, before: &Self) {
+        (self.now, self.corrected, self.began) = (before.now, before.corrected, before.began);
+        (self.cycles_per_us, self.by_packets) = (before.cycles_per_us, before.by_packets);
+        self.events.clone_from(&before.events);
+        let names: std::collections::BTreeMap<&str, &Tenant> =
+            before.tenants.iter().map(|tenant| (tenant.policy.name.as_str(), tenant)).collect();
+        for (number, tenant) in self.tenants.iter_mut().enumerate() {
+            let Some(old) = names.get(tenant.policy.name.as_str()) else {
+                tenant.filled = self.now;
+                continue;
+            };
+            (tenant.pass, tenant.tokens, tenant.filled) = (old.pass, old.tokens, old.filled);
+            tenant.clock = old.clock;
+            (tenant.strikes, tenant.good, tenant.demoted_until) = (old.strikes, old.good, old.demoted_until);
+            self.demoted.extend(old.demoted_until.map(|until| Reverse((until, number))));
+            (tenant.cycles, tenant.slices, tenant.overruns) = (old.cycles, old.slices, old.overruns);
+            (tenant.longest_slice, tenant.throttled) = (old.longest_slice, old.throttled);
+        }
+        // Those with work stand in the heap by the passes from before.
+        (self.waiting, self.throttled) = (BinaryHeap::new(), BinaryHeap::new());
+        for number in 0..self.tenants.len() {
+            if self.tenants[number].queued {
+                self.enqueue(number);
+            }
+        }
+    }
+
+    fn slice(&self) -> u64 {
+        SLICE_US * self.cycles_per_us
+    }
+
+    /// Starts the clock again behind something that no tenant is charged for: a pause, or a change.
+    pub(crate) fn restart(&mut self, now: u64) {
+        self.now = now.max(self.now);
+    }
+
+    /// A node of a tenant wants a turn.
+    pub(crate) fn ready(&mut self, owner: u16, node: usize) {
+        let number = usize::from(owner) - 1;
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        tenant.ready.push_back(node);
+        if !tenant.queued {
+            self.enqueue(number);
+        }
+    }
+
+    /// Puts a tenant that has work among those that wait for a slice, or for tokens.
+    fn enqueue(&mut self, number: usize) {
+        let (now, burst, by_packets) = (self.now, self.slice(), self.by_packets);
+        let credit = CREDIT_US * self.cycles_per_us * SCALE;
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        tenant.queued = true;
+        let (class, weight) = (tenant.class(), u64::from(tenant.policy.weight.max(1)));
+        let began = self.began[usize::from(class)];
+        if tenant.clock != class {
+            // The passes of another class mean nothing here.
+            (tenant.clock, tenant.pass) = (class, began);
+        }
+        tenant.pass = tenant.pass.max(began.saturating_sub(credit / weight));
+        match tenant.refill(now, burst).filter(|_| !by_packets) {
+            Some(until) => {
+                tenant.throttled += 1;
+                self.throttled.push(Reverse((until, number)));
+            }
+            None => {
+                tenant.entry += 1;
+                self.waiting.push(Reverse((tenant.class(), tenant.pass, number, tenant.entry)));
+            }
+        }
+    }
+
+    /// The tenant whose slice it is; a new slice begins where the last one is over.
+    ///
+    /// `None` where no tenant may run now.
+    pub(crate) fn current(&mut self) -> Option<usize> {
+        if let Some(number) = self.running {
+            if self.used < self.slice()
+                && self.tenants.get(number).is_some_and(|tenant| !tenant.ready.is_empty())
+            {
+                return Some(number);
+            }
+            self.end_slice();
+            return None;
+        }
+        while let Some(Reverse((_, number))) =
+            self.throttled.peek().copied().filter(|Reverse((at, _))| *at <= self.now)
+        {
+            self.throttled.pop();
+            self.enqueue(number);
+        }
+        while let Some(Reverse((_, number))) =
+            self.demoted.peek().copied().filter(|Reverse((at, _))| *at <= self.now)
+        {
+            self.demoted.pop();
+            self.restore(number);
+        }
+        while let Some(Reverse((class, pass, number, entry))) = self.waiting.pop() {
+            let tenant = self.tenants.get_mut(number)?;
+            if tenant.entry != entry {
+                continue;
+            }
+            if tenant.pass > pass {
+                // It was charged for an event meanwhile.
+                self.enqueue(number);
+                continue;
+            }
+            if tenant.ready.is_empty() {
+                tenant.queued = false;
+                continue;
+            }
+            let began = &mut self.began[usize::from(class)];
+            *began = (*began).max(pass);
+            (self.running, self.used) = (Some(number), 0);
+            return Some(number);
+        }
+        None
+    }
+
+    /// Puts a tenant that was demoted into its own class again.
+    fn restore(&mut self, number: usize) {
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        (tenant.demoted_until, tenant.strikes) = (None, 0);
+        let waits = tenant.queued && self.running != Some(number);
+        let throttled = self.throttled.iter().any(|Reverse((_, other))| *other == number);
+        let tenant = tenant.policy.name.clone();
+        self.tell(TenantEvent::Restored { tenant });
+        if waits && !throttled {
+            self.enqueue(number);
+        }
+    }
+
+    /// The next node of a tenant for which `may` holds.
+    pub(crate) fn pop(&mut self, number: usize, may: impl Fn(usize) -> bool) -> Option<usize> {
+        let ready = &mut self.tenants.get_mut(number)?.ready;
+        if ready.front().is_some_and(|node| may(*node)) {
+            return ready.pop_front();
+        }
+        let place = ready.iter().position(|node| may(*node))?;
+        ready.remove(place)
+    }
+
+    /// Ends the present slice; the operator's nodes come next.
+    pub(crate) fn end_slice(&mut self) {
+        let Some(number) = self.running.take() else { return };
+        let (used, slice, now, per_us) = (self.used, self.slice(), self.now, self.cycles_per_us);
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        tenant.longest_slice = tenant.longest_slice.max(used);
+        let mut events = Vec::new();
+        let preempted = std::mem::take(&mut tenant.preempted);
+        let overran = used > OVERRUN * slice;
+        if (overran || preempted) && !self.by_packets {
+            tenant.overruns += 1;
+            tenant.strikes += 1;
+            tenant.good = 0;
+            let name = || tenant.policy.name.clone();
+            events.push(match preempted {
+                true => TenantEvent::Preempted { tenant: name() },
+                false => {
+                    TenantEvent::Overran { tenant: name(), ns: used.saturating_mul(1_000) / per_us.max(1) }
+                }
+            });
+            if tenant.strikes >= STRIKES && tenant.demoted_until.is_none() {
+                let until = now + DEMOTED_US * per_us;
+                tenant.demoted_until = Some(until);
+                self.demoted.push(Reverse((until, number)));
+                events.push(TenantEvent::Demoted { tenant: name() });
+            }
+        } else {
+            tenant.good += 1;
+            if tenant.good == PARDON {
+                tenant.good = 0;
+                tenant.strikes = tenant.strikes.saturating_sub(1);
+            }
+        }
+        if tenant.ready.is_empty() {
+            tenant.queued = false;
+        } else {
+            self.enqueue(number);
+        }
+        events.into_iter().for_each(|event| self.tell(event));
+    }
+
+    fn tell(&mut self, event: TenantEvent) {
+        if self.events.len() < EVENTS {
+            self.events.push(event);
+        }
+    }
+
+    /// Takes the slice away from a tenant whose nodes may not run now.
+    ///
+    /// It waits for no slice until [all are taken back](Self::take_back).
+    pub(crate) fn set_aside(&mut self) {
+        self.aside.extend(self.running.take());
+    }
+    pub(crate) fn take_back(&mut self) {
+        while let Some(number) = self.aside.pop() {
+            self.enqueue(number);
+        }
+    }
+
+    /// Notes that a module of this owner was preempted: its slice counts as one that took too long.
+    pub(crate) fn preempted(&mut self, owner: u16) {
+        let tenant = usize::from(owner).checked_sub(1).and_then(|number| self.tenants.get_mut(number));
+        if let Some(tenant) = tenant {
+            tenant.preempted = true;
+        }
+    }
+
+    /// Charges a turn that ended at `now` to the owner of its node.
+    pub(crate) fn charge(&mut self, owner: u16, now: u64, packets: u64) {
+        let measured = now.saturating_sub(self.now);
+        self.now = now.max(self.now);
+        let Some(number) = usize::from(owner).checked_sub(1) else { return };
+        let cycles = if self.by_packets { TURN_COST + PACKET_COST * packets } else { measured };
+        if let Some(tenant) = self.tenants.get_mut(number) {
+            tenant.charge(cycles);
+            if let Some(cost) = cycles.checked_div(packets) {
+                // A dear packet counts at once, so that the next turn is short; cheap ones count slowly.
+                tenant.packet_cost = cost.max((tenant.packet_cost * 7 + cost) / 8);
+            }
+        }
+        if self.running == Some(number) {
+            if self.used == 0
+                && let Some(tenant) = self.tenants.get_mut(number)
+            {
+                tenant.slices += 1;
+            }
+            self.used += cycles;
+        }
+    }
+
+    /// The most packets of a turn of this owner, so that it does not take longer than a slice.
+    pub(crate) fn most(&self, owner: u16) -> usize {
+        let tenant = usize::from(owner).checked_sub(1).and_then(|number| self.tenants.get(number));
+        match tenant {
+            Some(tenant) if !self.by_packets && tenant.packet_cost > 0 => {
+                usize::try_from(self.slice() / tenant.packet_cost).unwrap_or(usize::MAX).max(1)
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    /// Whether a tenant has work that it may do now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.running
+            .is_some_and(|number| self.tenants.get(number).is_some_and(|tenant| !tenant.ready.is_empty()))
+            || !self.waiting.is_empty()
+            || self.throttled.peek().is_some_and(|Reverse((until, _))| *until <= self.now)
+    }
+
+    /// How long it is until a tenant that its ceiling holds back may run (ns).
+    pub(crate) fn next_release(&self) -> Option<u64> {
+        let Reverse((until, _)) = self.throttled.peek()?;
+        Some(until.saturating_sub(self.now).saturating_mul(1_000) / self.cycles_per_us.max(1))
+    }
+
+    /// Begins the time of the next correction now.
+    pub(crate) fn restart_correction(&mut self, now: u64) {
+        self.restart(now);
+        self.corrected = self.now;
+        self.tenants.iter_mut().for_each(|tenant| tenant.recent = 0);
+    }
+
+    /// Whether the last correction is so long ago that another is due.
+    pub(crate) fn is_correction_due(&self) -> bool {
+        !self.by_packets && self.now.saturating_sub(self.corrected) >= 10 * self.slice()
+    }
+
+    /// Gives back the part of the time since the last correction that the worker's thread did not have.
+    ///
+    /// `wall` and `on_core` are that time, and the part of it that the thread ran (ns).
+    pub(crate) fn correct(&mut self, wall: u64, on_core: u64) {
+        let cycles = self.now.saturating_sub(self.corrected);
+        self.corrected = self.now;
+        // A short time is known too little.
+        if wall < 20_000 {
+            return;
+        }
+        let measured = cycles.saturating_mul(1_000) / wall;
+        if (100..100_000).contains(&measured) {
+            self.cycles_per_us = (self.cycles_per_us * 7 + measured) / 8;
+        }
+        let lost = wall.saturating_sub(on_core);
+        for tenant in self.tenants.iter_mut().filter(|tenant| tenant.recent > 0) {
+            let recent = std::mem::take(&mut tenant.recent);
+            if lost * 50 > wall {
+                tenant.give_back(
+                    u64::try_from(u128::from(recent) * u128::from(lost) / u128::from(wall)).unwrap_or(0),
+                );
+            }
+        }
+    }
+
+    /// The events since the last call, oldest first, 16 at most.
+    pub(crate) fn take_events(&mut self) -> Vec<TenantEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Forgets which nodes are ready, since the graph is taken down.
+    pub(crate) fn clear(&mut self) {
+        self.tenants.iter_mut().for_each(|tenant| tenant.ready.clear());
+    }
+
+    pub(crate) fn contains(&self, owner: u16, node: usize) -> bool {
+        let tenant = usize::from(owner).checked_sub(1).and_then(|number| self.tenants.get(number));
+        tenant.is_some_and(|tenant| tenant.ready.contains(&node))
+    }
+
+    /// Each tenant's use of this worker, in the order of the policies.
+    pub(crate) fn status(&self) -> Vec<TenantStatus> {
+        let of = |tenant: &Tenant| TenantStatus {
+            policy: tenant.policy.clone(),
+            cycles: tenant.cycles,
+            cycles_per_us: self.cycles_per_us,
+            slices: tenant.slices,
+            overruns: tenant.overruns,
+            longest_slice: tenant.longest_slice,
+            throttled: tenant.throttled,
+            demoted: tenant.demoted_until.is_some(),
+        };
+        self.tenants.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,378 @@
+//! The present servers, as every worker sees them: which there are, which take connections, and which are well.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use netbricks_core::consistency::{Access, Bounded, Contents};
+use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret};
+use netbricks_core::{Declared, Handler, StoredFlow, Worker, nearest};
+
+use super::config::Mode;
+use super::server::Server;
+use crate::maglev;
+use crate::snapshot::{Changes, Holds, Replace, Snapshot};
+
+/// The servers of the configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct First {
+    pub(super) servers: Vec<Server>,
+    pub(super) mode: Mode,
+    pub(super) slots: usize,
+    pub(super) key: String,
+}
+
+/// All workers' servers, under bounded inconsistency.
+pub(super) struct Servers(Arc<Pool>);
+
+/// All servers at one time; a change replaces the whole, so that it can be prepared without a lock.
+#[derive(Clone)]
+pub(super) struct Pool {
+    version: u64,
+    /// By number. A removed server leaves a hole, so that the other numbers stay.
+    known: Vec<Option<Known>>,
+    /// Numbers by the id of the name, and by address and port.
+    numbers: HashMap<u64, usize>,
+    addresses: HashMap<(IpAddr, Option<u16>), usize>,
+    table: MaglevTable,
+    mode: Mode,
+    slots: usize,
+    secret: Secret,
+    origin: u64,
+}
+
+/// A server that connections may go to.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) server: Server,
+    id: u64,
+    pub(super) draining: bool,
+    /// Whether its health checks fail.
+    pub(super) is_down: bool,
+}
+
+impl Known {
+    /// Whether it gets new connections.
+    pub(super) fn takes(&self) -> bool {
+        !self.draining && !self.is_down && self.server.weight > 0
+    }
+    fn state(&self) -> &'static str {
+        match (self.is_down, self.draining || self.server.weight == 0) {
+            (true, _) => "down",
+            (false, true) => "draining",
+            (false, false) => "up",
+        }
+    }
+}
+
+const ID: u64 = (1 << 48) - 1;
+/// The most servers.
+pub(super) const MOST: usize = 1_024;
+const SEED: u64 = 0x6c62_7365_7276_0001;
+const FORMAT: &str = "load-balancer-servers-1";
+
+impl Pool {
+    pub(super) fn first(first: &First) -> Result<Self, String> {
+        let secret = maglev::secret(&first.key);
+        let text: String = first.servers.iter().map(|server| format!("{server}\n")).collect();
+        let origin = hash_text(
+            &format!("{:?} {} {}\n{text}", first.mode, first.slots, first.key),
+            &Secret::from_seed(SEED),
+        );
+        let table = MaglevTable::new(first.slots, &secret, &[]).map_err(|error| error.to_string())?;
+        let (numbers, addresses) = (HashMap::new(), HashMap::new());
+        let (mode, slots) = (first.mode, first.slots);
+        let mut pool =
+            Self { version: 0, known: Vec::new(), numbers, addresses, table, mode, slots, secret, origin };
+        for server in &first.servers {
+            if pool.find(&server.name).is_some() {
+                return Err(format!("server `{}` is given twice: take one out", server.name));
+            }
+            pool.put(server.clone())?;
+        }
+        pool.fill()?;
+        Ok(pool)
+    }
+
+    fn next(&self, change: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<Self, String> {
+        let mut next = Self { version: self.version + 1, ..self.clone() };
+        change(&mut next)?;
+        next.fill()?;
+        Ok(next)
+    }
+
+    fn put(&mut self, server: Server) -> Result<(), String> {
+        self.mode.admits(&server)?;
+        let id = maglev::id(&server.name);
+        let there = self.numbers.get(&id).copied();
+        if let Some(Known { server: other, .. }) = there.and_then(|number| self.known[number].as_ref())
+            && other.name != server.name
+        {
+            return Err(format!(
+                "servers `{}` and `{}` have one number by chance: rename one",
+                other.name, server.name
+            ));
+        }
+        let hole = || self.known.iter().position(Option::is_none);
+        let number = there.or_else(hole).unwrap_or(self.known.len());
+        if number >= MOST {
+            return Err(format!("{MOST} servers are the most: remove one first"));
+        }
+        if number == self.known.len() {
+            self.known.push(None);
+        }
+        let is_down = self.known[number].as_ref().is_some_and(|known| known.is_down);
+        self.known[number] = Some(Known { server, id, draining: false, is_down });
+        self.numbers.insert(id, number);
+        Ok(())
+    }
+
+    /// Makes the table of the servers that take connections, and the index of addresses.
+    fn fill(&mut self) -> Result<(), String> {
+        let takers: Vec<_> = self
+            .all()
+            .filter(|(_, known)| known.takes())
+            .map(|(number, known)| MaglevBackend {
+                name: &known.server.name,
+                weight: known.server.weight,
+                number: number as u16,
+            })
+            .collect();
+        self.table =
+            MaglevTable::new(self.slots, &self.secret, &takers).map_err(|error| error.to_string())?;
+        let places = self
+            .all()
+            .filter_map(|(number, known)| Some(((known.server.address?, known.server.port), number)));
+        self.addresses = places.collect();
+        Ok(())
+    }
+
+    /// All servers with their numbers.
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, &Known)> {
+        self.known.iter().enumerate().filter_map(|(number, known)| Some((number, known.as_ref()?)))
+    }
+    /// The places for numbers, used or not.
+    pub(super) fn places(&self) -> usize {
+        self.known.len()
+    }
+    pub(super) fn get(&self, number: usize) -> Option<&Known> {
+        self.known.get(number)?.as_ref()
+    }
+    fn find(&self, name: &str) -> Option<usize> {
+        let number = *self.numbers.get(&maglev::id(name))?;
+        (self.get(number)?.server.name == name).then_some(number)
+    }
+    fn known_mut(&mut self, name: &str) -> Result<&mut Known, String> {
+        let number = self.find(name).ok_or_else(|| self.unknown(name))?;
+        self.known[number].as_mut().ok_or_else(|| format!("there is no server `{name}`"))
+    }
+    fn unknown(&self, name: &str) -> String {
+        let names = || self.all().map(|(_, known)| known.server.name.as_str());
+        match nearest(name, names()) {
+            Some(near) => format!("there is no server `{name}`; did you mean `{near}`?"),
+            None => format!(
+                "there is no server `{name}`; there are: {}",
+                names().take(20).collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+
+    /// The value of connections to a server.
+    pub(super) fn remembered(&self, number: usize) -> Option<u64> {
+        Some((number as u64) << 48 | self.get(number)?.id)
+    }
+    /// The server of a connection that remembers it, unless it is down or gone.
+    pub(super) fn live(&self, remembered: u64) -> Option<(usize, &Known)> {
+        let number = number_of(remembered);
+        let (number, known) = match self.get(number) {
+            Some(known) if known.id == remembered & ID => (number, known),
+            // From another node, which counts otherwise.
+            _ => {
+                let number = *self.numbers.get(&(remembered & ID))?;
+                (number, self.get(number)?)
+            }
+        };
+        (!known.is_down).then_some((number, known))
+    }
+    /// The server of a flow by Maglev's table, alike on every node.
+    pub(super) fn choose(&self, flow: &StoredFlow) -> Option<usize> {
+        self.table.get(flow.hash(&self.secret)).map(usize::from)
+    }
+    /// The server that a packet comes from, by its source address and port.
+    pub(super) fn from(&self, address: IpAddr, port: u16) -> Option<&Server> {
+        let places = [(address, Some(port)), (address, None)];
+        let number = places.iter().find_map(|place| self.addresses.get(place))?;
+        self.get(*number).map(|known| &known.server)
+    }
+}
+
+/// The number of the server that a connection remembers, on the node that wrote it.
+pub(super) fn number_of(remembered: u64) -> usize {
+    (remembered >> 48) as usize
+}
+
+impl Servers {
+    pub(super) fn pool(&self) -> &Pool {
+        &self.0
+    }
+}
+
+impl Changing for Servers {
+    type Change = Replace<Pool>;
+    /// Whether the change was made; it is refused if its base is not the present pool.
+    type Outcome = bool;
+    fn apply(&mut self, replace: &Replace<Pool>) -> bool {
+        replace.apply(&mut self.0)
+    }
+}
+
+impl Holds for Servers {
+    type Snapshot = Pool;
+    fn snapshot(&self) -> &Arc<Pool> {
+        &self.0
+    }
+}
+
+impl Snapshot for Pool {
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn origin(&self) -> u64 {
+        self.origin
+    }
+}
+
+impl Contents for Servers {
+    type Config = First;
+    /// Other servers in the file count more than changes by handlers.
+    const IS_CONFIGURED: bool = true;
+    fn make(first: &First) -> Result<Self, String> {
+        Pool::first(first).map(|pool| Self(Arc::new(pool)))
+    }
+    fn least() -> Self {
+        let first = First { servers: Vec::new(), mode: Mode::Dsr, slots: 2, key: String::new() };
+        Self(Arc::new(Pool::first(&first).expect("a table without servers is always possible")))
+    }
+}
+
+/// The format is lines: the initial servers, one line for each server, and the hash of all lines before.
+impl Declared for Servers {
+    fn export(&self) -> Vec<u8> {
+        let mut text = format!("{FORMAT} {:016x}\n", self.0.origin);
+        for (_, known) in self.0.all() {
+            let draining = if known.draining { "draining" } else { "takes" };
+            let health = if known.is_down { "down" } else { "up" };
+            text += &format!("{draining} {health} {}\n", known.server);
+        }
+        seal(text, SEED)
+    }
+    /// Takes over changes made by handlers, unless the configuration has named other servers since.
+    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+        let damaged =
+            || "no exported servers, or changed on their way: fetch the whole export again".to_owned();
+        let body = unseal(bytes, SEED).ok_or_else(damaged)?;
+        let (head, lines) = body.split_once('\n').ok_or_else(damaged)?;
+        let Some(origin) = head.strip_prefix(FORMAT).map(str::trim) else {
+            return Err(format!("exported servers of another form, `{head}`: export them with this version"));
+        };
+        if origin != format!("{:016x}", self.0.origin) {
+            return Ok(());
+        }
+        let next = self.0.next(|next| {
+            next.known.clear();
+            next.numbers.clear();
+            for line in lines.lines() {
+                let mut words = line.splitn(3, ' ');
+                let (Some(draining), Some(health), Some(server)) = (words.next(), words.next(), words.next())
+                else {
+                    return Err(damaged());
+                };
+                let server: Server = server.parse()?;
+                let name = server.name.clone();
+                next.put(server)?;
+                let known = next.known_mut(&name)?;
+                (known.draining, known.is_down) = (draining == "draining", health == "down");
+            }
+            Ok(())
+        })?;
+        self.0 = Arc::new(next);
+        Ok(())
+    }
+    fn occupancy(&self) -> (u64, u64) {
+        (self.0.all().count() as u64, MOST as u64)
+    }
+}
+
+/// Splits `NAME REST`.
+fn two<'a>(argument: &'a str, expected: &str) -> Result<(&'a str, &'a str), String> {
+    let split = argument.trim().split_once(char::is_whitespace);
+    split
+        .map(|(name, rest)| (name, rest.trim()))
+        .ok_or_else(|| format!("expected {expected}, found `{argument}`"))
+}
+
+/// Declares the handlers that show and change the servers.
+pub(super) fn declare(servers: &Bounded<Servers>, worker: &Worker) {
+    let changes = Changes::default();
+    let write = |name: &str, summary: &str, syntax: &str, next: fn(&Pool, &str) -> Result<Pool, String>| {
+        let changes = changes.clone();
+        let handler = Handler::write(name, summary).argument(syntax);
+        worker.handler_of(servers, handler, move |servers, argument| {
+            changes.make(servers, "servers", |pool| next(pool, argument)).map(|_| "done".into())
+        });
+    };
+    let form = "NAME [ADDRESS[:PORT]] [MAC] [WEIGHT]";
+    write("add", "Adds a server, or changes it and takes it back from draining.", form, |pool, argument| {
+        let server: Server = argument.parse()?;
+        pool.next(|next| next.put(server))
+    });
+    write("drain", "Gives a server no new connections.", "NAME", |pool, argument| {
+        pool.next(|next| {
+            next.known_mut(argument.trim())?.draining = true;
+            Ok(())
+        })
+    });
+    write("remove", "Removes a server: its connections go to others.", "NAME", |pool, argument| {
+        pool.next(|next| {
+            let number = next.find(argument.trim()).ok_or_else(|| next.unknown(argument.trim()))?;
+            let gone = next.known[number].take();
+            gone.and_then(|gone| next.numbers.remove(&gone.id));
+            Ok(())
+        })
+    });
+    write(
+        "weight",
+        "Gives a server another share of new connections; 0 drains it.",
+        "NAME WEIGHT",
+        |pool, argument| {
+            let (name, weight) = two(argument, "`NAME WEIGHT`")?;
+            let weight = weight.parse().ok().filter(|weight| *weight <= maglev::Backend::MOST_WEIGHT);
+            let weight =
+                weight.ok_or_else(|| format!("expected a weight of 0 to 1000000, found `{argument}`"))?;
+            pool.next(|next| {
+                next.known_mut(name)?.server.weight = weight;
+                Ok(())
+            })
+        },
+    );
+    let health =
+        "Says whether a server is well: one that is down gets no packets, and its connections go to others.";
+    write("health", health, "NAME up|down", |pool, argument| {
+        let (name, state) = two(argument, "`NAME up` or `NAME down`")?;
+        let is_down = match state {
+            "up" => false,
+            "down" => true,
+            _ => return Err(format!("expected `up` or `down` behind the name, found `{state}`")),
+        };
+        pool.next(|next| {
+            next.known_mut(name)?.is_down = is_down;
+            Ok(())
+        })
+    });
+    let listed = Handler::read("servers", "Each server: name, address, Ethernet address, weight, state.");
+    worker.handler_of(servers, listed, |servers, _| {
+        let pool = servers.read(|servers| servers.0.clone());
+        Ok(pool.all().map(|(_, known)| format!("{} {}\n", known.server, known.state())).collect())
+    });
+}

@@ -1,0 +1,260 @@
+//! Handlers: mappings and sessions are listed, static mappings and outside addresses come and go.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+use netbricks_core::{Handler, State, Worker};
+
+use super::config::{NatConfig, is_in};
+use super::fragments::Fragments;
+use super::ports::Status;
+use super::spec::{PoolRange, Prefix, Static, Transport};
+use super::state::State as Translations;
+
+/// Static mappings that handlers may add to those of the configuration.
+pub(super) const MOST_STATIC: usize = 4_096;
+/// Lines that a list answers at most.
+const MOST_LINES: usize = 10_000;
+
+/// The items of a list that are wanted: of a transport, or with an address in a prefix.
+#[derive(Default)]
+struct Filter {
+    transport: Option<Transport>,
+    prefix: Option<Prefix>,
+}
+
+impl Filter {
+    fn read(argument: &str) -> Result<Self, String> {
+        let mut filter = Self::default();
+        for word in argument.split_whitespace() {
+            match word.parse() {
+                Ok(transport) => filter.transport = Some(transport),
+                Err(_) => filter.prefix = Some(word.parse()?),
+            }
+        }
+        Ok(filter)
+    }
+    fn admits(&self, transport: Transport, addresses: &[IpAddr]) -> bool {
+        self.transport.is_none_or(|own| own == transport)
+            && self.prefix.is_none_or(|prefix| addresses.iter().any(|address| prefix.holds(*address)))
+    }
+}
+
+/// Lines, and how many there are beyond those that are shown.
+fn lines(items: impl Iterator<Item = String>) -> String {
+    let (mut text, mut left) = (String::new(), 0);
+    for (number, line) in items.enumerate() {
+        if number < MOST_LINES {
+            text += &line;
+            text.push('\n');
+        } else {
+            left += 1;
+        }
+    }
+    if left > 0 {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "and {left} more");
+    }
+    text
+}
+
+/// Declares the function's handlers.
+pub(super) fn declare(
+    config: &NatConfig,
+    state: &State<Translations>,
+    fragments: &State<Fragments>,
+    worker: &Worker,
+) {
+    lists(state, worker);
+    counters(state, fragments, worker);
+    changes(config, state, worker);
+}
+
+fn lists(state: &State<Translations>, worker: &Worker) {
+    let filter = "[tcp|udp|icmp] [PREFIX]";
+    let shown = state.clone();
+    let handler =
+        Handler::read("mappings", "Mappings: transport, inside, outside, sessions.").argument(filter);
+    worker.handler(handler, move |argument| {
+        let (filter, state) = (Filter::read(argument)?, shown.borrow());
+        Ok(lines(state.mappings.iter().filter_map(|(number, mapping)| {
+            let external = state.external(number)?;
+            if !filter.admits(mapping.transport, &[mapping.inside.address, external.address]) {
+                return None;
+            }
+            let kind = if mapping.subscriber.is_none() { " static" } else { "" };
+            let (name, inside) = (mapping.transport.name(), mapping.inside);
+            Some(format!("{name} {inside} {external} {}{kind}", mapping.sessions))
+        })))
+    });
+    let shown = state.clone();
+    let summary = "Sessions: transport, inside, outside, remote, state.";
+    worker.handler(Handler::read("sessions", summary).argument(filter), move |argument| {
+        let (filter, state) = (Filter::read(argument)?, shown.borrow());
+        Ok(lines(state.sessions.iter().filter_map(|(_, session)| {
+            let external = state.external(session.mapping)?;
+            let addresses = [session.inside.address, external.address, session.remote.address];
+            if !filter.admits(session.transport, &addresses) {
+                return None;
+            }
+            let (name, phase) = (session.transport.name(), session.phase.name());
+            Some(format!("{name} {} {external} {} {phase}", session.inside, session.remote))
+        })))
+    });
+    let shown = state.clone();
+    let summary = "Subscribers: address, outside address, mappings of TCP, UDP and ICMP, sessions, blocks.";
+    worker.handler(Handler::read("subscribers", summary).argument("[PREFIX]"), move |argument| {
+        let (filter, state) = (Filter::read(argument)?, shown.borrow());
+        Ok(lines(state.subscribers.iter().filter_map(|(_, subscriber)| {
+            let outside = state.ports.address(subscriber.index)?;
+            if filter.prefix.is_some_and(|prefix| !prefix.holds(subscriber.address)) {
+                return None;
+            }
+            let [tcp, udp, icmp] = subscriber.mappings;
+            let (address, blocks) = (subscriber.address, subscriber.blocks_held);
+            Some(format!("{address} {outside} {tcp} {udp} {icmp} {} {blocks}", subscriber.sessions))
+        })))
+    });
+    let shown = state.clone();
+    let summary =
+        "Events of blocks with numbers above the one given: number, time, event, subscriber, address, ports.";
+    worker.handler(Handler::read("log", summary).argument("[AFTER]"), move |argument| {
+        let after = match argument.trim() {
+            "" => 0,
+            text => text.parse().map_err(|_| format!("expected the number of an event, found `{text}`"))?,
+        };
+        Ok(shown.borrow().log.lines(after))
+    });
+}
+
+fn counters(state: &State<Translations>, fragments: &State<Fragments>, worker: &Worker) {
+    let (shown, fragments) = (state.clone(), fragments.clone());
+    worker.handler(Handler::read("counters", "Counts, one a line: name, value."), move |_| {
+        let counts = super::report::counts(&shown.borrow(), &fragments.borrow());
+        Ok(lines(counts.into_iter().map(|(name, value)| format!("{name} {value}"))))
+    });
+}
+
+fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
+    let shown = state.clone();
+    worker.handler(Handler::read("static", "Static mappings, as the key `static` has them."), move |_| {
+        let state = shown.borrow();
+        let ports = state.mappings.iter().filter(|(_, mapping)| mapping.subscriber.is_none());
+        let ports = ports.filter_map(|(number, mapping)| {
+            let external = state.external(number)?;
+            Some(Static::Port { transport: mapping.transport, external, inside: mapping.inside }.to_string())
+        });
+        let whole = state.whole_outside.iter();
+        let whole = whole
+            .map(|(external, inside)| Static::Address { external: *external, inside: *inside }.to_string());
+        Ok(lines(whole.chain(ports)))
+    });
+    let (changed, inside) = (state.clone(), config.inside.clone());
+    let syntax = "TRANSPORT OUTSIDE:PORT -> INSIDE:PORT | OUTSIDE -> INSIDE";
+    let handler = Handler::write("static-add", "Adds a static mapping.").argument(syntax);
+    worker.handler(handler, move |argument| {
+        let mapping: Static = argument.trim().parse()?;
+        if is_in(&inside, mapping.external()) {
+            return Err(format!("the outside address of `{mapping}` is one of `inside`: exchange its ends"));
+        }
+        if let Static::Port { inside: host, .. } = &mapping
+            && host.address.is_ipv4()
+            && !is_in(&inside, host.address)
+        {
+            return Err(format!("{} is none of `inside`: its answers would not be translated", host.address));
+        }
+        changed.borrow_mut().add_static(&mapping)?;
+        Ok(format!("added {mapping}"))
+    });
+    let changed = state.clone();
+    let summary = "Removes a static mapping and ends its sessions.";
+    worker.handler(Handler::write("static-remove", summary).argument(syntax), move |argument| {
+        let mapping: Static = argument.trim().parse()?;
+        changed.borrow_mut().remove_static(&mapping)?;
+        Ok(format!("removed {mapping}"))
+    });
+    pool(config, state, worker);
+    let changed = state.clone();
+    let summary = "Ends all sessions, or those with an address in a prefix; static mappings stay.";
+    worker.handler(Handler::write("flush", summary).argument("[PREFIX]"), move |argument| {
+        let filter = Filter::read(argument)?;
+        let ended = changed.borrow_mut().end_sessions(|session| {
+            filter.admits(session.transport, &[session.inside.address, session.remote.address])
+        });
+        Ok(format!("ended {ended} sessions"))
+    });
+}
+
+fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
+    let shown = state.clone();
+    let summary =
+        "Outside addresses: address, status, subscribers, mappings, ports of TCP, UDP and ICMP in use.";
+    worker.handler(Handler::read("pool", summary), move |_| {
+        let state = shown.borrow();
+        Ok(lines(state.ports.iter().map(|(_, place)| {
+            let [tcp, udp, icmp] = place.in_use;
+            let (address, status) = (place.address, name(place.status));
+            format!("{address} {status} {} {} {tcp} {udp} {icmp}", place.subscribers, place.mappings)
+        })))
+    });
+    let (changed, inside, fixed) = (state.clone(), config.inside.clone(), config.deterministic);
+    let syntax = "ADDRESS|RANGE|PREFIX";
+    let handler =
+        Handler::write("pool-add", "Adds outside addresses, or lets draining ones get mappings again.");
+    worker.handler(handler.argument(syntax), move |argument| {
+        let range: PoolRange = argument.trim().parse()?;
+        let refused = |address: Ipv4Addr| is_in(&inside, address.into());
+        if let Some(address) =
+            range.iter().take(super::config::MOST_ADDRESSES).find(|address| refused(*address))
+        {
+            return Err(format!("{address} is one of `inside`: give addresses of the outside"));
+        }
+        if fixed {
+            return Err("blocks are deterministic: another pool would give subscribers other blocks".into());
+        }
+        let mut state = changed.borrow_mut();
+        let whole = |state: &Translations, address| {
+            state.whole_outside.iter().any(|(external, _)| *external == address)
+        };
+        for address in range.iter() {
+            if whole(&state, address) || state.ports.add(address, Status::Active).is_none() {
+                return Err(format!(
+                    "{address} finds no place: there are too many, or a static mapping has it"
+                ));
+            }
+        }
+        Ok(format!("added {range}"))
+    });
+    for (handler, summary, at_once) in [
+        ("pool-drain", "Gives outside addresses no new mappings.", false),
+        ("pool-remove", "Takes outside addresses out of the pool and ends their sessions.", true),
+    ] {
+        let changed = state.clone();
+        worker.handler(Handler::write(handler, summary).argument(syntax), move |argument| {
+            let range: PoolRange = argument.trim().parse()?;
+            let mut state = changed.borrow_mut();
+            let found: Vec<u16> = (state.ports.iter())
+                .filter(|(_, place)| {
+                    place.status != Status::Fixed && (range.first..=range.last).contains(&place.address)
+                })
+                .map(|(index, _)| index)
+                .collect();
+            if found.is_empty() {
+                return Err(format!("no address of the pool is in {range}"));
+            }
+            for index in &found {
+                state.drain_address(*index, at_once);
+            }
+            Ok(format!("{} addresses", found.len()))
+        });
+    }
+}
+
+/// The name of a status in lists.
+pub(super) fn name(status: Status) -> &'static str {
+    match status {
+        Status::Active => "active",
+        Status::Draining => "draining",
+        Status::Fixed => "static",
+    }
+}

@@ -1,0 +1,699 @@
+//! The translations of a worker: sessions, mappings, subscribers, and the time at which each ends.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netbricks_core::packet::{FlowKey, MacAddress};
+use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, Table, TableError, TimerWheel};
+use netbricks_core::{DropReason, StoredFlow, TableKey};
+
+use super::config::{Filtering, NatConfig, Pooling};
+use super::log::Log;
+use super::neighbors::Neighbors;
+use super::ports::Ports;
+use super::session::{
+    Direction, Mapping, Phase, Route, Session, Subscriber, Way, contact_key, inside_key, outside_key,
+};
+use super::slab::Slab;
+use super::spec::{Endpoint, Transport};
+
+/// A tick of the timers: 2²⁴ ns, 17 ms.
+const TICK: u32 = 24;
+/// The flow table's clock may be so far behind (ns).
+const SLACK: u64 = 1 << 21;
+
+/// Hosts inside whose Ethernet addresses are known at most.
+const MOST_HOSTS: usize = 1 << 16;
+
+/// How long sessions live without a packet (ns).
+#[derive(Clone, Copy)]
+pub(super) struct Timeouts {
+    pub(super) tcp: u64,
+    pub(super) transitory: u64,
+    pub(super) udp: u64,
+    pub(super) icmp: u64,
+    pub(super) inbound_refresh: bool,
+}
+
+/// The limits of a subscriber; 0 is none.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    ports: u32,
+    sessions: u32,
+    pub(super) rate: u32,
+    pub(super) blocks: u8,
+    v6_bits: u8,
+}
+
+/// A packet's addresses and ports behind the translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Translated {
+    pub(super) source: Endpoint,
+    pub(super) destination: Endpoint,
+    /// The Ethernet address of the host inside, where it is known.
+    pub(super) neighbor: Option<MacAddress>,
+}
+
+/// Events that are counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) sessions_made: u64,
+    pub(super) mappings_made: u64,
+    pub(super) expired: u64,
+    pub(super) exhausted: u64,
+    pub(super) limited: u64,
+    /// Sessions of another worker or configuration that found no place here.
+    pub(super) not_admitted: u64,
+}
+
+pub(super) struct State {
+    /// The route of each direction of each session.
+    pub(super) flows: FlowTable<StoredFlow, u64>,
+    /// Mappings by their endpoint inside, and by that outside.
+    pub(super) index: FlowTable<StoredFlow, u32>,
+    pub(super) by_address: FlowTable<IpAddr, u32>,
+    /// With address-dependent filtering: the sessions of each mapping with each remote address.
+    contacts: Option<FlowTable<StoredFlow, u32>>,
+    pub(super) sessions: Slab<Session>,
+    pub(super) mappings: Slab<Mapping>,
+    pub(super) subscribers: Slab<Subscriber>,
+    /// Taken out while timers fire.
+    wheel: Option<TimerWheel>,
+    pub(super) ports: Ports,
+    /// Whole addresses, inside and outside, sorted by the first.
+    pub(super) whole_inside: Vec<(Ipv4Addr, Ipv4Addr)>,
+    pub(super) whole_outside: Vec<(Ipv4Addr, Ipv4Addr)>,
+    pub(super) neighbors: Neighbors,
+    /// The Ethernet addresses of hosts inside, as they were last seen.
+    hosts: FlowTable<IpAddr, MacAddress>,
+    pub(super) timeouts: Timeouts,
+    pub(super) limits: Limits,
+    pub(super) filtering: Filtering,
+    pub(super) pooling: Pooling,
+    /// The first address of each prefix inside and its addresses, where blocks are deterministic.
+    pub(super) deterministic: Option<Vec<(u32, u32)>>,
+    pub(super) capacity: usize,
+    /// Static mappings of ports.
+    pub(super) fixed: usize,
+    pub(super) now: u64,
+    pub(super) tally: Tally,
+    pub(super) log: Log,
+}
+
+impl State {
+    /// Empty translations; a `small` state has room for one session, and never sees a packet.
+    pub(super) fn new(config: &NatConfig, seed: u64, small: bool) -> Result<Self, TableError> {
+        let capacity = if small { 1 } else { config.capacity };
+        let fixed = if small { 0 } else { config.fixed.len() + super::handlers::MOST_STATIC };
+        let table = |capacity: usize, timeout| FlowTableConfig {
+            capacity,
+            idle_timeout: timeout,
+            full: Full::Refuse,
+            seed,
+        };
+        let adf = config.filtering == Filtering::AddressDependent;
+        let contacts = if adf { Some(FlowTable::new(table(capacity, None))?) } else { None };
+        let wheel = TimerWheel::new(capacity).map_err(|source| TableError::Memory { capacity, source })?;
+        let deterministic = config
+            .deterministic
+            .then(|| config.inside_v4().map(|(low, high)| (low, high - low + 1)).collect());
+        let mut state = Self {
+            flows: FlowTable::new(table(2 * capacity, None))?,
+            index: FlowTable::new(table(2 * (capacity + fixed), None))?,
+            by_address: FlowTable::new(table(capacity, None))?,
+            contacts,
+            sessions: Slab::new(capacity),
+            mappings: Slab::new(capacity + fixed),
+            subscribers: Slab::new(capacity),
+            wheel: Some(wheel),
+            ports: Ports::new(config, seed, small),
+            whole_inside: Vec::new(),
+            whole_outside: Vec::new(),
+            neighbors: Neighbors::new(small, seed)?,
+            hosts: FlowTable::new(FlowTableConfig {
+                full: Full::EvictOldest,
+                ..table(if small { 1 } else { capacity.min(MOST_HOSTS) }, None)
+            })?,
+            timeouts: Timeouts {
+                tcp: config.tcp.nanoseconds(),
+                transitory: config.tcp_transitory.nanoseconds(),
+                udp: config.udp.nanoseconds(),
+                icmp: config.icmp.nanoseconds(),
+                inbound_refresh: config.inbound_refresh,
+            },
+            limits: Limits {
+                ports: config.subscriber_ports,
+                sessions: config.subscriber_sessions,
+                rate: config.subscriber_rate,
+                blocks: config.blocks,
+                v6_bits: config.subscriber_v6,
+            },
+            filtering: config.filtering,
+            pooling: config.pooling,
+            deterministic,
+            capacity,
+            fixed: 0,
+            now: 0,
+            tally: Tally::default(),
+            log: Log::new(if small { 1 } else { config.log }),
+        };
+        if !small {
+            for mapping in &config.fixed {
+                // Conflicts were refused with the settings.
+                let _ = state.add_static(mapping);
+            }
+        }
+        Ok(state)
+    }
+
+    /// Moves the time on, and ends sessions that are over, of at most `budget` timers.
+    pub(super) fn advance(&mut self, now: u64, budget: usize) {
+        self.now = self.now.max(now);
+        self.flows.tell(self.now);
+        let Some(mut wheel) = self.wheel.take() else { return };
+        wheel.advance(self.now >> TICK, budget, |timer| self.due(timer as u32));
+        self.wheel = Some(wheel);
+        for _ in 0..budget {
+            let Some((index, port)) = self.ports.free_one_held(self.now) else { break };
+            self.freed(index, port);
+        }
+    }
+
+    /// Ends everything that is over.
+    pub(super) fn expire_all(&mut self, now: u64) {
+        loop {
+            self.advance(now, 1 << 12);
+            let due = self.wheel.as_ref().is_some_and(|wheel| wheel.is_due(self.now >> TICK));
+            // A timer that was put off is due later.
+            if !due {
+                break;
+            }
+        }
+    }
+
+    /// The timer of a session came: it ends, or its timer is set again.
+    fn due(&mut self, number: u32) -> Option<u64> {
+        let session = *self.sessions.get(number)?;
+        let ends = self.ends_at(&session);
+        if ends <= self.now {
+            self.tally.expired += 1;
+            self.end(number);
+            return None;
+        }
+        Some(tick_after(ends))
+    }
+
+    /// The time (ns) at which a session is over if no more packets come.
+    fn ends_at(&self, session: &Session) -> u64 {
+        let timeout = self.timeouts.of(session);
+        // Both ends have closed it: late segments do not keep it (RFC 6146, section 3.5.2.2).
+        if session.phase == Phase::Closed {
+            return session.since.saturating_add(timeout);
+        }
+        let mut idle = self.flows.idle(&session.out_key().store());
+        if self.timeouts.inbound_refresh || session.transport == Transport::Tcp {
+            let inbound = self.external(session.mapping).map(|external| session.in_key(external).store());
+            let inbound = inbound.and_then(|key| self.flows.idle(&key));
+            idle = idle.into_iter().chain(inbound).min();
+        }
+        let last = self.now.saturating_sub(idle.unwrap_or(0));
+        // No packet has come since the session moved here.
+        let last = if last <= session.since.saturating_add(SLACK) { session.known_at } else { last };
+        last.saturating_add(timeout).saturating_add(SLACK)
+    }
+
+    /// The endpoint outside of a mapping.
+    pub(super) fn external(&self, mapping: u32) -> Option<Endpoint> {
+        let mapping = self.mappings.get(mapping)?;
+        Some(Endpoint { address: self.ports.address(mapping.index)?.into(), port: mapping.port })
+    }
+
+    fn set_timer(&mut self, number: u32) {
+        let Some(session) = self.sessions.get(number) else { return };
+        let ends = self.now.saturating_add(self.timeouts.of(session)).saturating_add(SLACK);
+        if let Some(wheel) = &mut self.wheel {
+            wheel.insert(number as usize, tick_after(ends));
+        }
+    }
+
+    /// The session of a flow, and the direction of the flow in it; refreshes it.
+    pub(super) fn lookup(&mut self, flow: &FlowKey) -> Option<(Direction, u32)> {
+        let route = Route(*self.flows.lookup(flow.store(), self.now).found()?);
+        self.named(route, flow)
+    }
+
+    /// As [`lookup`](Self::lookup), without a change.
+    pub(super) fn peek(&self, flow: &FlowKey) -> Option<(Direction, u32)> {
+        let route = Route(*self.flows.get(&flow.store())?);
+        self.named(route, flow)
+    }
+
+    fn named(&self, route: Route, flow: &FlowKey) -> Option<(Direction, u32)> {
+        match route.session() {
+            (direction, Some(session)) => Some((direction, session)),
+            // The session is found by the key of its other direction.
+            (direction, None) => {
+                let super::session::Way::In { address, port, .. } = route.way() else { return None };
+                let inside = Ipv4Addr::from_bits(address).into();
+                let out = FlowKey::new(inside, flow.source(), port, flow.source_port(), flow.protocol());
+                let route = Route(*self.flows.get(&out.store())?);
+                Some((direction, route.session().1?))
+            }
+        }
+    }
+
+    /// The addresses and ports of a session's packets behind the translation.
+    pub(super) fn translated(&self, number: u32, direction: Direction) -> Option<Translated> {
+        let session = self.sessions.get(number)?;
+        Some(match direction {
+            Direction::Out => Translated {
+                source: self.external(session.mapping)?,
+                destination: session.remote,
+                neighbor: None,
+            },
+            Direction::In => Translated {
+                source: session.seen,
+                destination: session.inside,
+                neighbor: self.neighbor_of(session.mapping),
+            },
+        })
+    }
+
+    fn neighbor_of(&self, mapping: u32) -> Option<MacAddress> {
+        self.mappings.get(mapping).and_then(|mapping| self.neighbor_behind(mapping))
+    }
+
+    /// The Ethernet address of a mapping's host, where it is known.
+    pub(super) fn neighbor_behind(&self, mapping: &Mapping) -> Option<MacAddress> {
+        match mapping.subscriber.and_then(|number| self.subscribers.get(number)) {
+            Some(subscriber) => subscriber.neighbor,
+            None => self.host(mapping.inside.address),
+        }
+    }
+
+    /// Whether there are static mappings.
+    pub(super) fn has_static(&self) -> bool {
+        self.fixed > 0 || !self.whole_outside.is_empty()
+    }
+
+    /// The Ethernet address of a host inside, where it is known.
+    pub(super) fn host(&self, address: IpAddr) -> Option<MacAddress> {
+        self.hosts.get(&address).copied()
+    }
+
+    /// Notes the Ethernet address of a host inside.
+    pub(super) fn learn_host(&mut self, address: IpAddr, mac: MacAddress) {
+        match self.hosts.lookup(address, self.now) {
+            Entry::Found(mut found) => *found.get_mut() = mac,
+            Entry::Vacant(place) => drop(place.insert(mac)),
+            Entry::Full => {}
+        }
+    }
+
+    /// Notes another Ethernet address of a host of which one is known (RFC 826: the entry is merged).
+    pub(super) fn merge_host(&mut self, address: IpAddr, mac: MacAddress) {
+        if let Some(known) = self.hosts.get_mut(&address) {
+            *known = mac;
+        }
+    }
+
+    /// Takes notice of a TCP segment's flags; answers `false` where it does not fit.
+    pub(super) fn track(&mut self, number: u32, direction: Direction, seen: u8) -> bool {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(number) else { return false };
+        let before = session.phase;
+        let after = before.after(seen, direction);
+        if after != before {
+            session.phase = after;
+            (session.since, session.known_at) = (now, now);
+            if before.is_settled() != after.is_settled() {
+                self.set_routes(number);
+            }
+            self.set_timer(number);
+        }
+        true
+    }
+
+    /// Writes the routes of a session by its state.
+    fn set_routes(&mut self, number: u32) {
+        let Some(session) = self.sessions.get(number).copied() else { return };
+        let Some(external) = self.external(session.mapping) else { return };
+        let Some([out, inside]) = self.routes(number, &session) else { return };
+        for (key, route) in [(session.out_key(), out), (session.in_key(external), inside)] {
+            let gone = match self.flows.get_mut(&key.store()) {
+                Some(place) => std::mem::replace(place, route.0),
+                None => route.0,
+            };
+            self.give_back(Route(gone));
+        }
+    }
+
+    /// A route has gone: its host's number may be free.
+    fn give_back(&mut self, gone: Route) {
+        if let Way::In { neighbor, .. } = gone.way() {
+            self.neighbors.give(neighbor);
+        }
+    }
+
+    fn remove_flow(&mut self, key: &StoredFlow) {
+        if let Some(gone) = self.flows.remove(key) {
+            self.give_back(Route(gone));
+        }
+    }
+
+    /// The routes of a session. The second one's host has a number, until it is [given back](Self::give_back).
+    fn routes(&mut self, number: u32, session: &Session) -> Option<[Route; 2]> {
+        let Mapping { index, port, .. } = *self.mappings.get(session.mapping)?;
+        if session.is_simple()
+            && session.phase.is_settled()
+            && let IpAddr::V4(inside) = session.inside.address
+        {
+            let neighbor = match self.neighbor_of(session.mapping) {
+                Some(mac) => self.neighbors.take(mac),
+                None => Some(0),
+            };
+            // Without a number, the session is asked for the address.
+            let back = neighbor.map(|neighbor| Route::inside(inside, session.inside.port, neighbor));
+            let back = back.unwrap_or(Route::ask(Direction::In, number));
+            return Some([Route::out(index, port, number), back]);
+        }
+        Some([Route::ask(Direction::Out, number), Route::ask(Direction::In, number)])
+    }
+
+    /// Makes a session, and a mapping where the endpoint inside has none.
+    ///
+    /// # Errors
+    /// The reason to drop its packet; nothing has changed then.
+    pub(super) fn open(&mut self, new: NewSession, neighbor: Option<MacAddress>) -> Result<u32, DropReason> {
+        let NewSession { inside, seen, remote, transport, phase } = new;
+        if let Some(mac) = neighbor {
+            self.learn_host(inside.address, mac);
+        }
+        if self.sessions.is_full() {
+            self.tally.exhausted += 1;
+            return Err(DropReason::TableFull);
+        }
+        let (mapping, is_new) = match self.mapping_inside(inside, transport) {
+            Some(mapping) => (mapping, false),
+            None => (self.map(inside, transport, neighbor)?, true),
+        };
+        let hairpin = self.is_outside(remote.address);
+        let session = Session {
+            inside,
+            seen,
+            remote,
+            transport,
+            phase,
+            hairpin,
+            mapping,
+            known_at: self.now,
+            since: self.now,
+        };
+        let opened = self.enter(session);
+        if opened.is_err() && is_new {
+            self.unmap(mapping, true);
+        }
+        opened
+    }
+
+    /// Enters a session whose mapping is there.
+    pub(super) fn enter(&mut self, session: Session) -> Result<u32, DropReason> {
+        let subscriber = self.mappings.get(session.mapping).and_then(|mapping| mapping.subscriber);
+        if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get(number))
+            && self.limits.sessions > 0
+            && subscriber.sessions >= self.limits.sessions
+        {
+            self.tally.limited += 1;
+            return Err(DropReason::SubscriberLimit);
+        }
+        let external = self.external(session.mapping).ok_or(DropReason::NoMapping)?;
+        let keys = [session.out_key().store(), session.in_key(external).store()];
+        let number = self.sessions.insert(session).ok_or(DropReason::TableFull)?;
+        let routes = self.routes(number, &session).ok_or(DropReason::NoMapping)?;
+        let mut entered = 0;
+        for (key, route) in keys.into_iter().zip(routes) {
+            match self.flows.lookup(key, self.now) {
+                Entry::Vacant(place) => {
+                    place.insert(route.0);
+                    entered += 1;
+                }
+                Entry::Found(_) | Entry::Full => break,
+            }
+        }
+        if entered < keys.len() {
+            for key in keys.iter().take(entered) {
+                self.flows.remove(key);
+            }
+            // The second one gave the host its number, whether it was entered or not.
+            self.give_back(routes[1]);
+            self.sessions.remove(number);
+            return Err(DropReason::TableFull);
+        }
+        self.touch_contact(&session, external, true);
+        if let Some(mapping) = self.mappings.get_mut(session.mapping) {
+            mapping.sessions += 1;
+        }
+        if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+            subscriber.sessions += 1;
+        }
+        self.tally.sessions_made += 1;
+        self.set_timer(number);
+        Ok(number)
+    }
+
+    /// Counts a session of a mapping with a remote address, where filtering asks for that.
+    fn touch_contact(&mut self, session: &Session, external: Endpoint, more: bool) {
+        let (Some(contacts), IpAddr::V4(address)) = (&mut self.contacts, external.address) else { return };
+        let key = contact_key(session.remote.address, address, external.port, session.transport).store();
+        match contacts.lookup(key, self.now) {
+            Entry::Found(mut found) if more => *found.get_mut() += 1,
+            Entry::Found(mut found) if *found.get() > 1 => *found.get_mut() -= 1,
+            Entry::Found(found) => drop(found.remove()),
+            Entry::Vacant(place) if more => drop(place.insert(1)),
+            Entry::Vacant(_) | Entry::Full => {}
+        }
+    }
+
+    /// Whether a mapping lets in a packet of a remote endpoint with which it has no session.
+    pub(super) fn lets_in(&self, mapping: &Mapping, remote: Endpoint) -> bool {
+        if mapping.subscriber.is_none() {
+            return true;
+        }
+        match (self.filtering, &self.contacts) {
+            (Filtering::EndpointIndependent, _) => true,
+            (Filtering::AddressDependent, Some(contacts)) => {
+                self.ports.address(mapping.index).is_some_and(|address| {
+                    let key = contact_key(remote.address, address, mapping.port, mapping.transport);
+                    contacts.get(&key.store()).is_some()
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends a session, and its mapping with the last.
+    pub(super) fn end(&mut self, number: u32) {
+        // RFC 6888, REQ-8 (A): the end of a TCP connection was seen.
+        let closed = self.sessions.get(number).is_some_and(|session| session.phase == Phase::Closed);
+        self.end_with(number, closed);
+    }
+
+    /// Ends a session; if it was the last of its mapping, the port is free `at_once`, or held down.
+    pub(super) fn end_with(&mut self, number: u32, at_once: bool) {
+        let Some(session) = self.sessions.remove(number) else { return };
+        if let Some(wheel) = &mut self.wheel {
+            wheel.remove(number as usize);
+        }
+        self.remove_flow(&session.out_key().store());
+        if let Some(external) = self.external(session.mapping) {
+            self.remove_flow(&session.in_key(external).store());
+            self.touch_contact(&session, external, false);
+        }
+        let Some(mapping) = self.mappings.get_mut(session.mapping) else { return };
+        mapping.sessions = mapping.sessions.saturating_sub(1);
+        let (left, subscriber) = (mapping.sessions, mapping.subscriber);
+        if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+            subscriber.sessions = subscriber.sessions.saturating_sub(1);
+        }
+        if left == 0 && subscriber.is_some() {
+            self.unmap(session.mapping, at_once);
+        }
+    }
+
+    pub(super) fn mapping_inside(&self, inside: Endpoint, transport: Transport) -> Option<u32> {
+        self.index.get(&inside_key(inside, transport).store()).copied()
+    }
+
+    pub(super) fn mapping_outside(&self, address: Ipv4Addr, port: u16, transport: Transport) -> Option<u32> {
+        self.index.get(&outside_key(address, port, transport).store()).copied()
+    }
+
+    /// Whether an address is one of the pool or of a static mapping.
+    #[inline]
+    pub(super) fn is_outside(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.ports.index(address).is_some(),
+            IpAddr::V6(_) => false,
+        }
+    }
+
+    /// The subscriber's address of an address inside.
+    pub(super) fn subscriber_address(&self, inside: IpAddr) -> IpAddr {
+        match inside {
+            IpAddr::V4(_) => inside,
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.limits.v6_bits)).unwrap_or(0);
+                Ipv6Addr::from_bits(address.to_bits() & mask).into()
+            }
+        }
+    }
+
+    /// Makes a mapping of an endpoint inside.
+    fn map(
+        &mut self,
+        inside: Endpoint,
+        transport: Transport,
+        neighbor: Option<MacAddress>,
+    ) -> Result<u32, DropReason> {
+        let address = self.subscriber_address(inside.address);
+        let number = match self.by_address.get(&address) {
+            Some(number) => *number,
+            None => self.subscribe(address, transport)?,
+        };
+        let made = self.map_for(number, inside, transport);
+        if let (Ok(_), Some(_), Some(subscriber)) = (&made, neighbor, self.subscribers.get_mut(number)) {
+            subscriber.neighbor = neighbor;
+        }
+        match made {
+            Ok(_) => self.tally.mappings_made += 1,
+            Err(_) => self.unsubscribe_idle(number),
+        }
+        made
+    }
+
+    fn map_for(&mut self, number: u32, inside: Endpoint, transport: Transport) -> Result<u32, DropReason> {
+        let limits = self.limits;
+        let subscriber = self.subscribers.get_mut(number).ok_or(DropReason::TableFull)?;
+        if limits.ports > 0 && subscriber.mappings[transport as usize] >= limits.ports {
+            self.tally.limited += 1;
+            return Err(DropReason::SubscriberLimit);
+        }
+        if limits.rate > 0 && !subscriber.may_map(limits.rate, self.now) {
+            self.tally.limited += 1;
+            return Err(DropReason::SubscriberLimit);
+        }
+        let Some((index, port)) = self.take_port(number, inside.port, transport) else {
+            self.tally.exhausted += 1;
+            self.log.exhausted(self.now, self.subscribers.get(number).map(|found| found.address));
+            return Err(DropReason::PortsExhausted);
+        };
+        let mapping = Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0 };
+        match self.enter_mapping(mapping) {
+            Some(mapping) => Ok(mapping),
+            None => {
+                self.ports.release(index, transport, port, true, self.now);
+                self.freed(index, port);
+                Err(DropReason::TableFull)
+            }
+        }
+    }
+
+    /// Enters a mapping whose port is taken.
+    pub(super) fn enter_mapping(&mut self, mapping: Mapping) -> Option<u32> {
+        let address = self.ports.address(mapping.index)?;
+        let keys = [
+            inside_key(mapping.inside, mapping.transport).store(),
+            outside_key(address, mapping.port, mapping.transport).store(),
+        ];
+        let number = self.mappings.insert(mapping)?;
+        let mut entered = 0;
+        for key in keys {
+            match self.index.lookup(key, self.now) {
+                Entry::Vacant(place) => {
+                    place.insert(number);
+                    entered += 1;
+                }
+                Entry::Found(_) | Entry::Full => break,
+            }
+        }
+        if entered < keys.len() {
+            for key in keys.iter().take(entered) {
+                self.index.remove(key);
+            }
+            self.mappings.remove(number);
+            return None;
+        }
+        if let Some(place) = self.ports.get_mut(mapping.index) {
+            place.mappings += 1;
+        }
+        if let Some(subscriber) = mapping.subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+            subscriber.mappings[mapping.transport as usize] += 1;
+        }
+        Some(number)
+    }
+
+    /// Ends a mapping without sessions; its port is free `at_once`, or held down.
+    pub(super) fn unmap(&mut self, number: u32, at_once: bool) {
+        let Some(mapping) = self.mappings.remove(number) else { return };
+        self.index.remove(&inside_key(mapping.inside, mapping.transport).store());
+        if let Some(address) = self.ports.address(mapping.index) {
+            self.index.remove(&outside_key(address, mapping.port, mapping.transport).store());
+        }
+        if let Some(place) = self.ports.get_mut(mapping.index) {
+            place.mappings = place.mappings.saturating_sub(1);
+        }
+        if let Some(subscriber) = mapping.subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+            let count = &mut subscriber.mappings[mapping.transport as usize];
+            *count = count.saturating_sub(1);
+        }
+        if self.ports.release(mapping.index, mapping.transport, mapping.port, at_once, self.now) {
+            self.freed(mapping.index, mapping.port);
+        }
+        if let Some(subscriber) = mapping.subscriber {
+            self.unsubscribe_idle(subscriber);
+        }
+    }
+
+    /// Ends all sessions that are chosen; answers how many.
+    pub(super) fn end_sessions(&mut self, chosen: impl Fn(&Session) -> bool) -> usize {
+        let mut count = 0;
+        for number in 0..self.sessions.end() as u32 {
+            if self.sessions.get(number).is_some_and(&chosen) {
+                self.end(number);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+/// A session to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewSession {
+    pub(super) inside: Endpoint,
+    pub(super) seen: Endpoint,
+    pub(super) remote: Endpoint,
+    pub(super) transport: Transport,
+    pub(super) phase: Phase,
+}
+
+impl Timeouts {
+    /// The time (ns) without a packet after which a session is over.
+    pub(super) fn of(&self, session: &Session) -> u64 {
+        match session.transport {
+            Transport::Udp => self.udp,
+            Transport::Icmp => self.icmp,
+            Transport::Tcp if session.phase.is_transitory() => self.transitory,
+            Transport::Tcp => self.tcp,
+        }
+    }
+}
+
+/// The other address of a whole mapping.
+pub(super) fn whole(list: &[(Ipv4Addr, Ipv4Addr)], address: Ipv4Addr) -> Option<Ipv4Addr> {
+    let at = list.binary_search_by(|(first, _)| first.cmp(&address)).ok()?;
+    Some(list[at].1)
+}
+
+fn tick_after(time: u64) -> u64 {
+    (time >> TICK).saturating_add(1)
+}

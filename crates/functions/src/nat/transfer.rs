@@ -1,0 +1,282 @@
+//! Export and import of translations: for a change, a restart, or subscribers that move to another worker.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use netbricks_core::packet::{FlowKey, MacAddress};
+use netbricks_core::shuffle::Part;
+use netbricks_core::tables::{Counters, Encode, FlowTable, FlowTableConfig, Table};
+use netbricks_core::{Declared, Mobility, ShuffleKey, StoredFlow, TableKey};
+
+use super::session::{Mapping, Phase, Session};
+use super::spec::{Endpoint, Transport};
+use super::state::State;
+
+/// A session under its key from inside; its mapping and subscriber follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    external: u32,
+    external_port: u16,
+    remote: u32,
+    remote_port: u16,
+    phase: u8,
+    /// The Ethernet address of the host inside, 0 where it is not known.
+    neighbor: u64,
+    /// Nanoseconds without a packet.
+    idle: u64,
+}
+
+impl Encode for Record {
+    const SIZE: usize = 29;
+    const VERSION: u16 = 0x4e01;
+    fn encode(&self, to: &mut [u8]) {
+        let Self { external, external_port, remote, remote_port, phase, neighbor, idle } = *self;
+        ((external, external_port, remote), (remote_port, phase, neighbor, idle)).encode(to);
+    }
+    fn decode(from: &[u8]) -> Option<Self> {
+        let ((external, external_port, remote), (remote_port, phase, neighbor, idle)) = <_>::decode(from)?;
+        Phase::of_number(phase)?;
+        Some(Self { external, external_port, remote, remote_port, phase, neighbor, idle })
+    }
+}
+
+type Records = FlowTable<StoredFlow, Record>;
+
+/// Marks subscribers that move, and exist nowhere else.
+const MOVED: &[u8; 4] = b"NBNT";
+/// Sessions that one piece of a move looks at.
+const STEP: usize = 512;
+
+fn records(room: usize) -> Option<Records> {
+    FlowTable::new(FlowTableConfig::new(room.max(1))).ok()
+}
+
+impl State {
+    fn record(&self, session: &Session) -> Option<(StoredFlow, Record)> {
+        let external = self.external(session.mapping)?;
+        let (IpAddr::V4(outside), IpAddr::V4(remote)) = (external.address, session.remote.address) else {
+            return None;
+        };
+        let key = session.out_key().store();
+        let idle = [Some(key), Some(session.in_key(external).store())];
+        let idle = idle.into_iter().flatten().filter_map(|key| self.flows.idle(&key)).min().unwrap_or(0);
+        let neighbor = self.mappings.get(session.mapping).and_then(|mapping| mapping.subscriber);
+        let neighbor = neighbor.and_then(|number| self.subscribers.get(number));
+        let neighbor = neighbor.and_then(|subscriber| subscriber.neighbor);
+        let record = Record {
+            external: outside.to_bits(),
+            external_port: external.port,
+            remote: remote.to_bits(),
+            remote_port: session.remote.port,
+            phase: session.phase as u8,
+            neighbor: neighbor.map_or(0, |mac| {
+                let [a, b, c, d, e, f] = mac.octets();
+                u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+            }),
+            idle,
+        };
+        Some((key, record))
+    }
+
+    /// An image of these sessions.
+    fn image(&self, sessions: &[u32]) -> Option<Vec<u8>> {
+        let mut table = records(sessions.len())?;
+        for session in sessions.iter().filter_map(|number| self.sessions.get(*number)) {
+            let Some((key, record)) = self.record(session) else { continue };
+            table.lookup(key, 0).or_insert_with(|| record);
+        }
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+        Some(bytes)
+    }
+
+    /// Takes in a session; answers `false` where it has no place here.
+    fn admit(&mut self, key: FlowKey, record: &Record) -> bool {
+        let Some(transport) = Transport::of(key.protocol()) else { return false };
+        let Some(phase) = Phase::of_number(record.phase) else { return false };
+        let outside = Ipv4Addr::from_bits(record.external);
+        let Some(index) = self.ports.index(outside) else { return false };
+        let inside = Endpoint { address: key.source(), port: key.source_port() };
+        let is_query = transport == Transport::Icmp;
+        let seen_port = if is_query { 0 } else { key.destination_port() };
+        let mapping = match self.mapping_inside(inside, transport) {
+            Some(mapping) => mapping,
+            None => match self.restore_mapping(inside, transport, (index, record.external_port)) {
+                Some(mapping) => mapping,
+                None => return false,
+            },
+        };
+        let is_its =
+            self.external(mapping) == Some(Endpoint { address: outside.into(), port: record.external_port });
+        let session = Session {
+            inside,
+            seen: Endpoint { address: key.destination(), port: seen_port },
+            remote: Endpoint { address: Ipv4Addr::from_bits(record.remote).into(), port: record.remote_port },
+            transport,
+            phase,
+            hairpin: self.is_outside(Ipv4Addr::from_bits(record.remote).into()),
+            mapping,
+            known_at: self.now.saturating_sub(record.idle),
+            since: self.now,
+        };
+        if record.neighbor != 0 {
+            let [_, _, a, b, c, d, e, f] = record.neighbor.to_be_bytes();
+            let subscriber = self.mappings.get(mapping).and_then(|mapping| mapping.subscriber);
+            if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+                subscriber.neighbor = Some(MacAddress::new([a, b, c, d, e, f]));
+            }
+        }
+        let entered = is_its && self.enter(session).is_ok();
+        if !entered
+            && self
+                .mappings
+                .get(mapping)
+                .is_some_and(|found| found.sessions == 0 && found.subscriber.is_some())
+        {
+            self.unmap(mapping, true);
+        }
+        entered
+    }
+
+    /// Makes a mapping with the port that it had.
+    fn restore_mapping(
+        &mut self,
+        inside: Endpoint,
+        transport: Transport,
+        (index, port): (u16, u16),
+    ) -> Option<u32> {
+        let address = self.subscriber_address(inside.address);
+        let block = self.ports.block_of(port);
+        let number = match self.subscriber(address) {
+            Some(number) => number,
+            None => {
+                let part = match self.place_of(address) {
+                    Some((_, block)) => self.ports.part_of_block(block),
+                    None => self.ports.part_of(address),
+                };
+                self.subscribe_at(address, index, part)?
+            }
+        };
+        let is_new = |state: &Self, block| {
+            state.subscribers.get(number).is_some_and(|found| !found.blocks().contains(&block))
+        };
+        if let Some(block) = block
+            && self.place_of(address).is_none()
+            && is_new(self, block)
+        {
+            if !self.ports.claim_block(index, block, number) {
+                self.unsubscribe_idle(number);
+                return None;
+            }
+            self.give_block(number, index, block);
+        }
+        if !self.ports.claim(index, transport, port) {
+            self.unsubscribe_idle(number);
+            return None;
+        }
+        let mapping = Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0 };
+        let entered = self.enter_mapping(mapping);
+        if entered.is_none() {
+            self.ports.release(index, transport, port, true, self.now);
+            self.unsubscribe_idle(number);
+        }
+        entered
+    }
+
+    /// The part of the subscribers that a session belongs to.
+    fn part_of(&self, session: &Session) -> u64 {
+        let address = self.subscriber_address(session.inside.address);
+        match self.place_of(address) {
+            Some((_, block)) => self.ports.part_of_block(block).into(),
+            None => self.ports.part_of(address).into(),
+        }
+    }
+}
+
+impl Declared for State {
+    fn export(&self) -> Vec<u8> {
+        let all: Vec<u32> = self.sessions.iter().map(|(number, _)| number).collect();
+        self.image(&all).unwrap_or_default()
+    }
+
+    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
+        self.advance(now, 0);
+        let moved = bytes.strip_prefix(MOVED);
+        let bytes = moved.unwrap_or(bytes);
+        let mut table = records(self.capacity).ok_or("there is no memory to read it")?;
+        table.decode(bytes, 0).map_err(|error| error.to_string())?;
+        let room = self.capacity - self.sessions.len();
+        if moved.is_none() && table.len() > room {
+            return Err(format!("there is room for {room} of {} sessions: raise `capacity`", table.len()));
+        }
+        let mut refused = 0;
+        for (key, record) in table.iter() {
+            refused += u64::from(!self.admit(FlowKey::restore(key), record));
+        }
+        self.tally.not_admitted += refused;
+        Ok(())
+    }
+
+    fn occupancy(&self) -> (u64, u64) {
+        (self.sessions.len() as u64, self.capacity as u64)
+    }
+
+    fn expire_all(&mut self, now: u64) {
+        Self::expire_all(self, now);
+    }
+
+    fn flow_counters(&self) -> Option<Counters> {
+        Some(Counters {
+            hits: 0,
+            inserted: self.tally.sessions_made,
+            evicted: 0,
+            expired: self.tally.expired,
+            refused: self.tally.exhausted + self.tally.limited + self.tally.not_admitted,
+        })
+    }
+
+    fn mobility(&self, by: ShuffleKey) -> Mobility {
+        if by == ShuffleKey::Own { Mobility::Moves } else { Mobility::Bound }
+    }
+
+    fn take_part(&mut self, part: &Part, place: usize) -> (Vec<u8>, Option<usize>) {
+        let end = self.sessions.end().min(place.saturating_add(STEP));
+        let chosen = |number: &u32| {
+            self.sessions.get(*number).is_some_and(|session| part.holds(self.part_of(session)))
+        };
+        let taken: Vec<u32> = (place as u32..end as u32).filter(chosen).collect();
+        let mut bytes = Vec::new();
+        if !taken.is_empty()
+            && let Some(image) = self.image(&taken)
+        {
+            bytes.extend_from_slice(MOVED);
+            bytes.extend(image);
+            for number in taken {
+                self.end_with(number, true);
+            }
+        }
+        (bytes, (end < self.sessions.end()).then_some(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_the_same_behind_its_bytes() {
+        let record = Record {
+            external: 1,
+            external_port: 2,
+            remote: 3,
+            remote_port: 4,
+            phase: 5,
+            neighbor: 6,
+            idle: u64::MAX,
+        };
+        let mut bytes = [0; Record::SIZE];
+        record.encode(&mut bytes);
+        assert_eq!(Record::decode(&bytes), Some(record));
+        bytes[12] = 99;
+        assert_eq!(Record::decode(&bytes), None, "no such phase");
+    }
+}

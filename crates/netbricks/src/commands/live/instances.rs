@@ -1,0 +1,340 @@
+//! `instances`: Click instances of a running function, and the switch that joins them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use netbricks_control::api::Answers;
+
+use super::arguments::Plain;
+use super::{Api, Failure, Output, Trouble};
+use crate::diagnostic::visible;
+use crate::report::{Align, Table, thousands};
+
+#[derive(Debug, Args)]
+pub(crate) struct InstancesArguments {
+    /// The function, where several have instances
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) function: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: InstancesCommand,
+    #[command(flatten)]
+    pub(crate) plain: Plain,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InstancesCommand {
+    /// Create instances without a configuration
+    Create {
+        /// The instance's name; with --count NAME-1, NAME-2 and so on
+        name: String,
+        /// How many
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        count: u32,
+        /// Virtual ports of each
+        #[arg(long, default_value_t = 1)]
+        ports: u32,
+        /// The MAC address of the first port; that of each further port is one more
+        #[arg(long)]
+        mac: Option<String>,
+        /// Packets that each port's ring holds, 64 to 2048
+        #[arg(long, default_value_t = 256)]
+        ring: u32,
+        /// Packets that the elements may hold before they create no more
+        #[arg(long, default_value_t = 4_096)]
+        frames: u64,
+        /// The share of the processor beside that of others
+        #[arg(long, default_value_t = 1_024)]
+        weight: u32,
+    },
+    /// Give an instance a Click configuration; an empty file takes it away
+    Install {
+        /// The instance
+        name: String,
+        /// The file; - is the standard input
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+        /// Values of the configuration's parameters
+        #[arg(value_name = "VAR=VALUE")]
+        parameters: Vec<String>,
+    },
+    /// Stop an instance's turns; its rings fill
+    Suspend { name: String },
+    /// Let a suspended instance go on
+    Resume { name: String },
+    /// End instances and their ports
+    Destroy {
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// List all instances
+    List,
+    /// Read a handler of an instance, as counter.count
+    Read {
+        name: String,
+        /// ELEMENT.HANDLER, and a parameter
+        #[arg(required = true)]
+        words: Vec<String>,
+    },
+    /// Write a handler of an instance, as switch.switch 1
+    Write {
+        name: String,
+        /// ELEMENT.HANDLER, and a value
+        #[arg(required = true)]
+        words: Vec<String>,
+    },
+    /// List the handlers of an instance's elements
+    Handlers {
+        name: String,
+        /// Elements
+        elements: Vec<String>,
+    },
+    /// Show the switch, or change it
+    #[command(subcommand)]
+    Switch(SwitchCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SwitchCommand {
+    /// Show ports and addresses
+    Show,
+    /// Make an address lead to a port
+    Map { mac: String, port: String },
+    /// Learn addresses from packets, or forget those that were learnt
+    Learning {
+        #[arg(action = clap::ArgAction::Set)]
+        on: bool,
+    },
+}
+
+#[derive(serde::Deserialize)]
+struct Port {
+    name: String,
+    mac: Option<String>,
+    ring: usize,
+    waiting: usize,
+    sent: u64,
+    received: u64,
+    lost: u64,
+}
+
+#[derive(serde::Deserialize)]
+struct Instance {
+    name: String,
+    state: String,
+    #[serde(default)]
+    error: Option<String>,
+    ports: Vec<Port>,
+    elements: usize,
+    weight: u32,
+    held: u64,
+    dropped: u64,
+    used_ns: u64,
+    #[serde(default)]
+    said: Vec<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Address {
+    mac: String,
+    port: String,
+    learnt: bool,
+}
+
+#[derive(serde::Deserialize)]
+struct Switch {
+    learning: bool,
+    flooded: u64,
+    ports: Vec<Port>,
+    addresses: Vec<Address>,
+}
+
+pub(super) fn instances(
+    api: &dyn Api,
+    output: &mut Output<'_>,
+    arguments: &InstancesArguments,
+) -> Result<(), Trouble> {
+    let function = function(api, arguments.function.as_deref())?;
+    let json = arguments.plain.json;
+    let write = |handler: &str, argument: &str| api.write(&function, handler, argument, None);
+    let read = |handler: &str, argument: &str| api.read(&function, handler, argument, None);
+    match &arguments.command {
+        InstancesCommand::Create { name, count, ports, mac, ring, frames, weight } => {
+            if *count > 1 && mac.is_some() {
+                let text = "--mac is for one instance: with --count each gets an address of its own";
+                return Err(Failure::Usage(text.into()).into());
+            }
+            for number in 1..=*count {
+                let name = if *count == 1 { name.clone() } else { format!("{name}-{number}") };
+                let mac = mac.as_ref().map_or(String::new(), |mac| format!(" mac={mac}"));
+                let line = format!("{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}");
+                answered(&write("create", &line)?, output, json)?;
+            }
+            Ok(())
+        }
+        InstancesCommand::Install { name, file, parameters } => {
+            let text = if file.as_os_str() == "-" {
+                std::io::read_to_string(std::io::stdin().lock())
+            } else {
+                std::fs::read_to_string(file)
+            };
+            let text = text
+                .map_err(|error| Failure::Usage(format!("`{}` cannot be read: {error}", file.display())))?;
+            let head = [std::slice::from_ref(name), parameters].concat().join(" ");
+            answered(&write("install", &format!("{head}\n{text}"))?, output, json)
+        }
+        InstancesCommand::Suspend { name } => answered(&write("suspend", name)?, output, json),
+        InstancesCommand::Resume { name } => answered(&write("resume", name)?, output, json),
+        InstancesCommand::Destroy { names } => {
+            names.iter().try_for_each(|name| answered(&write("destroy", name)?, output, json))
+        }
+        InstancesCommand::List => list(&read("list", "")?, output, json),
+        InstancesCommand::Read { name, words } => {
+            answered(&read("read", &format!("{name} {}", words.join(" ")))?, output, json)
+        }
+        InstancesCommand::Write { name, words } => {
+            answered(&write("write", &format!("{name} {}", words.join(" ")))?, output, json)
+        }
+        InstancesCommand::Handlers { name, elements } => {
+            let line = [std::slice::from_ref(name), elements].concat().join(" ");
+            answered(&read("handlers", &line)?, output, json)
+        }
+        InstancesCommand::Switch(SwitchCommand::Show) => show(&read("switch", "")?, output, json),
+        InstancesCommand::Switch(SwitchCommand::Map { mac, port }) => {
+            answered(&write("map", &format!("{mac} {port}"))?, output, json)
+        }
+        InstancesCommand::Switch(SwitchCommand::Learning { on }) => {
+            answered(&write("learning", &on.to_string())?, output, json)
+        }
+    }
+}
+
+/// The function that is meant: the one that is named, or the only one.
+fn function(api: &dyn Api, named: Option<&str>) -> Result<String, Trouble> {
+    if let Some(name) = named {
+        return Ok(name.to_owned());
+    }
+    let known = api.functions()?;
+    let mut names =
+        known.into_iter().filter(|function| function.definition == "instances").map(|function| function.name);
+    match (names.next(), names.next()) {
+        (Some(name), None) => Ok(name),
+        (Some(first), Some(second)) => {
+            let text = format!(
+                "several functions have instances: say which by `--function {first}` or `--function {second}`"
+            );
+            Err(Failure::Usage(text).into())
+        }
+        _ => {
+            let text = "no function `instances` runs: put one into a chain of the file, as `through = [\"instances\"]`";
+            Err(Failure::Failed(text.into()).into())
+        }
+    }
+}
+
+fn answered(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+    if json {
+        return Ok(output.json(answers)?);
+    }
+    for answer in &answers.answers {
+        let lines: String =
+            answer.value.lines().map(|line| visible(&line.replace('\t', "  ")) + "\n").collect();
+        output.print(&lines)?;
+    }
+    Ok(())
+}
+
+/// The one answer, as JSON where it was asked for, or else as a value.
+fn parsed<T: serde::de::DeserializeOwned>(answers: &Answers) -> Result<T, Trouble> {
+    let value = answers.answers.first().map_or("", |answer| &answer.value);
+    Ok(serde_json::from_str(value)
+        .map_err(|error| Failure::Failed(format!("the answer is not understood: {error}")))?)
+}
+
+fn raw(answers: &Answers, output: &mut Output<'_>) -> Result<(), Trouble> {
+    let value = answers.answers.first().map_or("", |answer| &answer.value);
+    Ok(output.print(&format!("{value}\n"))?)
+}
+
+fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+    if json {
+        return raw(answers, output);
+    }
+    let listed: Vec<Instance> = parsed(answers)?;
+    let mut table = Table::new(vec![
+        ("instance", Align::Left),
+        ("state", Align::Left),
+        ("elements", Align::Right),
+        ("ports", Align::Left),
+        ("received", Align::Right),
+        ("sent", Align::Right),
+        ("lost", Align::Right),
+        ("dropped", Align::Right),
+        ("held", Align::Right),
+        ("weight", Align::Right),
+        ("used ms", Align::Right),
+    ]);
+    for one in &listed {
+        let sum = |of: fn(&Port) -> u64| thousands(one.ports.iter().map(of).sum());
+        table.row(vec![
+            one.name.clone(),
+            one.state.clone(),
+            one.elements.to_string(),
+            one.ports
+                .iter()
+                .map(|port| port.mac.clone().unwrap_or_else(|| port.name.clone()))
+                .collect::<Vec<_>>()
+                .join(" "),
+            sum(|port| port.received),
+            sum(|port| port.sent),
+            sum(|port| port.lost),
+            thousands(one.dropped),
+            thousands(one.held),
+            one.weight.to_string(),
+            format!("{:.3}", one.used_ns as f64 / 1e6),
+        ]);
+    }
+    output.print(&table.render())?;
+    for one in &listed {
+        let error = one.error.iter().map(|error| format!("panicked: {error}"));
+        for line in error.chain(one.said.iter().cloned()) {
+            output.print(&format!("{}: {}\n", one.name, visible(&line)))?;
+        }
+    }
+    Ok(())
+}
+
+fn show(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+    if json {
+        return raw(answers, output);
+    }
+    let switch: Switch = parsed(answers)?;
+    let mut ports = Table::new(vec![
+        ("port", Align::Left),
+        ("mac", Align::Left),
+        ("ring", Align::Right),
+        ("waiting", Align::Right),
+        ("received", Align::Right),
+        ("sent", Align::Right),
+        ("lost", Align::Right),
+    ]);
+    for port in &switch.ports {
+        ports.row(vec![
+            port.name.clone(),
+            port.mac.clone().unwrap_or_default(),
+            port.ring.to_string(),
+            port.waiting.to_string(),
+            thousands(port.received),
+            thousands(port.sent),
+            thousands(port.lost),
+        ]);
+    }
+    output.print(&ports.render())?;
+    let mut addresses = Table::new(vec![("address", Align::Left), ("port", Align::Left), ("", Align::Left)]);
+    for address in &switch.addresses {
+        let kind = if address.learnt { "learnt" } else { "static" };
+        addresses.row(vec![address.mac.clone(), address.port.clone(), kind.into()]);
+    }
+    output.print(&addresses.render())?;
+    let learning = if switch.learning { "learns addresses" } else { "learns no addresses" };
+    Ok(output.print(&format!("{learning} · {} packets flooded\n", thousands(switch.flooded)))?)
+}

@@ -1,0 +1,104 @@
+//! Tenants come, change and go while packets move.
+
+use netbricks_control::api::{ChangeKind, Code};
+
+use super::tests::{Asking, lost_nothing, while_running};
+
+/// A port of made-up traffic to 198.18.0.0/15 whose packets these tenants share with the operator.
+///
+/// Its own clock drives the run, so that no queue overflows on a busy machine.
+fn shared_by(tenants: &str) -> String {
+    format!(
+        "[port.lan]\ndriver = \"generator\"\nflows = 256\n[port.out]\ndriver = \"null\"\n\
+         [[chain]]\nfrom = \"lan\"\nto = \"out\"\n{tenants}\n[runtime]\nframes = 8192\nseed = 1\n"
+    )
+}
+
+fn tenant(name: &str, network: &str, rest: &str, through: &str) -> String {
+    format!(
+        "[tenant.{name}]\naddresses = [\"{network}\"]\n{rest}\n[[tenant.{name}.chain]]\nfrom = \"lan\"\n\
+         through = [{through}]\nto = \"out\"\n"
+    )
+}
+
+#[test]
+fn tenants_come_change_and_go_two_hundred_times_and_nothing_is_lost() {
+    let base = tenant("acme", "198.18.0.0/19", "weight = 2", "\"flows\"")
+        + "[tenant.acme.function.flows]\nuse = \"monitor\"\ncapacity = 1_000\n";
+    let summary = while_running(&shared_by(&base), move |asking| {
+        asking.let_packets_pass();
+        for round in 0..67 {
+            let corp = |weight: u32| {
+                tenant(
+                    "corp",
+                    "198.18.32.0/19",
+                    &format!("weight = {weight}\npriority = {}", round % 8),
+                    "\"ttl\"",
+                )
+            };
+            for change in [corp(1), corp(7), String::new()] {
+                let applied = asking.apply(&shared_by(&(change + &base))).unwrap();
+                assert_eq!(applied.refused, Vec::<String>::new());
+                assert!(applied.plan.kept.contains(&"acme:flows".to_owned()), "{:?}", applied.plan.kept);
+                asking.ask(|_| ());
+            }
+        }
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+    let flows = summary.nodes.iter().find(|node| node.name == "acme:flows").unwrap();
+    assert!(flows.arrived > 0);
+}
+
+#[test]
+fn the_plan_tells_of_tenants_and_their_counters_are_theirs() {
+    let base = tenant("acme", "198.18.0.0/19", "", "\"ttl\"");
+    let summary = while_running(&shared_by(&base), |asking| {
+        let more = tenant("acme", "198.18.0.0/19", "weight = 3", "\"ttl\"")
+            + &tenant("corp", "198.18.32.0/19", "", "\"ttl\"");
+        let changes = asking.apply(&shared_by(&more)).unwrap().plan.changes;
+        let told: Vec<_> = changes
+            .iter()
+            .filter(|change| change.part == "tenant")
+            .map(|change| (change.kind, change.name.as_str()))
+            .collect();
+        assert_eq!(told, [(ChangeKind::Updated, "acme"), (ChangeKind::Added, "corp")]);
+        wait_for_packets(asking, "corp");
+        let stats = asking.stats();
+        let acme = &stats.tenants[0];
+        assert_eq!((acme.tenant.as_str(), acme.weight), ("acme", 3));
+        assert!(acme.used_ns > 0 && acme.slices > 0 && acme.arrived.packets > 0, "{acme:?}");
+        let of = |node: &str| stats.nodes.iter().find(|known| known.node == node).unwrap().tenant.clone();
+        assert_eq!((of("corp:ttl"), of("lan:tenants"), of("lan")), (Some("corp".into()), None, None));
+        let answers = asking.call("acme:lan:queue", "capacity", "", false).unwrap();
+        assert_eq!(answers.answers[0].value, "512");
+    });
+    lost_nothing(&summary);
+}
+
+fn wait_for_packets(asking: &Asking, tenant: &str) {
+    let came = |asking: &Asking| {
+        asking.stats().tenants.iter().any(|known| known.tenant == tenant && known.arrived.packets > 0)
+    };
+    while !came(asking) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn tenants_that_would_take_more_than_they_may_change_nothing() {
+    let base = tenant("acme", "198.18.0.0/19", "memory = \"1 MB\"\nframes = 1000", "\"flows\"");
+    let flows =
+        |capacity: u32| format!("[tenant.acme.function.flows]\nuse = \"monitor\"\ncapacity = {capacity}\n");
+    let small = shared_by(&(base.clone() + &flows(1_000)));
+    let summary = while_running(&small, move |asking| {
+        let large = asking.apply(&shared_by(&(base.clone() + &flows(1_000_000)))).unwrap_err();
+        assert_eq!(large.code, Code::Faulty);
+        assert!(large.detail.contains("tenant `acme` would take"), "{}", large.detail);
+        let long = base.replace("frames = 1000", "frames = 1000\nqueue = 1001");
+        let long = asking.apply(&shared_by(&(long + &flows(1_000)))).unwrap_err();
+        assert!(long.detail.contains("have room for 1001 packets, and it may hold 1000"), "{}", long.detail);
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}

@@ -1,0 +1,276 @@
+//! The control task of `router` that follows the kernel's routes by netlink, so that a routing daemon runs beside it.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use netbricks_core::control_task::News;
+use netbricks_core::{ControlTask, HandlerCaller};
+use netlink_packet_core::{
+    NLM_F_APPEND, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use super::routes::{KernelTable, taken_over};
+
+/// Groups of messages about routes (`linux/rtnetlink.h`).
+const IPV4_ROUTE: u32 = 7;
+const IPV6_ROUTE: u32 = 11;
+/// The flag of a message that was cut short because the buffer for it was too small.
+const BUFFER: usize = 1 << 17;
+/// Bytes that the kernel keeps for the socket: a full table comes in bursts.
+const KEPT: usize = 8 << 20;
+/// Routes that one call of the handler changes.
+const ROUTES_A_CALL: usize = 4_096;
+/// Routes that one call lists.
+const LISTED: usize = 10_000;
+/// The time that one look at the socket waits.
+const WAIT: Duration = Duration::from_millis(200);
+/// The time after which it begins again, where the socket failed.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Follows a routing table of the kernel.
+pub(super) struct KernelRoutes {
+    table: u32,
+    kernel: KernelTable,
+    following: Option<Following>,
+    /// Whether the routes that the router has are known.
+    is_compared: bool,
+    /// Routes that the router could not use when this was last told.
+    unusable: usize,
+    told: bool,
+}
+
+/// A socket that hears of changes.
+struct Following {
+    socket: Socket,
+    buffer: Vec<u8>,
+    /// The answer to a question for all routes that is under way.
+    asks: Option<AddressFamily>,
+    /// Whether the routes changed while they were told.
+    interrupted: bool,
+}
+
+impl KernelRoutes {
+    pub(super) fn new(table: u32) -> Self {
+        Self {
+            table,
+            kernel: KernelTable::default(),
+            following: None,
+            is_compared: false,
+            unusable: 0,
+            told: false,
+        }
+    }
+
+    /// One round: hears, and writes what changed.
+    fn round(&mut self, handlers: &mut dyn HandlerCaller) -> Result<(), String> {
+        if !self.is_compared {
+            self.compare(handlers)?;
+            self.is_compared = true;
+        }
+        let mut following = match self.following.take() {
+            Some(following) => following,
+            None => {
+                self.kernel.begin_again();
+                Following::begin().map_err(|error| format!("the kernel's routes cannot be read: {error}"))?
+            }
+        };
+        let heard = following.hear(&mut self.kernel, self.table, handlers);
+        match heard {
+            Ok(()) => {}
+            Err(error) if is_overrun(&error) => {
+                handlers.tell(
+                    News::Warning,
+                    "the kernel changed more routes than were heard in time: all are read again",
+                );
+                return Ok(());
+            }
+            Err(error) => return Err(format!("the kernel's routes cannot be read: {error}")),
+        }
+        // While all routes are told, none counts as gone.
+        let is_whole = following.asks.is_none();
+        self.following = Some(following);
+        if is_whole { self.write(handlers) } else { Ok(()) }
+    }
+
+    /// Takes note of the kernel's routes that the router has already, from a task before this one.
+    fn compare(&mut self, handlers: &mut dyn HandlerCaller) -> Result<(), String> {
+        let mut from = 0;
+        loop {
+            let answer = handlers.read("routes", &format!("{LISTED} {from} kernel"))?;
+            let lines = answer.iter().flat_map(|answer| answer.lines()).skip(3);
+            let mut count = 0;
+            for line in lines {
+                count += 1;
+                let prefix = line.split(' ').next().and_then(|prefix| prefix.split_once('/'));
+                let prefix = prefix.and_then(|(address, len)| {
+                    Some((address.parse::<IpAddr>().ok()?, len.parse::<u8>().ok()?))
+                });
+                prefix.into_iter().for_each(|prefix| self.kernel.known(prefix));
+            }
+            if count < LISTED {
+                return Ok(());
+            }
+            from += LISTED;
+        }
+    }
+
+    fn write(&mut self, handlers: &mut dyn HandlerCaller) -> Result<(), String> {
+        let mut unusable = Vec::new();
+        while self.kernel.has_changes() && !handlers.is_ending() {
+            let lines = self.kernel.take_changes(ROUTES_A_CALL);
+            let answers = match handlers.write("kernel", &lines) {
+                Ok(answers) => answers,
+                Err(problem) => {
+                    // What was not written is found out again.
+                    self.is_compared = false;
+                    self.following = None;
+                    return Err(problem);
+                }
+            };
+            unusable.extend(answers.iter().flat_map(|answer| answer.lines()).map(str::to_owned));
+        }
+        if !self.told {
+            self.told = true;
+            let told = format!("follows table {} of the kernel: {} routes", self.table, self.kernel.len());
+            handlers.tell(News::Info, &told);
+        }
+        if let Some(first) = unusable.first()
+            && unusable.len() != self.unusable
+        {
+            handlers.tell(
+                News::Warning,
+                &format!("{} routes of the kernel cannot be used: {first}", unusable.len()),
+            );
+        }
+        self.unusable = unusable.len();
+        Ok(())
+    }
+}
+
+impl ControlTask for KernelRoutes {
+    fn run(&mut self, handlers: &mut dyn HandlerCaller, _: Instant) -> Option<Duration> {
+        match self.round(handlers) {
+            Ok(()) => Some(Duration::ZERO),
+            Err(_) if handlers.is_ending() => Some(Duration::ZERO),
+            Err(problem) => {
+                handlers.tell(News::Warning, &problem);
+                Some(AGAIN)
+            }
+        }
+    }
+}
+
+/// Whether messages were lost because they were not read in time.
+fn is_overrun(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+}
+
+impl Following {
+    /// Listens to changes, and asks for all routes.
+    fn begin() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        // Without privilege, it is as large as the system allows.
+        let _smaller = socket.set_rx_buf_sz(KEPT as i32);
+        socket.bind_auto()?;
+        socket.add_membership(IPV4_ROUTE)?;
+        socket.add_membership(IPV6_ROUTE)?;
+        socket.set_non_blocking(true)?;
+        let mut following = Self { socket, buffer: vec![0; BUFFER], asks: None, interrupted: false };
+        following.ask(AddressFamily::Inet)?;
+        Ok(following)
+    }
+
+    /// Asks for all routes of a version.
+    fn ask(&mut self, family: AddressFamily) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        let mut route = RouteMessage::default();
+        route.header.address_family = family;
+        let mut message =
+            NetlinkMessage::new(header, NetlinkPayload::from(RouteNetlinkMessage::GetRoute(route)));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
+        self.asks = Some(family);
+        self.interrupted = false;
+        Ok(())
+    }
+
+    /// Hears what there is, waiting a moment for it.
+    fn hear(
+        &mut self,
+        kernel: &mut KernelTable,
+        table: u32,
+        handlers: &mut dyn HandlerCaller,
+    ) -> io::Result<()> {
+        let mut waiting = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
+        let timeout = rustix::event::Timespec::try_from(WAIT).ok();
+        if rustix::event::poll(&mut waiting, timeout.as_ref())? == 0 {
+            return Ok(());
+        }
+        while !handlers.is_ending() {
+            let mut room = &mut self.buffer[..];
+            let size = match self.socket.recv(&mut room, 0) {
+                Ok(size) => size,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.take(size, kernel, table)?;
+        }
+        Ok(())
+    }
+
+    /// Takes up the messages of one datagram.
+    fn take(&mut self, size: usize, kernel: &mut KernelTable, table: u32) -> io::Result<()> {
+        let mut at = 0;
+        while at < size {
+            let bytes = self.buffer.get(at..size).unwrap_or_default();
+            // A message of a later kernel that cannot be read is passed over by its length.
+            let stated = bytes.first_chunk().map_or(0, |len| u32::from_ne_bytes(*len) as usize);
+            if stated < 16 {
+                break;
+            }
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
+            at += stated.next_multiple_of(4);
+            let Ok(message) = message else { continue };
+            self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+            let joins = message.header.flags & NLM_F_APPEND != 0;
+            match message.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                    taken_over(&route, table).into_iter().for_each(|route| kernel.add(route, joins));
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(route)) => {
+                    taken_over(&route, table).iter().for_each(|route| kernel.remove(route));
+                }
+                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+                NetlinkPayload::Done(_) => self.answered(kernel)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of an answer: asks for the other version, or again where routes changed meanwhile.
+    fn answered(&mut self, kernel: &mut KernelTable) -> io::Result<()> {
+        if self.interrupted {
+            kernel.begin_again();
+            return self.ask(AddressFamily::Inet);
+        }
+        match self.asks.take() {
+            Some(AddressFamily::Inet) => self.ask(AddressFamily::Inet6),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Following {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Following").field("socket", &self.socket.as_fd()).finish_non_exhaustive()
+    }
+}

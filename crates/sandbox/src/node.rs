@@ -1,0 +1,381 @@
+//! The node of a module: it lends batches to an instance, checks what comes back, and survives faults.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use netbricks_core::buffer::Batch;
+use netbricks_core::node::SectionMerge;
+use netbricks_core::{
+    BuildError, Context, Counter, DropReason, Edge, Handler, Node, Output, Section, Shape, Worker,
+    declare_node,
+};
+
+use crate::abi::{Fate, edge_of, fate};
+use crate::backend::{Fault, Instance, Loaded};
+use crate::config::{Mode, SandboxSettings, Stopped};
+use crate::frames::{Frames, TOO_BIG};
+use crate::host::{Host, Window};
+use crate::policy::{Status, Strikes};
+use crate::records::Records;
+
+/// Makes the node of a function.
+///
+/// # Errors
+/// The module is refused, or this worker has no memory or timer for it.
+pub fn node(settings: &SandboxSettings, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    let prepared = settings.prepared().map_err(BuildError::new)?;
+    let records = Rc::<RefCell<Records>>::default();
+    let strikes = Rc::new(RefCell::new(Strikes::new(settings.policy())));
+    let running = if worker.is_control() {
+        None
+    } else {
+        let loaded = prepared.program.load(settings.limits()).map_err(BuildError::new)?;
+        let (window, frames) = match settings.mode {
+            Mode::Copy => {
+                (Window::new(prepared.needs, worker.pool().largest_packet(), prepared.config.len()), None)
+            }
+            Mode::Mapped => {
+                let frames = mapped_frames(settings, worker)?;
+                (Window::without_frames(prepared.config.len()), Some(frames))
+            }
+        };
+        let seed = worker.seed() ^ (worker.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let host = Host::new(prepared.needs, window, settings.calls, seed, Rc::clone(&records));
+        let host = Box::new(match frames {
+            Some(frames) => host.over(frames),
+            None => host,
+        });
+        let instance = loaded.start(host, &prepared.config);
+        let instance = instance.map_err(|(fault, _)| {
+            BuildError::new(format_args!("setting up {} failed: {fault}", settings.module.display()))
+        })?;
+        Some((loaded, instance))
+    };
+    declare_node(worker, || {
+        handlers(worker, &records, &strikes);
+        let counters = Counters::declare(worker);
+        report(worker, &records, &strikes, &counters);
+        explain(worker, settings, &records, &strikes);
+        let (loaded, state) = match running {
+            Some((loaded, instance)) => (Some(loaded), State::Running(instance)),
+            None => (None, State::Gone),
+        };
+        SandboxNode {
+            loaded,
+            state,
+            config: prepared.config.clone(),
+            stopped: settings.stopped,
+            outputs: settings.outputs,
+            strikes,
+            records,
+            counters,
+        }
+    })
+}
+
+/// The frames that are mapped into a module's memory.
+///
+/// # Errors
+/// Packets may change threads, or there is no memory.
+fn mapped_frames(settings: &SandboxSettings, worker: &Worker) -> Result<Rc<Frames>, BuildError> {
+    if worker.group().workers() > 1 {
+        return Err(BuildError::new(
+            "`mode = \"mapped\"` needs `workers = 1`: the module could change frames while another worker has them; \
+             set that, or `mode = \"copy\"`",
+        ));
+    }
+    Frames::of(settings.pool.as_deref(), settings.frames).map_err(BuildError::new)
+}
+
+/// The declared counters of a node: faults of its module, new instances, host calls.
+#[derive(Clone)]
+struct Counters {
+    traps: Counter,
+    preemptions: Counter,
+    restarts: Counter,
+    host_calls: Counter,
+}
+
+impl Counters {
+    fn declare(worker: &Worker) -> Self {
+        Self {
+            traps: worker.counter("traps"),
+            preemptions: worker.counter("preemptions"),
+            restarts: worker.counter("restarts"),
+            host_calls: worker.counter("host_calls"),
+        }
+    }
+}
+
+fn described(strikes: &Strikes) -> String {
+    match strikes.status {
+        Status::Running => format!("running, {} strikes", strikes.count()),
+        Status::Waiting(until) => format!("waiting until {until} ns, {} strikes", strikes.count()),
+        Status::Stopped => format!("stopped, {} strikes", strikes.count()),
+    }
+}
+
+fn handlers(worker: &Worker, records: &Rc<RefCell<Records>>, strikes: &Rc<RefCell<Strikes>>) {
+    let kept = Rc::clone(records);
+    let handler = Handler::read("counters", "The module's own counters, as NAME VALUE, one a line.");
+    worker.handler(handler, move |_| Ok(kept.borrow().counters()));
+    let kept = Rc::clone(records);
+    let handler = Handler::read("log", "The module's last lines, each after its time (ns).");
+    worker.handler(handler, move |_| Ok(kept.borrow().lines()));
+    let kept = Rc::clone(records);
+    let handler = Handler::read("faults", "The module's last faults, each after its time (ns).");
+    worker.handler(handler, move |_| Ok(kept.borrow().faults()));
+    let present = Rc::clone(strikes);
+    let handler = Handler::read("state", "Whether the module runs, and its strikes.");
+    worker.handler(handler, move |_| Ok(described(&present.borrow())));
+    let present = Rc::clone(strikes);
+    let handler = Handler::write("restart", "Has a module that stopped try once more; its strikes stay.");
+    worker.handler(handler, move |_| {
+        let mut strikes = present.borrow_mut();
+        let stopped = strikes.try_again();
+        let state = described(&strikes);
+        match stopped {
+            true => Ok(state),
+            false => Err(format!("only a module that stopped starts again: this one is {state}")),
+        }
+    });
+}
+
+fn report(
+    worker: &Worker,
+    records: &Rc<RefCell<Records>>,
+    strikes: &Rc<RefCell<Strikes>>,
+    counters: &Counters,
+) {
+    let (index, strikes, counters) = (worker.index(), Rc::clone(strikes), counters.clone());
+    let kept = Rc::clone(records);
+    worker.report(move || {
+        let strikes = strikes.borrow();
+        let numbers = [&counters.traps, &counters.preemptions, &counters.restarts, &counters.host_calls]
+            .map(|c| c.get());
+        let row = [index.to_string(), described(&strikes)].into_iter();
+        let row = row.chain(numbers.map(|number| number.to_string()));
+        Section {
+            title: "sandbox".into(),
+            columns: ["worker", "state", "traps", "preemptions", "restarts", "host calls"]
+                .map(Into::into)
+                .into(),
+            rows: vec![row.collect()],
+            counts: [("log_lines_suppressed".into(), kept.borrow().suppressed())].into(),
+            merge: SectionMerge::Concatenate,
+            ..Section::default()
+        }
+    });
+    let kept = Rc::clone(records);
+    worker.report(move || kept.borrow().counter_section());
+    let kept = Rc::clone(records);
+    worker.report(move || kept.borrow().text_section());
+}
+
+fn explain(
+    worker: &Worker,
+    settings: &SandboxSettings,
+    records: &Rc<RefCell<Records>>,
+    strikes: &Rc<RefCell<Strikes>>,
+) {
+    let module = settings.module.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (records, strikes, stopped) = (Rc::clone(records), Rc::clone(strikes), settings.stopped);
+    worker.explain(move |_, why| {
+        let strikes = strikes.borrow();
+        let fate = match (strikes.status, stopped) {
+            (Status::Running, _) => "decides",
+            (_, Stopped::Drop) => "does not run, so that its packets are dropped",
+            (_, Stopped::Pass) => "does not run, so that its packets pass",
+        };
+        write!(why, "module {module} {fate} ({})", described(&strikes))?;
+        match records.borrow().last_fault() {
+            Some(fault) => write!(why, "; its last fault: {fault}"),
+            None => Ok(()),
+        }
+    });
+}
+
+/// A node's instance, or the host that waits for the next one.
+enum State {
+    Running(Box<dyn Instance>),
+    Waiting(Box<Host>),
+    /// The control side's copy, to which no packets come.
+    Gone,
+}
+
+struct SandboxNode {
+    loaded: Option<Box<dyn Loaded>>,
+    state: State,
+    config: Vec<u8>,
+    stopped: Stopped,
+    outputs: usize,
+    strikes: Rc<RefCell<Strikes>>,
+    records: Rc<RefCell<Records>>,
+    counters: Counters,
+}
+
+impl SandboxNode {
+    /// Counts a fault and decides how to go on.
+    #[cold]
+    fn strike(&mut self, fault: &Fault, now: u64) -> DropReason {
+        self.records.borrow_mut().fault(now, fault.to_string());
+        self.strikes.borrow_mut().strike(now);
+        match fault {
+            Fault::Trapped(_) => {
+                self.counters.traps.add(1);
+                DropReason::Trapped
+            }
+            Fault::Preempted => {
+                self.counters.preemptions.add(1);
+                DropReason::Preempted
+            }
+        }
+    }
+
+    /// Makes the next instance, where it is due.
+    #[cold]
+    fn revive(&mut self, now: u64) {
+        if !self.strikes.borrow().is_due(now) {
+            return;
+        }
+        let host = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Waiting(host) => host,
+            running @ State::Running(_) => {
+                self.state = running;
+                return;
+            }
+            State::Gone => return,
+        };
+        let Some(loaded) = &self.loaded else { return };
+        match loaded.start(host, &self.config) {
+            Ok(instance) => {
+                self.counters.restarts.add(1);
+                self.strikes.borrow_mut().status = Status::Running;
+                self.state = State::Running(instance);
+            }
+            Err((fault, host)) => {
+                self.state = State::Waiting(host);
+                self.strike(&fault, now);
+            }
+        }
+    }
+
+    /// Ends the instance after a fault: its batch is dropped.
+    #[cold]
+    fn fail(&mut self, fault: &Fault, batch: &mut Batch, cx: &mut Context) {
+        if let State::Running(instance) = std::mem::replace(&mut self.state, State::Gone) {
+            let mut host = instance.retire();
+            std::mem::swap(&mut host.batch, batch);
+            self.state = State::Waiting(host);
+        }
+        let reason = self.strike(fault, cx.now());
+        cx.drop_batch(batch, reason);
+    }
+}
+
+/// Runs the module over the batch that its host holds.
+///
+/// # Errors
+/// The module trapped, or left a verdict that is none.
+fn run(instance: &mut dyn Instance, outputs: usize, now: u64) -> Result<(), Fault> {
+    let (memory, host) = instance.parts();
+    host.fill(memory, now);
+    instance.process()?;
+    let (memory, host) = instance.parts();
+    for slot in 0..host.batch.len() {
+        let verdict = host.verdict(memory, slot);
+        if fate(verdict, outputs).is_none() {
+            return Err(Fault::Trapped(format!(
+                "it left the verdict {verdict:#x} for packet {slot}, which is none"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How a verdict of [`Batch::compact`] marks another edge; the numbers below are those of reasons, from 1.
+const TO_EDGE: u16 = 0x100;
+
+impl Node for SandboxNode {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        if self.strikes.borrow().status != Status::Running {
+            self.revive(cx.now());
+        }
+        let State::Running(instance) = &mut self.state else {
+            if self.stopped == Stopped::Drop {
+                cx.drop_batch(batch, DropReason::Quarantined);
+            }
+            return;
+        };
+        let (_, host) = instance.parts();
+        if let Some(frames) = host.frames_here()
+            && let Some(kept) = frames.take_in(batch)
+        {
+            lost(batch, kept, cx);
+        }
+        if batch.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut host.batch, batch);
+        if let Err(fault) = run(&mut **instance, self.outputs, cx.now()) {
+            self.fail(&fault, batch, cx);
+            return;
+        }
+        let outputs = self.outputs;
+        let (memory, host) = instance.parts();
+        self.counters.host_calls.add(u64::from(host.calls()));
+        let kept = host.settle(memory, |verdict| mark(verdict, outputs));
+        std::mem::swap(&mut host.batch, batch);
+        if kept != batch.len() {
+            depart(batch, kept, cx);
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let reply = Output { edge: Edge::REPLY, name: "reply".into(), optional: true };
+        let others = (1..self.outputs).map(|output| Output {
+            edge: edge_of(output),
+            name: output.to_string(),
+            optional: false,
+        });
+        Shape {
+            kind: "sandbox".into(),
+            outputs: [Output::out(), reply].into_iter().chain(others).collect(),
+            ..Shape::default()
+        }
+    }
+}
+
+/// Drops the packets from `kept` on, for which the pool of mapped frames has no frame.
+#[cold]
+fn lost(batch: &mut Batch, kept: usize, cx: &mut Context) {
+    for packet in batch.drain_from(kept) {
+        let reason = if packet.verdict() == TOO_BIG { DropReason::TooBig } else { DropReason::PoolExhausted };
+        cx.drop_packet(packet, reason);
+    }
+}
+
+/// Whether a packet of this verdict stays in the graph, and its mark for [`Batch::compact`].
+#[inline(always)]
+pub(crate) fn mark(verdict: u32, outputs: usize) -> (bool, u16) {
+    match fate(verdict, outputs) {
+        Some(Fate::Leave(Edge::OUT)) => (true, 0),
+        Some(Fate::Leave(edge)) => (true, TO_EDGE | u16::from(edge.0)),
+        Some(Fate::Drop(reason)) => (false, 1 + reason as u16),
+        // `run` has refused it.
+        None => (false, 1 + DropReason::Trapped as u16),
+    }
+}
+
+/// Drops packets and sends them away, by their marks.
+pub(crate) fn depart(batch: &mut Batch, kept: usize, cx: &mut Context) {
+    for packet in batch.drain_from(kept) {
+        let mark = packet.verdict();
+        if mark >= TO_EDGE {
+            cx.emit(Edge(mark as u8), packet);
+        } else {
+            let reason = DropReason::ALL.get(usize::from(mark).wrapping_sub(1));
+            cx.drop_packet(packet, reason.copied().unwrap_or(DropReason::Trapped));
+        }
+    }
+}

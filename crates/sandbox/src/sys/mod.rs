@@ -1,0 +1,12 @@
+//! The only unsafe code of this crate, each file with one purpose and a safe interface.
+//!
+//! - the timer that ticks a thread's engine (`ticks`)
+//! - native code that this process compiled (`artifact`)
+//! - linear memories into which frames can be mapped (`memory`)
+//! - native code to compare with, for benchmarks alone (`native`)
+
+pub(crate) mod artifact;
+pub(crate) mod memory;
+#[cfg(feature = "native")]
+pub(crate) mod native;
+pub(crate) mod ticks;
