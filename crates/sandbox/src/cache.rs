@@ -33,7 +33,9 @@ fn unfinished(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.{}-{number}", std::process::id()))
 }
 
-/// Writes a key, unless another start has written one meanwhile. The file has all of it as soon as it has its name.
+/// Writes a key, unless another start has written one meanwhile.
+///
+/// The file has all of it as soon as it has its name.
 fn make_key(folder: &Path, path: &Path) -> std::io::Result<()> {
     let unfinished = unfinished(folder, "key");
     let write = || {

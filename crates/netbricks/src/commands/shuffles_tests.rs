@@ -311,7 +311,7 @@ fn ports_whose_flows_meet_are_judged_together() {
     assert_eq!(parted([(2, true), (1, true)], 2), both, "a queue that the other port has not");
 }
 
-/// What a module keeps nothing says, so that it is taken to be state of connections.
+/// Nothing shows the state of a module: it is taken to be state of connections.
 #[test]
 fn a_module_is_state_by_flow_unless_it_says_that_it_keeps_none() {
     let module = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bench/macswap.wasm");

@@ -1,6 +1,6 @@
 //! Pools whose frames lie in modules' memories (the mode `mapped`), and the copies of packets in them.
 //!
-//! A module writes to all frames of its pool whenever it runs. So no packet of such a pool leaves this file: a batch is
+//! A module writes to all frames of its pool whenever it runs. So no packet of such a pool leaves this file. A batch is
 //! copied into the pool before the module runs, and what the module wrote is copied out of it afterwards.
 
 use std::cell::RefCell;

@@ -171,7 +171,7 @@ pub(super) fn module(
     if problems.is_empty() { Ok(()) } else { Err(Refused::new(problems.join("\n"))) }
 }
 
-/// What is wrong with a module's imports and exports.
+/// The problems of a module's imports and exports.
 fn interface(module: &Module) -> Vec<String> {
     let mut problems = Vec::new();
     for import in module.imports() {
