@@ -34,7 +34,7 @@ pub enum Mode {
     /// The first bytes of each frame are copied into the module's memory, and out again where it writes.
     #[default]
     Copy,
-    /// Frames lie in the module's memory, in a pool of their own: each is copied there once, as a whole.
+    /// Each frame is copied into the module's memory as a whole, and back where it writes.
     Mapped,
 }
 
