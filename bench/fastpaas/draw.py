@@ -169,7 +169,7 @@ def figure_2(rows, path):
     drawing.finish(
         series,
         "Distributions over batches of 128 packets (above), and over tenants of batches (below); each autonomous system is a "
-        "tenant. One queue, 8 queues by a hash of the 5-tuple (RSS), filters that lead each tenant to one of 8 or 64 queues, and "
+        "tenant. One queue, 8 queues by a hash of the 5-tuple (RSS), ideal filters that lead each tenant to one of 8 or 64 queues, with all of the trace known beforehand, and "
         "this library's demultiplexer with a queue for each of the 1,000 most frequent tenants and 1,024 or 4,096 packets on "
         "their way. Without a capture the trace is a seeded model of a backbone (README.md); the paper's is CAIDA's of "
         "2016-01-21. But for the demultiplexer's, the shapes depend on the trace and not on this machine.",
@@ -215,7 +215,7 @@ def figures_5_and_6(rows, path):
     drawing.finish(
         modes,
         "Throughput relative to the module's source in C as native code in the same graph: medians of rounds in turn on one core, "
-        "receive and send included, frames of 60 bytes, 65,536 flows. mapped and copy are WebAssembly with pre-emption. checked "
+        "receive and send included, frames of 60 bytes, 65,536 flows. mapped and copy are WebAssembly with pre-emption, their copies of packets included. checked "
         "and write-only are the source in C with bounds checks in software before each read and write, or write: the paper's "
         "FastPaas/RW and /WOnly without MPX, for comparison; they are no mode of the product. Black marks: the paper's values, on "
         "its machine.",

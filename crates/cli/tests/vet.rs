@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use netbricks_vet::{Attestation, Binary, hash};
+use netbricks_vet::{Attestation, Binary, Vetted, hash};
 
 fn scratch(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vet-command").join(name);
@@ -132,24 +132,29 @@ fn run_refuses_a_program_that_is_not_attested() {
     assert!(text(&run().stderr).contains("`a.json` is no attestation of this version"));
 
     let found = hash::of_file(Path::new(env!("CARGO_BIN_EXE_netbricks"))).expect("it can be read");
-    let attest = |sha256: &str| {
-        let attestation = Attestation {
-            attestation: Attestation::FORMAT,
+    let attested = |sha256: &str| Attestation {
+        attestation: Attestation::FORMAT,
+        name: "tiny".into(),
+        version: "1.0.0".into(),
+        binary: Binary { name: "tiny".into(), sha256: sha256.into(), bytes: 1 },
+        rustc: "rustc 1.95.0".into(),
+        host: String::new(),
+        target_cpu: None,
+        features: Vec::new(),
+        netbricks: String::new(),
+        lock_sha256: String::new(),
+        list_sha256: hash::of_bytes(b"# the list\n"),
+        vetted: vec![Vetted {
             name: "tiny".into(),
             version: "1.0.0".into(),
-            binary: Binary { name: "tiny".into(), sha256: sha256.into(), bytes: 1 },
-            rustc: String::new(),
-            host: String::new(),
-            target_cpu: None,
-            features: Vec::new(),
-            netbricks: String::new(),
-            lock_sha256: String::new(),
-            list_sha256: String::new(),
-            vetted: Vec::new(),
-            listed: Vec::new(),
-        };
-        write(&directory, "a.json", &serde_json::to_string(&attestation).expect("it is JSON"));
+            sha256: hash::of_bytes(b"tiny"),
+        }],
+        listed: Vec::new(),
     };
+    let write_it = |attestation: &Attestation| {
+        write(&directory, "a.json", &serde_json::to_string(attestation).expect("it is JSON"));
+    };
+    let attest = |sha256: &str| write_it(&attested(sha256));
     let expected = hash::of_bytes(b"another program");
     attest(&expected);
     let output = run();
@@ -171,4 +176,29 @@ fn run_refuses_a_program_that_is_not_attested() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(report["sent"], 100);
+
+    // The right hash alone says nothing of where the program came from.
+    let empty = [
+        ("rustc", Attestation { rustc: String::new(), ..attested(&found) }),
+        ("vetted", Attestation { vetted: Vec::new(), ..attested(&found) }),
+    ];
+    for (key, attestation) in empty {
+        write_it(&attestation);
+        let output = run();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("`a.json` attests nothing: its `{key}` is empty")), "{said}");
+    }
+
+    attest(&found);
+    write(&directory, "f.toml", &GRAPH.replace("[runtime]", "[runtime]\nattestation_list = \"vet.toml\""));
+    assert!(text(&run().stderr).contains("the list `vet.toml` cannot be read"), "{}", text(&run().stderr));
+    write(&directory, "vet.toml", "# another list\n");
+    let output = run();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let other = hash::of_bytes(b"# another list\n");
+    assert!(said.contains(&other) && said.contains("f.toml:2:20"), "{said}");
+    write(&directory, "vet.toml", "# the list\n");
+    assert_eq!(run().status.code(), Some(0));
 }

@@ -6,21 +6,52 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 /// Bytes of the key and of a code.
 const CODE: usize = 32;
-/// Bytes of native code at most.
-const MOST: u64 = 1 << 30;
+/// Bytes that a folder keeps at most: code that was not used for longest goes first.
+const MOST: u64 = 512 << 20;
 
 /// A folder of native code.
 pub(crate) struct Cache {
     folder: PathBuf,
     key: [u8; CODE],
+    most: u64,
+}
+
+/// A name for a file that nothing else writes meanwhile, which is then given its own.
+fn unfinished(folder: &Path, name: &str) -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{name}.{}-{number}", std::process::id()))
+}
+
+/// Writes a key, unless another start has written one meanwhile.
+///
+/// The file has all of it as soon as it has its name.
+fn make_key(folder: &Path, path: &Path) -> std::io::Result<()> {
+    let unfinished = unfinished(folder, "key");
+    let write = || {
+        let mut key = [0; CODE];
+        File::open("/dev/urandom")?.read_exact(&mut key)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        file.write_all(&key)?;
+        file.sync_all()?;
+        fs::hard_link(&unfinished, path)
+    };
+    let written = write();
+    let _ = fs::remove_file(&unfinished);
+    match written {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.exists() => Ok(()),
+        written => written,
+    }
 }
 
 /// The name of a module's code: by the module's bytes, and by all that the compiler's result depends on.
@@ -47,26 +78,17 @@ impl Cache {
         private(&fs::metadata(folder).map_err(failed)?)
             .map_err(|problem| format!("names {shown}, which {problem}"))?;
         let path = folder.join("key");
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(mut file) => {
-                let mut key = [0; CODE];
-                File::open("/dev/urandom")
-                    .and_then(|mut random| random.read_exact(&mut key))
-                    .map_err(failed)?;
-                file.write_all(&key).and_then(|()| file.sync_all()).map_err(failed)?;
-                Ok(Self { folder: folder.into(), key })
-            }
-            Err(_) => {
-                let mut file = File::open(&path).map_err(failed)?;
-                private(&file.metadata().map_err(failed)?)
-                    .map_err(|problem| format!("names {shown}, whose file `key` {problem}"))?;
-                let mut key = [0; CODE];
-                file.read_exact(&mut key).map_err(|_| {
-                    format!("names {shown}, whose file `key` has less than {CODE} bytes: remove that file")
-                })?;
-                Ok(Self { folder: folder.into(), key })
-            }
+        if !path.exists() {
+            make_key(folder, &path).map_err(failed)?;
         }
+        let mut file = File::open(&path).map_err(failed)?;
+        private(&file.metadata().map_err(failed)?)
+            .map_err(|problem| format!("names {shown}, whose file `key` {problem}"))?;
+        let mut key = [0; CODE];
+        file.read_exact(&mut key).map_err(|_| {
+            format!("names {shown}, whose file `key` has less than {CODE} bytes: remove that file")
+        })?;
+        Ok(Self { folder: folder.into(), key, most: MOST })
     }
 
     fn code(&self, entry: &Entry, contents: &[u8]) -> [u8; CODE] {
@@ -76,15 +98,23 @@ impl Cache {
     /// The native code of this name, where this program has written it here.
     pub(crate) fn get(&self, entry: &Entry) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(self.folder.join(&entry.0)).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+        let file = File::open(self.folder.join(&entry.0)).ok()?;
+        (&file).take(MOST).read_to_end(&mut bytes).ok()?;
         let (code, contents) = bytes.split_first_chunk::<CODE>()?;
-        (self.code(entry, contents) == *code).then(|| contents.to_vec())
+        let found = (self.code(entry, contents) == *code).then(|| contents.to_vec());
+        if found.is_some() {
+            // Where the time of its last use cannot be kept, it goes sooner.
+            let _ = file.set_modified(SystemTime::now());
+        }
+        found
     }
 
-    /// Keeps native code. Where it cannot be written, the next run compiles again.
+    /// Keeps native code, and removes what was not used for longest where the folder has too much.
+    ///
+    /// Where it cannot be written, the next run compiles again.
     pub(crate) fn put(&self, entry: &Entry, contents: &[u8]) {
         let code = self.code(entry, contents);
-        let unfinished = self.folder.join(format!("{}.{}", entry.0, std::process::id()));
+        let unfinished = unfinished(&self.folder, &entry.0);
         let write = || {
             let mut file =
                 OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
@@ -95,7 +125,41 @@ impl Cache {
         if write().is_err() {
             let _ = fs::remove_file(&unfinished);
         }
+        self.remove_unused(&entry.0);
     }
+
+    /// Removes native code, but for that of one name, until no more than may stay is left.
+    ///
+    /// What a run that ended has left unfinished counts too. Other files of the folder are left alone.
+    fn remove_unused(&self, but: &str) {
+        let Ok(listed) = fs::read_dir(&self.folder) else { return };
+        let files = listed.filter_map(|file| {
+            let file = file.ok()?;
+            let found = file.metadata().ok()?;
+            let name = file.file_name().into_string().ok()?;
+            let is_ours = found.is_file() && is_entry(&name);
+            is_ours.then_some((found.modified().ok()?, name, found.len()))
+        });
+        let mut files: Vec<(SystemTime, String, u64)> = files.collect();
+        let mut kept: u64 = files.iter().map(|(.., bytes)| bytes).sum();
+        files.sort();
+        for (_, name, bytes) in files.iter().filter(|(_, name, _)| name != but) {
+            if kept <= self.most {
+                break;
+            }
+            if fs::remove_file(self.folder.join(name)).is_ok() {
+                kept -= bytes;
+            }
+        }
+    }
+}
+
+/// Whether a file has the name of native code, perhaps unfinished: the hashes of a module and of its compiler.
+fn is_entry(name: &str) -> bool {
+    let name = name.split_once('.').map_or(name, |(name, _)| name);
+    let is_hash =
+        |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.split_once('-').is_some_and(|(module, compiler)| is_hash(module, 2 * CODE) && is_hash(compiler, 16))
 }
 
 /// HMAC-SHA-256 (RFC 2104, section 2) of parts that follow each other, by a key of at most 64 bytes.
@@ -198,5 +262,51 @@ mod tests {
         drop(Cache::open(&folder.0).unwrap());
         fs::set_permissions(folder.0.join("key"), fs::Permissions::from_mode(0o666)).unwrap();
         assert!(Cache::open(&folder.0).err().unwrap().contains("whose file `key` others can write to"));
+    }
+    #[test]
+    fn code_that_was_not_used_for_longest_goes_first() {
+        let folder = Folder::new("bound");
+        let mut cache = Cache::open(&folder.0).unwrap();
+        cache.most = 3 * (100 + CODE as u64);
+        let entries: Vec<Entry> = (0..6).map(|number: u8| Entry::of(&[number], 1)).collect();
+        let used = |entry: &Entry, second: u64| {
+            let file = File::open(folder.0.join(&entry.0)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second)).unwrap();
+        };
+        fs::write(folder.0.join("note"), [0; 4_096]).unwrap();
+        for (second, entry) in entries[..3].iter().enumerate() {
+            cache.put(entry, &[1; 100]);
+            used(entry, second as u64);
+        }
+        // The first is used again, now.
+        assert!(cache.get(&entries[0]).is_some());
+        cache.put(&entries[3], &[1; 100]);
+        let kept = |entry: &Entry| cache.get(entry).is_some();
+        assert_eq!(entries.iter().map(kept).collect::<Vec<_>>(), [true, false, true, true, false, false]);
+        // What is left of a write that never ended goes as well, and code that alone is too much stays for this run.
+        let rest = folder.0.join(format!("{}.1-1", entries[4].0));
+        fs::write(&rest, [0; 100 + CODE]).unwrap();
+        cache.put(&entries[5], &[1; 1_000]);
+        assert!(!rest.exists() && folder.0.join("note").exists() && folder.0.join("key").exists());
+        let kept = |entry: &Entry| cache.get(entry).is_some();
+        assert_eq!(entries.iter().map(kept).collect::<Vec<_>>(), [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn starts_at_once_have_the_same_whole_key() {
+        for round in 0..20 {
+            let folder = Folder::new(&format!("at-once-{round}"));
+            let barrier = std::sync::Barrier::new(8);
+            let open = || {
+                barrier.wait();
+                Cache::open(&folder.0).map(|cache| cache.key)
+            };
+            let keys: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(keys.iter().all(|key| key.is_ok() && *key == keys[0]), "{keys:?}");
+            assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "the key alone");
+        }
     }
 }

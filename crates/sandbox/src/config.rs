@@ -20,8 +20,12 @@ use crate::sys::ticks::TICK;
 
 /// Elements that tables may have at most.
 pub(crate) const MOST_TABLE: usize = 1 << 16;
-/// Bytes that `memory` allows at most: the host's window lies in the same 4 GiB.
-const MOST_MEMORY: u64 = 3 << 30;
+/// Bytes that `memory` allows at most: the worker waits while the system frees those that were used.
+const MOST_MEMORY: u64 = 64 << 20;
+/// Bytes of a module at most: each new instance copies those of its data.
+const MOST_SIZE: u64 = 16 << 20;
+/// Frames of a pool for `mapped` at most, which are memory of the module's too.
+const MOST_FRAMES: usize = 4_096;
 
 /// How packets come to the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -30,7 +34,7 @@ pub enum Mode {
     /// The first bytes of each frame are copied into the module's memory, and out again where it writes.
     #[default]
     Copy,
-    /// Frames lie in the module's memory, in a pool of their own: each is copied there once, as a whole.
+    /// Each frame is copied into the module's memory as a whole, and back where it writes.
     Mapped,
 }
 
@@ -43,6 +47,17 @@ pub enum Stopped {
     Drop,
     /// They pass on unchanged.
     Pass,
+}
+
+/// The state that a module keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeptState {
+    /// It may keep state of connections: both directions of a flow come to one instance.
+    #[default]
+    Flow,
+    /// It keeps none that a later packet needs.
+    None,
 }
 
 netbricks_core::settings! {
@@ -58,17 +73,22 @@ netbricks_core::settings! {
         /// How packets come to the module.
         pub mode: Mode = "copy", "\"copy\" or \"mapped\"";
         /// Frames of the pool for `mapped`, on each worker.
-        pub frames: usize = 1_024, "whole number of 2 KiB frames, 256 to 65536";
+        pub frames: usize = 1_024, "whole number of 2 KiB frames, 256 to 4096";
         /// The name of that pool: functions of one worker that name the same pool share its frames.
         ///
-        /// Functions that trust each other name one, so that a packet is copied once for all of them.
+        /// It saves memory. Such functions trust each other, and all have the same `frames`.
         pub pool: Option<String> = unset "a pool of its own", "text";
         /// Memory that the module may have on each worker.
-        pub memory: Bytes = "16 MiB", "bytes, to 3 GiB";
+        ///
+        /// The worker waits while used memory is freed after a fault, so there is no more than 64 MiB. No clock ends a
+        /// `memory.fill`, `memory.copy` or `memory.init`: above 16 MiB a module with one of them is refused.
+        pub memory: Bytes = "16 MiB", "bytes, to 64 MiB";
         /// Elements that its table of functions may have.
         pub table: usize = 4_096, "whole number, 0 to 65536";
         /// The largest module.
-        pub size: Bytes = "1 MiB", "bytes, to 64 MiB";
+        ///
+        /// A new instance copies its data, which no clock ends.
+        pub size: Bytes = "1 MiB", "bytes, to 16 MiB";
         /// The longest time that compiling it may take.
         pub compile_time: Duration = "10 s", "duration, to 5 min";
         /// CPU time that it may take for a batch.
@@ -76,7 +96,9 @@ netbricks_core::settings! {
         /// It is counted in ticks of 250 us: a module that never ends is stopped within one more.
         pub slice: Duration = "250 us", "duration, 250 us to 10 ms";
         /// CPU time that a new instance may take to begin and to set itself up.
-        pub setup_time: Duration = "10 ms", "duration, 250 us to 20 ms";
+        ///
+        /// Where that takes more than 2 ms, the instance gets packets from the worker's next turn on.
+        pub setup_time: Duration = "10 ms", "duration, 250 us to 10 ms";
         /// Host calls that it may make for a batch.
         pub calls: u32 = 16_384, "whole number, 0 to 1000000";
         /// Faults after which it is stopped; 0 for never.
@@ -87,7 +109,9 @@ netbricks_core::settings! {
         pub forgive: Duration = "60 s", "duration";
         /// The fate of packets while it does not run.
         pub stopped: Stopped = "drop", "\"drop\" or \"pass\"";
-        /// A private folder in which compiled modules are kept from run to run.
+        /// The state that it keeps: with "flow" both directions of a flow come to the same worker.
+        pub state: KeptState = "flow", "\"flow\" or \"none\"";
+        /// A private folder in which compiled modules are kept from run to run, up to 512 MiB.
         pub cache: Option<PathBuf> = unset "compiled in each run", "path of a folder, from the chain file's directory";
         /// Ways out: 0 is the next function, others are named by their number.
         pub outputs: usize = 1, "whole number, 1 to 128";
@@ -184,7 +208,8 @@ impl SandboxSettings {
             None => None,
         };
         let (limits, calls) = (self.limits(), self.calls);
-        let trial = Trial { module: &module, config, limits, calls, cache: cache.as_ref() };
+        let frames = (self.mode == Mode::Mapped).then_some(self.frames);
+        let trial = Trial { module: &module, config, limits, calls, frames, cache: cache.as_ref() };
         trial.run(found).or_else(|problem| {
             found.problems = problem.problem.lines().map(str::to_owned).collect();
             refused("module", format!("names {}, which is refused: {problem}", self.module.display()))
@@ -226,7 +251,8 @@ impl Settings for SandboxSettings {
 
     fn check(&self) -> Result<(), InvalidSetting> {
         const MILLISECOND: u64 = 1_000_000;
-        let bytes = [("memory", self.memory, MOST_MEMORY, "3 GiB"), ("size", self.size, 64 << 20, "64 MiB")];
+        let bytes =
+            [("memory", self.memory, MOST_MEMORY, "64 MiB"), ("size", self.size, MOST_SIZE, "16 MiB")];
         for (key, found, most, shown) in bytes {
             if !(1..=most).contains(&found.bytes()) {
                 return refused(key, format!("must be 1 byte to {shown}, found {} bytes", found.bytes()));
@@ -234,7 +260,7 @@ impl Settings for SandboxSettings {
         }
         let times = [
             ("slice", self.slice, TICK, 10 * MILLISECOND),
-            ("setup_time", self.setup_time, TICK, 20 * MILLISECOND),
+            ("setup_time", self.setup_time, TICK, 10 * MILLISECOND),
             ("compile_time", self.compile_time, MILLISECOND, 300_000 * MILLISECOND),
             ("backoff", self.backoff, 0, 10_000 * MILLISECOND),
         ];
@@ -246,7 +272,7 @@ impl Settings for SandboxSettings {
         }
         let numbers = [
             ("table", self.table, 0, MOST_TABLE),
-            ("frames", self.frames, 256, 1 << 16),
+            ("frames", self.frames, 256, MOST_FRAMES),
             ("outputs", self.outputs, 1, 128),
             ("calls", self.calls as usize, 0, 1_000_000),
         ];

@@ -6,13 +6,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use netbricks_core::buffer::{Batch, Packet};
+use netbricks_core::buffer::{Batch, NoRoom};
 
 use crate::abi::{self, BATCH, PACKET_BYTES, PACKETS, Refusal, VERDICT, Writes, get, put};
-use crate::frames::Frames;
 use crate::records::Records;
-use crate::sys::memory::mapped_bytes;
+use crate::sys::frames::{Copies, Frames};
+use crate::sys::memory::ALIGNMENT;
 
+/// Bytes of a page of linear memory.
+pub(crate) const PAGE: usize = 64 << 10;
 /// Bytes of a cache line: frames lie on lines of their own in the module's memory.
 const LINE: usize = 64;
 /// Frames of which a module reads more than this lie in large slots from the start.
@@ -63,6 +65,11 @@ impl Window {
     pub(crate) fn bytes(&self) -> usize {
         self.config + BATCH * (self.small_stride + self.large_stride)
     }
+
+    /// Bytes by which a module's memory grows for the window, and for as many bytes of mapped frames.
+    pub(crate) fn room(&self, mapped: usize) -> usize {
+        self.bytes().next_multiple_of(PAGE) + mapped + if mapped > 0 { ALIGNMENT } else { 0 }
+    }
 }
 
 /// Where a packet's bytes lie in the module's memory, once a host call has moved them.
@@ -78,14 +85,23 @@ struct Place {
     large: bool,
 }
 
+/// A change of a packet's bounds.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// So many bytes more before the first, or fewer.
+    Front(i32),
+    /// This length.
+    Length(usize),
+}
+
 /// The host's side of a node's module.
 pub(crate) struct Host {
     /// The packets, while the module runs.
     pub(crate) batch: Batch,
     needs: Needs,
     window: Window,
-    /// The pool whose frames are mapped into the memory (`mapped`), and where they begin there.
-    frames: Option<Rc<Frames>>,
+    /// Copies of the packets in frames that are mapped into the memory (`mapped`), and where the frames begin there.
+    mapped: Option<Copies>,
     frames_at: usize,
     /// Where the window begins.
     window_at: usize,
@@ -117,7 +133,7 @@ impl Host {
             batch: Batch::new(),
             needs,
             window,
-            frames: None,
+            mapped: None,
             frames_at: 0,
             window_at: 0,
             batch_at: 0,
@@ -137,20 +153,20 @@ impl Host {
         self.window
     }
 
-    /// The same host, for packets whose frames are mapped into the module's memory.
-    pub(crate) fn over(self, frames: Rc<Frames>) -> Self {
-        Self { frames: Some(frames), ..self }
+    /// The same host, with copies of its packets in mapped frames.
+    pub(crate) fn over(self, copies: Copies) -> Self {
+        Self { mapped: Some(copies), ..self }
     }
 
-    /// The frames that are mapped.
-    pub(crate) fn frames(&self) -> Option<Rc<Frames>> {
-        self.frames.clone()
-    }
-
-    /// As [`frames`](Self::frames), borrowed.
+    /// The copies in mapped frames.
     #[inline]
-    pub(crate) fn frames_here(&self) -> Option<&Frames> {
-        self.frames.as_deref()
+    pub(crate) fn mapped(&mut self) -> Option<&mut Copies> {
+        self.mapped.as_mut()
+    }
+
+    /// The pool whose frames are mapped.
+    pub(crate) fn frames(&self) -> Option<Rc<Frames>> {
+        self.mapped.as_ref().map(|copies| Rc::clone(copies.frames()))
     }
 
     /// Begins with the memory of a new instance, in which frames and the window lie there.
@@ -180,8 +196,8 @@ impl Host {
             ));
         }
         // The host changes the table while it looks at frames.
-        if let Some(frames) = &self.frames {
-            let mapped = self.frames_at..self.frames_at + mapped_bytes(frames.pool());
+        if let Some(copies) = &self.mapped {
+            let mapped = self.frames_at..self.frames_at + copies.frames().bytes();
             if place < mapped.end && place + abi::BATCH_BYTES > mapped.start {
                 return Err(format!(
                     "`nb_setup` returned {at:#x}, which lies in the mapped frames: expected a place in the module's own memory"
@@ -220,28 +236,28 @@ impl Host {
             *place = now.to_le_bytes();
         }
         put(memory, self.batch_at + abi::COUNT, self.batch.len() as u32);
-        put(memory, self.batch_at + abi::FLAGS, if self.frames.is_some() { abi::FLAG_MAPPED } else { 0 });
-        self.batch.warm();
-        if let Some(frames) = &self.frames {
-            let mut table = self.table_at(0);
-            for packet in self.batch.iter() {
-                let data = packet.data();
-                let at = self.frames_at + frames.offset(data);
+        put(memory, self.batch_at + abi::FLAGS, if self.mapped.is_some() { abi::FLAG_MAPPED } else { 0 });
+        let mut table = self.table_at(0);
+        if let Some(copies) = &mut self.mapped {
+            copies.warm();
+            for (place, len) in copies.places() {
+                let at = self.frames_at + place;
                 if let Some(entry) = memory.get_mut(table..table + PACKET_BYTES) {
                     entry[..4].copy_from_slice(&(at as u32).to_le_bytes());
-                    entry[4..8].copy_from_slice(&(data.len() as u32).to_le_bytes());
+                    entry[4..8].copy_from_slice(&(len as u32).to_le_bytes());
                     entry[8..].copy_from_slice(&abi::PASS.to_le_bytes());
                 }
                 table += PACKET_BYTES;
             }
             return;
         }
+        self.batch.warm();
         if self.window.small_stride == 0 {
             self.fill_large(memory);
             return;
         }
         let (reads, stride) = (self.needs.reads, self.window.small_stride);
-        let (mut at, mut table) = (self.small_at(0), self.table_at(0));
+        let mut at = self.small_at(0);
         for packet in self.batch.iter() {
             let data = packet.data();
             if let Some(slot) = memory.get_mut(at..at + stride) {
@@ -355,28 +371,53 @@ impl Host {
 
     /// Tells the module where a mapped frame begins now, and its length.
     fn tell_mapped(&self, memory: &mut [u8], slot: usize) {
-        if let (Some(frames), Some(packet)) = (&self.frames, self.batch.get(slot)) {
-            put(memory, self.table_at(slot), (self.frames_at + frames.offset(packet.data())) as u32);
-            put(memory, self.table_at(slot) + 4, packet.len() as u32);
+        if let Some((place, len)) = self.mapped.as_ref().and_then(|copies| copies.place(slot)) {
+            put(memory, self.table_at(slot), (self.frames_at + place) as u32);
+            put(memory, self.table_at(slot) + 4, len as u32);
         }
     }
 
-    /// Changes a mapped frame's bounds in place.
+    /// Changes a packet's bounds, and those of its copy in a mapped frame.
     ///
-    /// It grows in its own frame only: no other frame would be mapped for certain.
-    fn reshape(
-        &mut self,
-        memory: &mut [u8],
-        packet: u32,
-        change: impl FnOnce(&mut Packet) -> Result<(), Refusal>,
-    ) -> Result<i32, Refusal> {
+    /// The copy grows in its own frame only: no other frame would be mapped for certain.
+    fn reshape(&mut self, memory: &mut [u8], packet: u32, change: Change) -> Result<i32, Refusal> {
         if self.needs.writes == Writes::None {
             return Err(Refusal::ReadOnly);
         }
-        let slot = packet as usize;
+        let slot = self.slot(packet)?;
+        let (headroom, tailroom) =
+            self.mapped.as_ref().and_then(|copies| copies.room(slot)).ok_or(Refusal::NoPacket)?;
+        let length = self.batch.get(slot).map_or(0, |packet| packet.len());
+        let fits = match change {
+            Change::Front(bytes) => bytes < 0 || bytes as usize <= headroom,
+            Change::Length(len) => len.saturating_sub(length) <= tailroom,
+        };
+        if !fits {
+            return Err(Refusal::NoRoom);
+        }
+        let no_room = |_: NoRoom| Refusal::NoRoom;
         let mut lent = self.batch.packet(slot).ok_or(Refusal::NoPacket)?;
-        change(&mut lent)?;
+        match change {
+            Change::Front(bytes) if bytes < 0 => lent.pull_front(bytes.unsigned_abs() as usize),
+            Change::Front(bytes) => lent.push_front(bytes.unsigned_abs() as usize).map(|_| ()),
+            Change::Length(len) => lent.resize(len),
+        }
+        .map_err(no_room)?;
         drop(lent);
+        let headers = &mut self.places[slot].headers;
+        if let Some(copies) = &mut self.mapped {
+            match change {
+                Change::Front(bytes) => {
+                    *headers = headers.saturating_add_signed(bytes as isize);
+                    copies.push_front(slot, bytes)
+                }
+                Change::Length(len) => {
+                    *headers = (*headers).min(len);
+                    copies.resize(slot, len)
+                }
+            }
+            .map_err(no_room)?;
+        }
         self.tell_mapped(memory, slot);
         Ok(0)
     }
@@ -385,7 +426,7 @@ impl Host {
     ///
     /// Answers how many it sees.
     pub(crate) fn pull(&mut self, memory: &mut [u8], packet: u32, bytes: u32) -> Result<i32, Refusal> {
-        if self.frames.is_some() {
+        if self.mapped.is_some() {
             return self
                 .batch
                 .get(packet as usize)
@@ -404,13 +445,8 @@ impl Host {
 
     /// `nb_push_front`: adds zero bytes before a packet's first, or takes bytes off where `bytes` is below 0.
     pub(crate) fn push_front(&mut self, memory: &mut [u8], packet: u32, bytes: i32) -> Result<i32, Refusal> {
-        if self.frames.is_some() {
-            let count = bytes.unsigned_abs() as usize;
-            return self.reshape(memory, packet, |packet| {
-                let moved =
-                    if bytes < 0 { packet.pull_front(count) } else { packet.push_front(count).map(|_| ()) };
-                moved.map_err(|_| Refusal::NoRoom)
-            });
+        if self.mapped.is_some() {
+            return self.reshape(memory, packet, Change::Front(bytes));
         }
         if self.needs.writes == Writes::None {
             return Err(Refusal::ReadOnly);
@@ -456,14 +492,8 @@ impl Host {
 
     /// `nb_resize`: cuts a packet to `len` bytes, or adds zero bytes behind its last.
     pub(crate) fn resize(&mut self, memory: &mut [u8], packet: u32, len: u32) -> Result<i32, Refusal> {
-        if self.frames.is_some() {
-            return self.reshape(memory, packet, |packet| {
-                let more = (len as usize).saturating_sub(packet.len());
-                if more > packet.tailroom() {
-                    return Err(Refusal::NoRoom);
-                }
-                packet.resize(len as usize).map_err(|_| Refusal::NoRoom)
-            });
+        if self.mapped.is_some() {
+            return self.reshape(memory, packet, Change::Length(len as usize));
         }
         if self.needs.writes == Writes::None {
             return Err(Refusal::ReadOnly);
@@ -530,9 +560,27 @@ impl Host {
     /// Where `settle` says that a packet stays in the graph, its frame gets the bytes that the module has written.
     pub(crate) fn settle(&mut self, memory: &[u8], mut settle: impl FnMut(u32) -> (bool, u16)) -> usize {
         let (small, stride, table) = (self.small_at(0), self.window.small_stride, self.table_at(0));
-        let Self { batch, needs, moved, places, frames, .. } = self;
-        // What the module writes to mapped frames is in the frames already.
-        let copies = needs.writes != Writes::None && frames.is_none();
+        let Self { batch, needs, moved, places, mapped, .. } = self;
+        let copies = needs.writes != Writes::None;
+        if let Some(mapped) = mapped {
+            let kept = batch.compact(|slot, frame| {
+                let verdict = get(memory, table + slot * PACKET_BYTES + VERDICT).unwrap_or(u32::MAX);
+                let (stays, decided) = settle(verdict);
+                if stays && copies {
+                    let (data, written) = (frame.data_mut(), mapped.data(slot));
+                    let count = match needs.writes {
+                        Writes::All => data.len(),
+                        _ if *moved => places[slot].headers,
+                        _ => needs.reads,
+                    };
+                    let count = count.min(data.len()).min(written.len());
+                    copy(&mut data[..count], &written[..count]);
+                }
+                decided
+            });
+            mapped.clear();
+            return kept;
+        }
         batch.compact(|slot, frame| {
             let verdict = get(memory, table + slot * PACKET_BYTES + VERDICT).unwrap_or(u32::MAX);
             let (stays, decided) = settle(verdict);

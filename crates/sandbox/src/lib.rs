@@ -13,7 +13,6 @@ mod abi;
 mod backend;
 mod cache;
 mod config;
-pub mod frames;
 mod host;
 #[cfg(feature = "native")]
 mod native;
@@ -28,7 +27,7 @@ use netbricks_core::Registry;
 
 pub use abi::{ABI, BATCH, Writes};
 pub use backend::{Contents, Declared, Refused};
-pub use config::{Mode, SandboxSettings, Stopped};
+pub use config::{KeptState, Mode, SandboxSettings, Stopped};
 #[cfg(feature = "native")]
 pub use native::native;
 pub use node::node;

@@ -12,11 +12,12 @@ use netbricks_core::{
 
 use crate::abi::{Fate, edge_of, fate};
 use crate::backend::{Fault, Instance, Loaded};
-use crate::config::{Mode, SandboxSettings, Stopped};
-use crate::frames::{Frames, TOO_BIG};
+use crate::config::{KeptState, Mode, SandboxSettings, Stopped};
 use crate::host::{Host, Window};
 use crate::policy::{Status, Strikes};
 use crate::records::Records;
+use crate::sys::frames::{Copies, Frames, TOO_BIG};
+use crate::sys::ticks::thread_time;
 
 /// Makes the node of a function.
 ///
@@ -42,7 +43,7 @@ pub fn node(settings: &SandboxSettings, worker: &Worker) -> Result<Box<dyn Node>
         let seed = worker.seed() ^ (worker.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let host = Host::new(prepared.needs, window, settings.calls, seed, Rc::clone(&records));
         let host = Box::new(match frames {
-            Some(frames) => host.over(frames),
+            Some(frames) => host.over(Copies::of(frames)),
             None => host,
         });
         let instance = loaded.start(host, &prepared.config);
@@ -66,6 +67,7 @@ pub fn node(settings: &SandboxSettings, worker: &Worker) -> Result<Box<dyn Node>
             config: prepared.config.clone(),
             stopped: settings.stopped,
             outputs: settings.outputs,
+            demands: Demands::of(settings),
             strikes,
             records,
             counters,
@@ -85,6 +87,22 @@ fn mapped_frames(settings: &SandboxSettings, worker: &Worker) -> Result<Rc<Frame
         ));
     }
     Frames::of(settings.pool.as_deref(), settings.frames).map_err(BuildError::new)
+}
+
+/// The memory and frames of a function that its tables do not count, and its state.
+#[derive(Clone, Copy)]
+struct Demands {
+    memory: u64,
+    frames: usize,
+    by_flow: bool,
+}
+
+impl Demands {
+    fn of(settings: &SandboxSettings) -> Self {
+        let frames = if settings.mode == Mode::Mapped { settings.frames } else { 0 };
+        let by_flow = settings.state == KeptState::Flow;
+        Self { memory: settings.memory.bytes(), frames, by_flow }
+    }
 }
 
 /// The declared counters of a node: faults of its module, new instances, host calls.
@@ -209,10 +227,16 @@ struct SandboxNode {
     config: Vec<u8>,
     stopped: Stopped,
     outputs: usize,
+    demands: Demands,
     strikes: Rc<RefCell<Strikes>>,
     records: Rc<RefCell<Records>>,
     counters: Counters,
 }
+
+/// CPU time (ns) of a new instance after which its first batch waits for the next turn.
+///
+/// So a turn holds the worker for the time of one of both.
+const SAME_TURN: u64 = 2_000_000;
 
 impl SandboxNode {
     /// Counts a fault and decides how to go on.
@@ -232,30 +256,33 @@ impl SandboxNode {
         }
     }
 
-    /// Makes the next instance, where it is due.
+    /// Makes the next instance, where it is due. Answers whether it may run in this turn.
     #[cold]
-    fn revive(&mut self, now: u64) {
+    fn revive(&mut self, now: u64) -> bool {
         if !self.strikes.borrow().is_due(now) {
-            return;
+            return false;
         }
         let host = match std::mem::replace(&mut self.state, State::Gone) {
             State::Waiting(host) => host,
             running @ State::Running(_) => {
                 self.state = running;
-                return;
+                return true;
             }
-            State::Gone => return,
+            State::Gone => return false,
         };
-        let Some(loaded) = &self.loaded else { return };
+        let Some(loaded) = &self.loaded else { return false };
+        let began = thread_time();
         match loaded.start(host, &self.config) {
             Ok(instance) => {
                 self.counters.restarts.add(1);
                 self.strikes.borrow_mut().status = Status::Running;
                 self.state = State::Running(instance);
+                thread_time().wrapping_sub(began) <= SAME_TURN
             }
             Err((fault, host)) => {
                 self.state = State::Waiting(host);
                 self.strike(&fault, now);
+                false
             }
         }
     }
@@ -266,6 +293,7 @@ impl SandboxNode {
         if let State::Running(instance) = std::mem::replace(&mut self.state, State::Gone) {
             let mut host = instance.retire();
             std::mem::swap(&mut host.batch, batch);
+            host.mapped().into_iter().for_each(Copies::clear);
             self.state = State::Waiting(host);
         }
         let reason = self.strike(fault, cx.now());
@@ -298,19 +326,18 @@ const TO_EDGE: u16 = 0x100;
 
 impl Node for SandboxNode {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
-        if self.strikes.borrow().status != Status::Running {
-            self.revive(cx.now());
-        }
-        let State::Running(instance) = &mut self.state else {
-            if self.stopped == Stopped::Drop {
-                cx.drop_batch(batch, DropReason::Quarantined);
+        let runs = self.strikes.borrow().status == Status::Running || self.revive(cx.now());
+        let instance = match &mut self.state {
+            State::Running(instance) if runs => instance,
+            _ => {
+                if self.stopped == Stopped::Drop {
+                    cx.drop_batch(batch, DropReason::Quarantined);
+                }
+                return;
             }
-            return;
         };
         let (_, host) = instance.parts();
-        if let Some(frames) = host.frames_here()
-            && let Some(kept) = frames.take_in(batch)
-        {
+        if let Some(kept) = host.mapped().and_then(|copies| copies.take_in(batch)) {
             lost(batch, kept, cx);
         }
         if batch.is_empty() {
@@ -341,6 +368,9 @@ impl Node for SandboxNode {
         Shape {
             kind: "sandbox".into(),
             outputs: [Output::out(), reply].into_iter().chain(others).collect(),
+            memory: self.demands.memory,
+            frames: self.demands.frames,
+            by_flow: self.demands.by_flow,
             ..Shape::default()
         }
     }
@@ -377,5 +407,86 @@ pub(crate) fn depart(batch: &mut Batch, kept: usize, cx: &mut Context) {
             let reason = DropReason::ALL.get(usize::from(mark).wrapping_sub(1));
             cx.drop_packet(packet, reason.copied().unwrap_or(DropReason::Trapped));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_core::DetachedContext;
+    use netbricks_core::buffer::Pool;
+
+    use super::*;
+    use crate::abi::Writes;
+    use crate::backend::Declared;
+    use crate::host::Needs;
+    use crate::policy::Policy;
+
+    /// An instance that does nothing.
+    struct Passing(Box<Host>, Vec<u8>);
+
+    impl Instance for Passing {
+        fn parts(&mut self) -> (&mut [u8], &mut Host) {
+            (&mut self.1, &mut self.0)
+        }
+        fn process(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn retire(self: Box<Self>) -> Box<Host> {
+            self.0
+        }
+    }
+
+    /// A module whose instances take this much CPU time (ns) to set themselves up.
+    struct Slow(u64);
+
+    impl Loaded for Slow {
+        fn declared(&self) -> Result<Declared, Fault> {
+            Ok(Declared { abi: 1, reads: 64, writes: 0 })
+        }
+        fn start(&self, mut host: Box<Host>, _: &[u8]) -> Result<Box<dyn Instance>, (Fault, Box<Host>)> {
+            let began = thread_time();
+            while thread_time() - began < self.0 {
+                std::hint::spin_loop();
+            }
+            let room = host.window().bytes();
+            let memory = vec![0; room + (64 << 10)];
+            host.begin(0, 64 << 10);
+            host.set_batch(&memory, 1_024).unwrap();
+            Ok(Box::new(Passing(host, memory)))
+        }
+    }
+
+    #[test]
+    fn a_new_instance_that_took_long_runs_in_the_next_turn() {
+        let pool = Pool::builder().frames(256).build().unwrap();
+        let worker = Worker::new(0, 1, pool.clone());
+        let policy = Policy { strikes: 8, backoff: 1, forgive: 1 };
+        let strikes = Rc::new(RefCell::new(Strikes::new(policy)));
+        strikes.borrow_mut().strike(0);
+        let needs = Needs { reads: 64, writes: Writes::None };
+        let records = Rc::<RefCell<Records>>::default();
+        let host = Host::new(needs, Window::new(needs, 2_048, 0), 16, 0, Rc::clone(&records));
+        let mut cx = DetachedContext::new(pool.clone());
+        let mut node = declare_node(&worker, || SandboxNode {
+            loaded: Some(Box::new(Slow(SAME_TURN + 1))),
+            state: State::Waiting(Box::new(host)),
+            config: Vec::new(),
+            stopped: Stopped::Drop,
+            outputs: 1,
+            demands: Demands { memory: 0, frames: 0, by_flow: false },
+            strikes,
+            records,
+            counters: Counters::declare(&worker),
+        })
+        .unwrap();
+        cx.advance(1_000);
+        let mut batch = Batch::new();
+        for left in [0, 1, 1] {
+            batch.clear();
+            batch.push(pool.packet(&[1; 60]).unwrap()).unwrap();
+            node.process(0, &mut batch, &mut cx);
+            assert_eq!(batch.len(), left);
+        }
+        assert_eq!(cx.take_drops().of(DropReason::Quarantined).packets, 1);
     }
 }

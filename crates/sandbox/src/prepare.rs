@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::config::needs;
 use crate::host::{Host, Needs, Window};
 use crate::records::Records;
+use crate::sys::frames::{Copies, Frames};
 
 /// A module that can run, with its configuration.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct Prepared {
     pub(crate) config: Vec<u8>,
 }
 
-/// The largest frame of the trial, which gets no packets.
+/// The largest frame of the trial, which gets no packets: workers' frames are no smaller.
 const TRIAL: usize = 2_048;
 
 /// The contents and needs of a module, and the reasons for which it would be refused.
@@ -39,6 +40,8 @@ pub(crate) struct Trial<'m> {
     pub(crate) config: Vec<u8>,
     pub(crate) limits: Limits,
     pub(crate) calls: u32,
+    /// Frames that are mapped into its memory (`mapped`).
+    pub(crate) frames: Option<usize>,
     pub(crate) cache: Option<&'m Cache>,
 }
 
@@ -48,7 +51,7 @@ impl Trial<'_> {
     /// # Errors
     /// The reasons for which it is refused.
     pub(crate) fn run(self, found: &mut Inspection) -> Result<Prepared, Refused> {
-        let Self { module, config, limits, calls, cache } = self;
+        let Self { module, config, limits, calls, frames, cache } = self;
         let program = Wasmtime.compile(module, limits, cache)?;
         found.contents = Some(program.contents().clone());
         program.check(limits)?;
@@ -56,8 +59,17 @@ impl Trial<'_> {
         let declared = declared(&*loaded)?;
         found.declared = Some(declared);
         let needs = needs(declared).map_err(Refused::new)?;
-        let window = Window::new(needs, TRIAL, config.len());
-        let host = Box::new(Host::new(needs, window, calls, 0, Rc::<RefCell<Records>>::default()));
+        let window = match frames {
+            Some(_) => Window::without_frames(config.len()),
+            None => Window::new(needs, TRIAL, config.len()),
+        };
+        let host = Host::new(needs, window, calls, 0, Rc::<RefCell<Records>>::default());
+        let frames = frames.map(|frames| Frames::of(None, frames)).transpose().map_err(Refused::new)?;
+        program.contents().has_room(window.room(frames.as_ref().map_or(0, |frames| frames.bytes())))?;
+        let host = Box::new(match frames {
+            Some(frames) => host.over(Copies::of(frames)),
+            None => host,
+        });
         if let Err((fault, _)) = loaded.start(host, &config) {
             return Err(Refused::new(format!("setting it up failed: {fault}")));
         }

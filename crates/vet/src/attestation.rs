@@ -81,6 +81,36 @@ pub enum Unattested {
     /// The program cannot be read.
     #[error("the program that runs cannot be read: {0}")]
     Program(std::io::Error),
+    /// It attests too little: it names no compiler or no vetted crate.
+    #[error(
+        "`{path}` attests nothing: its `{key}` is empty, expected what `netbricks vet CRATE --attest FILE` writes there"
+    )]
+    Empty {
+        /// The attestation.
+        path: String,
+        /// The key without a value.
+        key: &'static str,
+    },
+    /// The operator's list cannot be read.
+    #[error("the list `{list}` cannot be read: {problem}")]
+    List {
+        /// The list.
+        list: String,
+        /// The system's error.
+        problem: String,
+    },
+    /// The crates were vetted by another list.
+    #[error("`{path}` is of a list with the SHA-256 {found}, and `{list}` has {expected}")]
+    OtherList {
+        /// The attestation.
+        path: String,
+        /// The operator's list.
+        list: String,
+        /// The hash of that list.
+        expected: String,
+        /// The hash of the list that the attestation names.
+        found: String,
+    },
     /// The program is another.
     #[error("`{path}` attests `{name}` with the SHA-256 {expected}, and the program that runs has {found}")]
     Other {
@@ -133,14 +163,42 @@ impl Attestation {
         })
     }
 
-    /// Whether the program that runs is the one that an attestation is about.
+    /// Whether it says of what the program was built, by the operator's list where that is given.
     ///
     /// # Errors
-    /// Where it is another, or the attestation cannot be read.
-    pub fn check_self(path: &Path) -> Result<Self, Unattested> {
+    /// Where it names no compiler or no vetted crate, or another list.
+    pub fn vouches(&self, path: &Path, list: Option<&Path>) -> Result<(), Unattested> {
+        let shown = path.display().to_string();
+        let needed = [("rustc", self.rustc.is_empty()), ("vetted", self.vetted.is_empty())];
+        if let Some((key, _)) = needed.into_iter().find(|(_, is_empty)| *is_empty) {
+            return Err(Unattested::Empty { path: shown, key });
+        }
+        let Some(list) = list else { return Ok(()) };
+        let text = std::fs::read(list).map_err(|error| Unattested::List {
+            list: list.display().to_string(),
+            problem: error.to_string(),
+        })?;
+        let expected = hash::of_bytes(&text);
+        match expected == self.list_sha256 {
+            true => Ok(()),
+            false => Err(Unattested::OtherList {
+                path: shown,
+                list: list.display().to_string(),
+                expected,
+                found: self.list_sha256.clone(),
+            }),
+        }
+    }
+
+    /// Whether the program that runs is the one that an attestation is about, and [vouches](Self::vouches) for it.
+    ///
+    /// # Errors
+    /// Where it is another, the attestation cannot be read or attests too little, or is of another list.
+    pub fn check_self(path: &Path, list: Option<&Path>) -> Result<Self, Unattested> {
         let attestation = Self::read(path)?;
         let program = std::fs::File::open("/proc/self/exe").map_err(Unattested::Program)?;
         attestation.holds_for(program, path)?;
+        attestation.vouches(path, list)?;
         Ok(attestation)
     }
 }

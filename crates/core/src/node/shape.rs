@@ -92,6 +92,14 @@ pub struct Shape {
     /// Such nodes are, for example, the places of a function that stands in several chains. For exports,
     /// reports, events and the end of the state, the graph turns only to the first of them.
     pub shares_state: Option<usize>,
+    /// Bytes of memory that the node may take beside its tables, such as a module's linear memory.
+    pub memory: u64,
+    /// Frames of pools of the node's own.
+    pub frames: usize,
+    /// Whether it may keep state of connections that it does not declare.
+    ///
+    /// Both directions of a flow then have to come to one worker.
+    pub by_flow: bool,
 }
 
 impl Default for Shape {
@@ -108,6 +116,9 @@ impl Default for Shape {
             takes_packets: false,
             has_end: false,
             shares_state: None,
+            memory: 0,
+            frames: 0,
+            by_flow: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! - in a single queue,
 //! - in 8 queues by a hash of the 5-tuple (RSS),
-//! - in 8 or 64 queues by filters for the tenants,
+//! - in 8 or 64 queues by ideal filters for the tenants, chosen with the whole trace known beforehand,
 //! - through our demultiplexer into a queue for each tenant.
 //!
 //! The last is a graph with its scheduler; the others follow from the trace alone.
@@ -252,6 +252,8 @@ fn by_packets(tenants: &[u32]) -> Vec<(u32, u64)> {
 }
 
 /// The queue of each tenant: the most frequent first, each to the queue with the fewest packets.
+///
+/// No port knows the trace beforehand: this is the ideal, and not the choice of the library's `guards::queues`.
 fn filters(tenants: &[u32], queues: usize) -> BTreeMap<u32, usize> {
     let mut loads = vec![0u64; queues];
     by_packets(tenants)
@@ -420,7 +422,7 @@ pub(crate) fn run(trace: &Trace) -> Result<Vec<Row>, String> {
         for queues in FILTERS {
             let filters = filters(&tenants, queues);
             let counts = divided(&tenants, queues, |number| filters[&tenants[number]]);
-            add(format!("filters-{queues}"), counts)?;
+            add(format!("ideal-filters-{queues}"), counts)?;
         }
         for window in WINDOWS {
             add(format!("demultiplexer-{window}"), demultiplexed(&tenants, window)?)?;

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use netbricks::sandbox::frames::Frames;
 use netbricks::sandbox::{Mode as Packets, SandboxSettings, native, node};
 use netbricks::units::{Bytes, Duration};
 use netbricks_buffer::{Pool, WorkerSlot};
@@ -33,7 +32,7 @@ pub(crate) enum Mode {
     /// The module's source in C as native code, without protection.
     Native,
     Rust,
-    /// WebAssembly, with frames in the module's memory.
+    /// WebAssembly, with each frame copied into the module's memory as a whole, and out where it writes.
     Mapped,
     /// WebAssembly, with the first bytes of each frame copied in and out.
     Copy,
@@ -100,16 +99,16 @@ pub(crate) struct Row {
     pub(crate) frames: Vec<Vec<u8>>,
 }
 
-/// A function's blueprint, and the name of the pool that it maps.
+/// A function's blueprint.
 pub(crate) fn blueprint(
     modules: &Path,
     function: &str,
     mode: Mode,
     routes: &[Route],
-) -> Result<(Blueprint, Option<String>), String> {
+) -> Result<Blueprint, String> {
     if mode == Mode::Rust {
         let blueprint = rust::function(function, routes);
-        return Ok((blueprint.ok_or_else(|| format!("there is no `{function}` in Rust"))?, None));
+        return blueprint.ok_or_else(|| format!("there is no `{function}` in Rust"));
     }
     let config = match function {
         "policer" => "rate 10000000000 burst 1000000000".to_owned(),
@@ -117,27 +116,25 @@ pub(crate) fn blueprint(
         _ => String::new(),
     };
     let file = modules.join(format!("{function}{}", mode.ending()));
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let named = |error| format!("{}: {error}", file.display());
     if matches!(mode, Mode::Mapped | Mode::Copy) {
         let module = std::fs::read(&file).map_err(named)?;
         let mut settings = SandboxSettings::of(&module);
         settings.config = Some(config);
-        settings.memory = Bytes::new(48 << 20);
+        if function == "lpm" {
+            settings.memory = Bytes::new(48 << 20);
+        }
         settings.setup_time = Duration::from_nanoseconds(20_000_000);
         // What is measured is the module, and not how the machine preempts this thread.
         settings.slice = Duration::from_nanoseconds(10_000_000);
-        let pool = format!("row-{number}");
         if mode == Mode::Mapped {
             settings.mode = Packets::Mapped;
-            settings.frames = 2 * PACKETS;
-            settings.pool = Some(pool.clone());
         }
-        let blueprint = Blueprint::new(move |worker| node(&settings, worker));
-        return Ok((blueprint, (mode == Mode::Mapped).then_some(pool)));
+        return Ok(Blueprint::new(move |worker| node(&settings, worker)));
     }
     // Each node has a library of its own, as each module has a memory of its own.
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let copy = std::env::temp_dir().join(format!("fastpaas-{}-{number}.so", std::process::id()));
     let blueprint = Blueprint::new(move |worker| {
         std::fs::copy(&file, &copy)
@@ -147,7 +144,7 @@ pub(crate) fn blueprint(
         let _ = std::fs::remove_file(&copy);
         node
     });
-    Ok((blueprint, None))
+    Ok(blueprint)
 }
 
 /// A row in the making.
@@ -160,13 +157,12 @@ struct Lane {
 
 fn lane(plan: &Plan, row: Row, routes: &[Route], tuples: &Tuples) -> Result<Lane, String> {
     let text = |error: &dyn std::fmt::Display| format!("{} {}: {error}", row.function, row.mode.name());
-    let (blueprint, mapped) = blueprint(&plan.modules, row.function, row.mode, routes)?;
+    let blueprint = blueprint(&plan.modules, row.function, row.mode, routes)?;
     let pool = Pool::builder().frames(2 * PACKETS).build().map_err(|error| text(&error))?;
     let worker = Worker::new(0, 1, pool.clone());
     let mut graph = GraphBuilder::new("figure");
     let function = graph.add_function("function", &blueprint, &worker).map_err(|error| text(&error))?;
-    let frames = mapped.and_then(|name| Frames::named(&name)).unwrap_or_else(|| pool.clone());
-    let store = Store::new(&frames, PACKETS, FRAME, row.burst).ok_or_else(|| text(&"too few frames"))?;
+    let store = Store::new(&pool, PACKETS, FRAME, row.burst).ok_or_else(|| text(&"too few frames"))?;
     store.set_hook(Some(write_tuples(tuples.clone())));
     let source = graph.add("source", store.source()).map_err(|error| text(&error))?;
     let sink = graph.add("sink", store.sink()).map_err(|error| text(&error))?;
@@ -177,7 +173,7 @@ fn lane(plan: &Plan, row: Row, routes: &[Route], tuples: &Tuples) -> Result<Lane
     }
     let mut graph = graph.build(pool.clone()).map_err(|error| text(&error))?;
     graph.set_burst(row.burst);
-    Ok(Lane { graph, store, pool: frames, row })
+    Ok(Lane { graph, store, pool, row })
 }
 
 impl Lane {

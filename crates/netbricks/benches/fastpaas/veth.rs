@@ -45,7 +45,7 @@ pub(crate) fn forward(
     let pool = Pool::builder().frames(16_384).for_device(true).build().map_err(|error| text(&error))?;
     let worker = Worker::new(0, 1, pool.clone());
     let mut ports = [open("af_xdp", devices[0], "", &pool)?, open("af_xdp", devices[1], "", &pool)?];
-    let (blueprint, _) = modes::blueprint(modules, "policer", mode, &[])?;
+    let blueprint = modes::blueprint(modules, "policer", mode, &[])?;
     let mut graph = GraphBuilder::new("policer");
     let receive = ReceiveNode::take(&mut *ports[0], 0, 0).map_err(|error| text(&error))?;
     let transmit = TransmitNode::take(&mut *ports[1], 0).map_err(|error| text(&error))?;

@@ -3,8 +3,6 @@
 use netbricks_core::{NoSettings, Registry};
 use netbricks_sandbox::{Mode, SandboxSettings, node};
 
-use super::PACKETS;
-
 /// The module: `crates/sandbox/tests/modules/macswap.wat`, assembled.
 pub(super) const MACSWAP: &[u8] = include_bytes!("macswap.wasm");
 
@@ -17,7 +15,6 @@ pub(super) fn register(registry: &mut Registry) {
     for (name, mode) in FUNCTIONS {
         let mut settings = SandboxSettings::of(MACSWAP);
         settings.mode = mode;
-        settings.frames = 2 * PACKETS;
         // A bench on a busy machine is slow, but loses no packets.
         settings.slice = netbricks_core::units::Duration::from_nanoseconds(10_000_000);
         registry.add(name, "Swaps the Ethernet addresses.", move |_: &NoSettings, worker| {

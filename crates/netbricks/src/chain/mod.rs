@@ -91,12 +91,14 @@ struct Shape {
     sorts: Option<ShuffleKey>,
     /// Whether it keeps packets, or needs turns of its own beyond those for its events.
     independent: bool,
-    /// The bytes of its tables.
+    /// The bytes of its tables, and of memory that it declares beside them.
     memory: u64,
     /// The entries that its declared state has room for.
     entries: u64,
     /// Packets that its queues have room for.
     room: usize,
+    /// Frames of pools of its own.
+    frames: usize,
     /// The packets that may leave by each of its ways out.
     guards: Vec<Guards>,
 }
@@ -482,7 +484,7 @@ impl Shape {
         // Contained on its own: a second panic while the first one unwinds would end the process.
         let dropped = contain(|| drop(node));
         let mut shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
-        shape.memory = sizes.iter().map(|bytes| *bytes as u64).sum();
+        shape.memory += sizes.iter().map(|bytes| *bytes as u64).sum::<u64>();
         dropped.map_err(|caught| panicked("dropping it", caught))?;
         Ok(shape)
     }
@@ -503,22 +505,25 @@ impl Shape {
         let shape = node.shape();
         Self {
             sorts: node.as_handoff().map(|handoff| handoff.key()),
-            stateful: !node.export().is_empty() || !node.report().is_empty(),
+            stateful: shape.by_flow || !node.export().is_empty() || !node.report().is_empty(),
             // State of unknown key is taken to be by flow.
             by_flow: unknown
+                || shape.by_flow
                 || follows.iter().any(|(by, names)| *by == ShuffleKey::SymmetricFlow && !names.is_empty()),
             partition,
             // State that holds for both directions and not for one.
-            of_both: names(node, |state, by| state.bound(by), ShuffleKey::Flow)
-                .iter()
-                .any(|name| !bound.contains(name)),
+            of_both: shape.by_flow
+                || names(node, |state, by| state.bound(by), ShuffleKey::Flow)
+                    .iter()
+                    .any(|name| !bound.contains(name)),
             independent: shape.keeps_packets || shape.schedulable,
-            memory: 0,
+            memory: shape.memory,
             entries: node
                 .state(|state| state.declarations().map(|own| own.capacity()))
                 .flatten()
                 .unwrap_or(0),
             room: shape.queue.unwrap_or(0),
+            frames: shape.frames,
             guards: shape.outputs.iter().map(|output| node.guards(output.edge)).collect(),
             inputs: shape.inputs,
             ports: shape.ports,
@@ -548,7 +553,7 @@ fn quotas(plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
                     report::memory(quota)
                 ))
                 .at(tenant.place.clone(), format!("`{name}` takes {}", report::memory(most)))
-                .help("make its tables smaller, or raise `memory`"),
+                .help("make its tables or modules smaller, or raise the tenant's `memory`"),
             );
         }
         let entries = own().fold(0, |sum: u64, (_, shape)| sum.saturating_add(shape.entries));
@@ -566,18 +571,29 @@ fn quotas(plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
             );
         }
         let queues = own().filter(|(function, _)| function.name.ends_with(crate::config::QUEUE)).count();
-        let frames = queues * tenant.settings.queue + own().map(|(_, shape)| shape.room).sum::<usize>();
-        if let Some(quota) = tenant.settings.frames.filter(|quota| frames > *quota) {
+        let (queued, mapped) = own()
+            .fold((queues * tenant.settings.queue, 0), |(queued, mapped), (_, shape)| {
+                (queued + shape.room, mapped + shape.frames)
+            });
+        if let Some(quota) = tenant.settings.frames.filter(|quota| queued + mapped > *quota) {
+            let pools = if mapped > 0 {
+                format!(", its functions' own pools {mapped} frames")
+            } else {
+                String::new()
+            };
             diagnostics.push(
                 Diagnostic::error(format!(
-                    "the queues of tenant `{}` have room for {frames} packets, and it may hold {quota}",
+                    "the queues of tenant `{}` have room for {queued} packets{pools}, and it may hold {quota}",
                     tenant.name
                 ))
                 .at(
                     tenant.place.clone(),
                     format!("`queue` is {}, in front of {queues} chains", tenant.settings.queue),
                 )
-                .help("make `queue` smaller, or raise `frames`"),
+                .help(match mapped {
+                    0 => "make `queue` smaller, or raise `frames`",
+                    _ => "make `queue` or the functions' `frames` smaller, or raise the tenant's `frames`",
+                }),
             );
         }
     }

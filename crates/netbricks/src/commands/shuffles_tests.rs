@@ -311,6 +311,30 @@ fn ports_whose_flows_meet_are_judged_together() {
     assert_eq!(parted([(2, true), (1, true)], 2), both, "a queue that the other port has not");
 }
 
+/// Nothing shows the state of a module: it is taken to be state of connections.
+#[test]
+fn a_module_is_state_by_flow_unless_it_says_that_it_keeps_none() {
+    let module = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bench/macswap.wasm");
+    let app = application();
+    for (state, kept) in [("", true), ("state = \"flow\"", true), ("state = \"none\"", false)] {
+        let text = format!(
+            "[port.lan]\ndriver = \"af_packet\"\ndevice = \"a\"\n[port.wan]\ndriver = \"af_packet\"\ndevice = \"b\"\n\
+             [function.guest]\nuse = \"sandbox\"\nmodule = {module:?}\n{state}\n\
+             [[chain]]\nfrom = \"lan\"\nthrough = [\"guest\"]\nto = \"wan\"\n\
+             [[chain]]\nfrom = \"wan\"\nthrough = [\"guest\"]\nto = \"lan\"\n[runtime]\nworkers = 2\n"
+        );
+        let file = file(&text);
+        let checked = file::check(&app, &file).ok().unwrap();
+        assert_eq!((&checked.network.by_flow[..], &checked.network.of_both[..]), (&[kept][..], &[kept][..]));
+        let divisions = [true, false].map(|symmetric| {
+            let rules = netbricks_ports::steer::Rules::default();
+            Division { queues: 2, symmetric, rules, steered: false }
+        });
+        let parted = checked.network.parted(&checked.plan, &divisions, 2);
+        assert_eq!(parted.len(), if kept { 2 } else { 0 }, "{state}");
+    }
+}
+
 /// Ports that steer by equal rules, which keep directions together, need no more than ports without rules.
 ///
 /// Other rules separate packets that meet at one state.

@@ -64,15 +64,26 @@ impl Plan<'_> {
     /// Relative names start from `directory`.
     pub(crate) fn unattested(&self, directory: &Path) -> Option<Diagnostic> {
         let named = self.runtime.attestation.as_ref()?;
-        let problem = Attestation::check_self(&directory.join(named.get_ref())).err()?;
+        let list = self.runtime.attestation_list.as_ref();
+        let in_list = list.map(|list| directory.join(list.get_ref()));
+        let problem = Attestation::check_self(&directory.join(named.get_ref()), in_list.as_deref()).err()?;
         let label = match &problem {
             Unattested::Other { .. } => "this program is not the one that was vetted",
             Unattested::Program(_) => "this program cannot be compared",
-            Unattested::Unreadable { .. } | Unattested::Invalid { .. } => "nothing is known of this program",
+            Unattested::Unreadable { .. } | Unattested::Invalid { .. } | Unattested::Empty { .. } => {
+                "nothing is known of this program"
+            }
+            Unattested::List { .. } | Unattested::OtherList { .. } => {
+                "the list that the program was vetted by"
+            }
+        };
+        let place = match (&problem, list) {
+            (Unattested::List { .. } | Unattested::OtherList { .. }, Some(list)) => list.span(),
+            _ => named.span(),
         };
         let help =
             "run the program that `netbricks vet CRATE --attest FILE` built, or vet and build it again";
-        let error = Diagnostic::error(problem.to_string()).at(named.span(), label).help(help);
+        let error = Diagnostic::error(problem.to_string()).at(place, label).help(help);
         Some(Diagnostic { machine: true, ..error })
     }
 

@@ -54,6 +54,8 @@ netbricks_core::settings! {
         pub shuffles: bool = true, "true or false";
         /// A file that `netbricks vet --attest` wrote; `run` refuses a program that it does not attest.
         pub attestation: Option<Spanned<String>> = unset "none is asked for", "text, the path of a file";
+        /// The operator's `vet.toml`: an attestation of another list is refused.
+        pub attestation_list: Option<Spanned<String>> = unset "any list", "text, the path of a file";
     }
 }
 

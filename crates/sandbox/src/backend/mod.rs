@@ -48,6 +48,24 @@ pub struct Contents {
     pub table: u64,
 }
 
+impl Contents {
+    /// Checks that its memory can grow by what the host needs: `room` bytes.
+    ///
+    /// # Errors
+    /// Its own limit is too low.
+    pub(crate) fn has_room(&self, room: usize) -> Result<(), Refused> {
+        let needed = self.memory.saturating_add(room as u64);
+        match self.memory_limit.filter(|limit| *limit < needed) {
+            None => Ok(()),
+            Some(limit) => Err(Refused::new(format!(
+                "its memory begins with {} bytes and may grow to {limit}, expected {needed}: the host's window for packets and \
+                 configuration needs {room} bytes behind its own. Link it with `--max-memory={needed}` or more, or without that",
+                self.memory
+            ))),
+        }
+    }
+}
+
 /// A module that is refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]

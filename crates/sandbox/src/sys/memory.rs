@@ -108,23 +108,30 @@ pub(crate) fn mapped_bytes(pool: &Pool) -> usize {
 
 /// Maps a pool's small frames into a memory at `at`, over pages that the memory has grown by for them.
 ///
-/// The memory must come from a [`Creator`]. Afterwards the instance reads and writes every frame of the pool, whenever it
-/// runs. Several instances of one thread may have the same pool; they run one after another.
-///
-/// The caller lets no other thread have packets of the pool, and holds no reference to the bytes of one while an instance
-/// runs. The slice of a memory that the host has between two runs covers the frames too: it touches them by packets alone.
+/// Afterwards the instance reads and writes every frame of the pool, whenever it runs. Several instances of one thread may
+/// have the same pool; they run one after another.
 ///
 /// # Errors
 /// Where the place does not fit, or the system refuses.
-pub(crate) fn map_frames(memory: &Memory, store: impl AsContext, pool: &Pool, at: usize) -> io::Result<()> {
+///
+/// # Safety
+/// The memory comes from a [`Creator`]. The pool and all of its packets stay on this thread, and nothing refers to the
+/// bytes of one while an instance runs that has them mapped. The slice of a memory that the host has between two runs
+/// covers the frames too: nothing touches them by it.
+pub(crate) unsafe fn map_frames(
+    memory: &Memory,
+    store: impl AsContext,
+    pool: &Pool,
+    at: usize,
+) -> io::Result<()> {
     let len = mapped_bytes(pool);
     let base = memory.data_ptr(&store) as usize;
     let fits = at.checked_add(len).is_some_and(|end| end <= memory.data_size(&store));
     if !fits || !(base + at).is_multiple_of(ALIGNMENT) {
         return Err(io::Error::other("there is no aligned place for frames in the memory"));
     }
-    // SAFETY: only instances of this thread touch the mapping. The pool and all of its packets stay on this thread, and
-    // nothing here has a reference to a packet's bytes while an instance runs, as the caller says.
+    // SAFETY: only instances of this thread touch the mapping. As the caller says, the pool's packets stay on this thread,
+    // and nothing refers to their bytes while an instance runs.
     let file = unsafe { pool.memory_file() };
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;

@@ -57,8 +57,15 @@ fn frames(count: usize, first: u8) -> Vec<Vec<u8>> {
     (0..count).map(|number| frame(number).collect()).collect()
 }
 
-/// Runs an attacker between two neighbours, and checks all that must hold.
+/// Runs an attacker in both modes.
 fn attack(name: &str, module: &Module, settings: &str, end: End) {
+    for mode in ["mode = \"copy\"", "mode = \"mapped\"\nframes = 512"] {
+        attack_in(&format!("{name}, {mode}"), module, &format!("{mode}\n{settings}"), end);
+    }
+}
+
+/// Runs an attacker between two neighbours, and checks all that must hold.
+fn attack_in(name: &str, module: &Module, settings: &str, end: End) {
     let mut alone = Bench::new(&[canary(), canary()]);
     let mut bench = Bench::new(&[canary(), blueprint(module, settings), canary()]);
     let mut expected_restarts = 0;
@@ -218,6 +225,68 @@ fn endless_loops_are_ended_by_the_clock() {
     attack("a loop of tail calls", &attacker(tail).more(turn), TICK, PREEMPTED);
     let filling = "(loop $ever (memory.fill (i32.const 8192) (i32.const 1) (i32.const 65536)) (br $ever))";
     attack("a loop of bulk operations", &attacker(filling), TICK, PREEMPTED);
+}
+
+#[test]
+fn operations_on_the_whole_memory_end_with_its_time() {
+    const WHOLE: &str = "(i32.mul (memory.size) (i32.const 65536))";
+    let most = |attack: &str| Module {
+        // With the most memory that such a module may have.
+        memory: "256".into(),
+        ..attacker(&format!("(loop $ever {attack} (br $ever))"))
+    };
+    let fill = format!("(memory.fill (i32.const 0) (i32.const 1) {WHOLE})");
+    attack("fills of all memory", &most(&fill), "slice = \"250 us\"", PREEMPTED);
+    let copy = format!("(memory.copy (i32.const 0) (i32.const 1) (i32.sub {WHOLE} (i32.const 1)))");
+    attack("copies of all memory", &most(&copy), "slice = \"250 us\"", PREEMPTED);
+    let data = format!("(data (i32.const 65536) \"{}\")", "x".repeat(4 << 20));
+    let module = Module { memory: "256".into(), ..Module::default() }.more(&data);
+    attack("much data", &module, "size = \"8 MiB\"", End::Harmless);
+}
+
+#[test]
+fn more_than_the_worker_can_wait_for_is_refused() {
+    let fill = "(memory.fill (i32.const 8192) (i32.const 1) (i32.const 8))";
+    for bulk in [fill, "(memory.copy (i32.const 0) (i32.const 8) (i32.const 8))"] {
+        let problem = refused(&Module::each(bulk).assembled(), "memory = \"17 MiB\"");
+        assert!(
+            problem.contains("no clock can end") && problem.contains("`memory` is 17825792"),
+            "{problem}"
+        );
+        blueprint(&Module::each(bulk), "memory = \"16 MiB\"");
+    }
+    let passive = Module::each("(memory.init $d (i32.const 0) (i32.const 0) (i32.const 1))");
+    let problem = refused(&passive.more("(data $d \"x\")").assembled(), "memory = \"17 MiB\"");
+    assert!(problem.contains("no clock can end"), "{problem}");
+    blueprint(&Module::default(), "memory = \"64 MiB\"");
+    for (key, most) in [
+        ("memory = \"65 MiB\"", "1 byte to 64 MiB"),
+        ("size = \"17 MiB\"", "1 byte to 16 MiB"),
+        ("setup_time = \"11 ms\"", "\"250 us\" to \"10 ms\""),
+        ("frames = 4097", "256 to 4096"),
+    ] {
+        let problem = refused(&Module::default().assembled(), key);
+        assert!(problem.contains(most), "{key}: {problem}");
+    }
+}
+
+#[test]
+fn a_memory_without_room_for_the_window_is_refused() {
+    // The linker's `--max-memory`, in pages.
+    for (memory, mode, refused_there) in
+        [("2 4", "copy", true), ("2 30", "copy", false), ("2 30", "mapped", true), ("2 300", "mapped", false)]
+    {
+        let module = Module { memory: memory.into(), ..Module::default() };
+        let settings = format!("mode = \"{mode}\"\nframes = 256");
+        match try_blueprint(&module.assembled(), &settings) {
+            Ok(_) => assert!(!refused_there, "{memory}, {mode}"),
+            Err(problem) => {
+                let told = problem.message.contains("the host's window")
+                    && problem.message.contains("--max-memory=");
+                assert!(refused_there && told, "{memory}, {mode}: {problem}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -212,8 +212,7 @@ fn the_longest_prefix_decides_the_next_hop() {
     let frame =
         |destination: &u32| ethernet().ipv4([10, 0, 0, 1], destination.to_be_bytes()).udp(1, 2).bytes();
     for (mode, skip) in [(MODES[0], 0), (MODES[1], 0), (MODES[0], 1)] {
-        let settings =
-            format!("{mode}\nmemory = \"48 MiB\"\nsetup_time = \"20 ms\"\nconfig = \"{}\"", text(skip));
+        let settings = format!("{mode}\nmemory = \"48 MiB\"\nconfig = \"{}\"", text(skip));
         // A route for everything touches 32 MiB, which takes long where the machine has to find them: without it first.
         let Some(blueprint) =
             example("lpm", &settings.replace("0.0.0.0/0 1\\n", if skip > 0 { "" } else { "0.0.0.0/4 1\\n" }))

@@ -1,7 +1,7 @@
 //! The mode `mapped`: frames lie in the module's memory, and nothing else of the process does.
 
-use netbricks_core::buffer::Pool;
-use netbricks_core::{DropReason, Worker, WorkerGroup};
+use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::{DetachedContext, DropReason, Worker, WorkerGroup};
 use netbricks_testkit::run_node;
 
 use crate::harness::Bench;
@@ -57,15 +57,13 @@ fn lengths_change_as_in_the_other_mode() {
 fn a_module_cannot_have_its_table_in_the_frames() {
     // Its memory begins with 2 MiB, behind which the frames are mapped.
     let module = Module { memory: "32".into(), batch: "(i32.const 2097152)".into(), ..Module::default() };
-    let blueprint = blueprint(&module, MAPPED);
-    let pool = Pool::builder().frames(64).build().unwrap();
-    let refused = blueprint.build(&Worker::new(0, 1, pool)).err().unwrap().to_string();
+    let refused = try_blueprint(&module.assembled(), MAPPED).err().expect("it is refused").message;
     assert!(refused.contains("0x200000, which lies in the mapped frames"), "{refused}");
 }
 
 #[test]
 fn functions_that_name_a_pool_share_its_frames() {
-    // The first writes a mark behind the frame's end, which a copy of the frame would not take along.
+    // The first writes a mark behind the frame's end, which a later copy of as many bytes leaves there.
     let mark = "(i64.store (i32.add (local.get $data) (local.get $len)) (i64.const 0x123456789abcdef))";
     let look =
         "(if (i64.ne (i64.load (i32.add (local.get $data) (local.get $len))) (i64.const 0x123456789abcdef))
@@ -75,11 +73,65 @@ fn functions_that_name_a_pool_share_its_frames() {
         let first = blueprint(&Module::each(mark).writes(2), &settings(first));
         let second = blueprint(&Module::each(look), &settings(second));
         let mut bench = Bench::chain(&[first, second]);
-        bench.send(0, frames(50));
+        bench.send(0, vec![vec![7; 60]; 50]);
         assert_eq!(bench.out(0).len(), if passes { 50 } else { 0 });
         bench.end();
     }
-    assert!(netbricks_sandbox::frames::Frames::named("a").is_none(), "it went with its functions");
+}
+
+#[test]
+fn functions_of_one_pool_have_the_same_frames() {
+    let pool = Pool::builder().frames(64).build().expect("a small pool fits into memory");
+    let worker = Worker::new(0, 1, pool);
+    let of = |frames| {
+        let settings = format!("mode = \"mapped\"\npool = \"a\"\nframes = {frames}");
+        blueprint(&Module::default(), &settings).build(&worker)
+    };
+    let first = of(512).expect("the pool is new");
+    let second = of(512).expect("it has the same frames");
+    let problem = of(256).err().expect("it is refused").to_string();
+    assert!(
+        problem.contains("`frames` is 256, and another function of the pool `a` has it with 512"),
+        "{problem}"
+    );
+    drop((first, second));
+    assert!(of(256).is_ok(), "the pool went with its functions");
+}
+
+#[test]
+fn packets_that_have_left_are_out_of_the_modules_reach() {
+    // It writes over all mapped frames, which begin at 2 MiB, where it sees a marked frame.
+    let spoil = "(i32.store8 offset=1 (local.get $data) (i32.const 0x22))
+        (if (i32.eq (i32.load8_u (local.get $data)) (i32.const 0xee)) (then
+          (memory.fill (i32.const 2097152) (i32.const 0xcc)
+            (i32.sub (i32.mul (memory.size) (i32.const 65536)) (i32.const 2097152))) (return)))";
+    let pool = Pool::builder().frames(1_024).build().expect("a small pool fits into memory");
+    let worker = Worker::new(0, 1, pool.clone());
+    let mut node =
+        blueprint(&Module::each(spoil).writes(2), MAPPED).build(&worker).expect("the module is taken");
+    let mut cx = DetachedContext::new(pool.clone());
+    let mut pass = |first: u8| {
+        let mut batch = Batch::new();
+        for _ in 0..200 {
+            let packet = pool.packet(&[first; 60]).expect("the pool is larger");
+            assert!(batch.push(packet).is_ok(), "a batch has room");
+        }
+        node.process(0, &mut batch, &mut cx);
+        batch
+    };
+    // These are with another thread while the module runs again.
+    let left = pass(1);
+    let reader =
+        std::thread::spawn(move || left.iter().map(|packet| packet.data().to_vec()).collect::<Vec<_>>());
+    let kept = pass(2);
+    let spoilt = pass(0xee);
+    assert_eq!(spoilt.len(), 200);
+    let expected = |first: u8| [&[first, 0x22][..], &[first; 58]].concat();
+    assert!(
+        kept.iter().all(|packet| packet.data() == expected(2)),
+        "the module changed packets that had left"
+    );
+    assert!(reader.join().expect("it only reads").iter().all(|frame| *frame == expected(1)));
 }
 
 #[test]

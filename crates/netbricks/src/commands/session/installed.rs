@@ -268,6 +268,11 @@ impl Installed {
             ("burst", before.burst != after.burst),
             ("seed", before.seed != after.seed),
             (
+                "attestation_list",
+                before.attestation_list.as_ref().map(toml::Spanned::get_ref)
+                    != after.attestation_list.as_ref().map(toml::Spanned::get_ref),
+            ),
+            (
                 "attestation",
                 before.attestation.as_ref().map(toml::Spanned::get_ref)
                     != after.attestation.as_ref().map(toml::Spanned::get_ref),

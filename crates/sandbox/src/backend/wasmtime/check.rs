@@ -1,5 +1,6 @@
 //! The checks of a module: its header, imports, exports, memory and tables.
 
+use wasmparser::{Operator, Parser, Payload};
 use wasmtime::{ExternType, FuncType, Module};
 
 use super::link::{CALLS, MODULE};
@@ -16,6 +17,8 @@ const EXPORTS: [(&str, &str); 5] = [
 
 /// Exports that a module may have.
 const MOST_EXPORTS: usize = 1_024;
+/// Bytes of `memory` up to which a module may have bulk operations: no clock ends one before it is through.
+const MOST_BULK: usize = 16 << 20;
 /// Bytes of a page of memory, in which modules count.
 const PAGE: u64 = 64 << 10;
 
@@ -116,11 +119,60 @@ fn spaced(kind: &ExternType) -> String {
     format!(" {}", shown(kind))
 }
 
-/// Checks what a module needs and has.
+/// Whether a valid module has operations on as much memory as it says when it runs.
+pub(super) fn has_bulk(module: &[u8]) -> bool {
+    let is_bulk = |operator: wasmparser::Result<Operator<'_>>| {
+        use Operator::{MemoryCopy, MemoryFill, MemoryInit};
+        matches!(operator, Err(_) | Ok(MemoryFill { .. } | MemoryCopy { .. } | MemoryInit { .. }))
+    };
+    Parser::new(0).parse_all(module).any(|payload| match payload {
+        Ok(Payload::CodeSectionEntry(body)) => {
+            body.get_operators_reader().map_or(true, |operators| operators.into_iter().any(is_bulk))
+        }
+        Ok(_) => false,
+        Err(_) => true,
+    })
+}
+
+/// Checks what a module needs and has. `bulk` says whether it has bulk operations on memory.
 ///
 /// # Errors
 /// Every problem, one a line.
-pub(super) fn module(module: &Module, contents: &Contents, limits: Limits) -> Result<(), Refused> {
+pub(super) fn module(
+    module: &Module,
+    contents: &Contents,
+    bulk: bool,
+    limits: Limits,
+) -> Result<(), Refused> {
+    let mut problems = interface(module);
+    if contents.memory > limits.memory as u64 {
+        problems.push(format!(
+            "it begins with {} bytes of memory, more than the {} that `memory` allows: raise `memory`, or make its tables smaller",
+            contents.memory, limits.memory
+        ));
+    }
+    if bulk && limits.memory > MOST_BULK {
+        problems.push(format!(
+            "it has `memory.fill`, `memory.copy` or `memory.init`, which no clock can end, and `memory` is {} bytes, expected at \
+             most {MOST_BULK}: lower `memory`, or compile it without them (`-mno-bulk-memory`)",
+            limits.memory
+        ));
+    }
+    if contents.table > limits.table as u64 {
+        problems.push(format!(
+            "its tables begin with {} elements, more than the {} that `table` allows",
+            contents.table, limits.table
+        ));
+    }
+    let resources = module.resources_required();
+    if resources.num_tables > 1 {
+        problems.push(format!("it has {} tables, more than one", resources.num_tables));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Refused::new(problems.join("\n"))) }
+}
+
+/// The problems of a module's imports and exports.
+fn interface(module: &Module) -> Vec<String> {
     let mut problems = Vec::new();
     for import in module.imports() {
         let (from, name, kind) = (import.module(), import.name(), import.ty());
@@ -154,21 +206,5 @@ pub(super) fn module(module: &Module, contents: &Contents, limits: Limits) -> Re
     if module.exports().len() > MOST_EXPORTS {
         problems.push(format!("it has {} exports, more than {MOST_EXPORTS}", module.exports().len()));
     }
-    if contents.memory > limits.memory as u64 {
-        problems.push(format!(
-            "it begins with {} bytes of memory, more than the {} that `memory` allows: raise `memory`, or make its tables smaller",
-            contents.memory, limits.memory
-        ));
-    }
-    if contents.table > limits.table as u64 {
-        problems.push(format!(
-            "its tables begin with {} elements, more than the {} that `table` allows",
-            contents.table, limits.table
-        ));
-    }
-    let resources = module.resources_required();
-    if resources.num_tables > 1 {
-        problems.push(format!("it has {} tables, more than one", resources.num_tables));
-    }
-    if problems.is_empty() { Ok(()) } else { Err(Refused::new(problems.join("\n"))) }
+    problems
 }

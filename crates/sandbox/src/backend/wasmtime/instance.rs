@@ -7,13 +7,10 @@ use wasmtime::{InstancePre, Memory, Module, Store, StoreLimits, StoreLimitsBuild
 use super::engine;
 use super::link::{self, Data};
 use crate::backend::{Declared, Fault, Instance, Limits, Loaded, Refused};
-use crate::host::Host;
+use crate::host::{Host, PAGE};
 use crate::sys::artifact::Artifact;
-use crate::sys::memory::{ALIGNMENT, map_frames, mapped_bytes};
+use crate::sys::memory::ALIGNMENT;
 use crate::sys::ticks::Ticks;
-
-/// Bytes of a page of linear memory.
-const PAGE: usize = 64 << 10;
 
 /// Loads native code into this thread's engine.
 ///
@@ -131,9 +128,8 @@ impl Loaded for OnThread {
 
     fn start(&self, host: Box<Host>, config: &[u8]) -> Result<Box<dyn Instance>, (Fault, Box<Host>)> {
         let frames = host.frames();
-        let mapped = frames.as_ref().map_or(0, |frames| mapped_bytes(frames.pool()));
-        let room =
-            host.window().bytes().next_multiple_of(PAGE) + mapped + if mapped > 0 { ALIGNMENT } else { 0 };
+        let mapped = frames.as_ref().map_or(0, |frames| frames.bytes());
+        let room = host.window().room(mapped);
         let mut host = Some(host);
         let back = |fault, host: Option<Box<Host>>| match host {
             Some(host) => (fault, host),
@@ -145,12 +141,17 @@ impl Loaded for OnThread {
         };
         let set_up = (|| {
             let before = memory.data_size(&store);
-            memory.grow(&mut store, (room / PAGE) as u64)?;
+            memory.grow(&mut store, (room / PAGE) as u64).map_err(|_| {
+                wasmtime::Error::msg(format!(
+                    "behind its {before} bytes of memory there is no room for the host's window of {room} bytes: link it with a \
+                     larger `--max-memory` or none, and let its start function take no more than `memory` allows"
+                ))
+            })?;
             store.data_mut().memory = Some(memory);
             // Frames come first, where there are any.
             let frames_at = if mapped > 0 { before.next_multiple_of(ALIGNMENT) } else { before };
             if let Some(frames) = &frames {
-                map_frames(&memory, &store, frames.pool(), frames_at)?;
+                frames.map_into(&memory, &store, frames_at)?;
             }
             let window_at = frames_at + mapped;
             let (bytes, data) = memory.data_and_store_mut(&mut store);

@@ -41,7 +41,7 @@ impl Backend for Wasmtime {
         let loaded = artifact.load(&engine).map_err(|error| Refused::new(format!("{error:#}")))?;
         let contents =
             Contents { bytes: module.len(), code: artifact.bytes().len(), ..check::contents(&loaded) };
-        Ok(Arc::new(Compiled { artifact, module: loaded, contents }))
+        Ok(Arc::new(Compiled { artifact, module: loaded, contents, bulk: check::has_bulk(module) }))
     }
 }
 
@@ -90,6 +90,8 @@ struct Compiled {
     /// The module in the compiler's engine, which runs nothing.
     module: Module,
     contents: Contents,
+    /// Whether it has bulk operations on memory.
+    bulk: bool,
 }
 
 impl Program for Compiled {
@@ -97,7 +99,7 @@ impl Program for Compiled {
         &self.contents
     }
     fn check(&self, limits: Limits) -> Result<(), Refused> {
-        check::module(&self.module, &self.contents, limits)
+        check::module(&self.module, &self.contents, self.bulk, limits)
     }
     fn load(&self, limits: Limits) -> Result<Box<dyn Loaded>, Refused> {
         instance::load(&self.artifact, limits).map(|loaded| Box::new(loaded) as Box<dyn Loaded>)
