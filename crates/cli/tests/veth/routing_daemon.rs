@@ -1,4 +1,4 @@
-//! The kernel's routes beside a router, and FRR: a BGP session with BIRD through the router, whose routes arrive and go.
+//! The kernel's routes beside a router, and FRR with a BGP session whose routes arrive and go.
 //!
 //! `client` – 192.0.2/24 – `edge` – 198.51.100/24 – `peer`. FRR runs in `edge`, on the TAP of the host.
 

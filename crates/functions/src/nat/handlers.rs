@@ -41,7 +41,9 @@ impl Filter {
     }
 }
 
-/// A line of each item, and how many there are beyond those that are shown: they are counted and not written.
+/// A line of each item, and how many there are beyond those that are shown.
+///
+/// Those are counted, and no text is made for them.
 fn lines<T>(
     mut items: impl Iterator<Item = T>,
     write: impl Fn(&mut String, T) -> std::fmt::Result,

@@ -349,9 +349,10 @@ impl Ports {
         }
     }
 
-    /// Releases a port, at once or after it was held down; answers the address and number of a port that is free now.
+    /// Releases a port, at once or after it was held down; answers a port that is free now.
     ///
-    /// With as many ports held down as there is room for, that is the oldest of them.
+    /// It is told by the index of its address and its number. With as many ports held down as there is room for, that is
+    /// the oldest of them.
     #[must_use = "the port that is free may have been the last in use of its block"]
     pub(super) fn release(
         &mut self,

@@ -252,7 +252,9 @@ pub(super) const MOST_NEIGHBORS: usize = 1 << 12;
 const SESSION: u32 = (1 << TAG) - 1;
 const TAG: u32 = 24;
 
-/// A few bits of an Ethernet address: where they differ, so do the addresses. It never is 0, which is that of none.
+/// A few bits of an Ethernet address: where they differ, so do the addresses.
+///
+/// It never is 0, which stands for no address.
 #[inline(always)]
 pub(super) fn tag_of(mac: [u8; 6]) -> u8 {
     mac.iter().fold(0, |tag, byte| tag ^ byte).max(1)

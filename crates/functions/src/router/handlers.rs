@@ -88,7 +88,7 @@ fn added(routes: Lines<Route>, origin: Origin, faces: &Faces) -> Result<Lines<Ed
     routes.into_iter().map(edit).collect()
 }
 
-/// The edits of lines that the kernel's follower wrote, and the lines that the router cannot use, with the fault of each.
+/// The edits of the kernel follower's lines, and the faults of those that the router cannot use.
 ///
 /// None of those stops the others. A route in the place of which one came that cannot be used goes.
 fn of_kernel(argument: &str, faces: &Faces) -> (Lines<Edit>, Vec<String>) {

@@ -212,7 +212,7 @@ impl Following {
         Ok(following)
     }
 
-    /// Asks for all routes again, where a change may have taken some along and the last question is some time ago.
+    /// Asks for all routes again, where a change may have taken some along, and not too often.
     fn ask_again(&mut self, kernel: &mut KernelTable) -> io::Result<()> {
         if !self.is_stale || self.asks.is_some() || self.asked.elapsed() < BETWEEN {
             return Ok(());

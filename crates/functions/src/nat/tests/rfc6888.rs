@@ -175,7 +175,7 @@ fn rfc6888_req_14_blocks_keep_the_log_short() {
     assert_eq!(count(&mut test, "subscribers"), 0);
 }
 
-/// A port that is free before its time, since too many are held down, may be the last of its block.
+/// A port that is free early, since too many are held down, may be the last of its block.
 #[test]
 fn a_block_is_released_where_no_more_ports_can_be_held_down() {
     let mut test = nat("block = 64\ncapacity = 4\nudp = \"1 s\"");
