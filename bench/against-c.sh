@@ -22,7 +22,7 @@ cp "$baseline"/nfbench.c "$baseline"/Makefile "$work"/
 make -s -C "$work" nfbench 2>/dev/null
 cargo build --release --quiet
 ours=${CARGO_TARGET_DIR:-target}/release/netbricks
-names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 chain-wire-1 chain-wire-64)
+names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 signature-1000 chain-wire-1 chain-wire-64)
 quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
 # Without names it answers how many rounds were steady; with them it compares.
 cat >"$work"/compare.py <<'PY'
@@ -36,20 +36,27 @@ theirs = {
     "lpm-uniform": ("d lpm16k bulk, uniform rand dst", "d lpm16k scalar, uniform rand dst"),
     "nat-64k": "g NAT 64k bulk",
     "acl-10": "e linear ACL 10, last matches", "acl-64": "e2 rte_acl 64 rules", "acl-1000": "e2 rte_acl 1000 rules",
+    "signature-1000": "i hyperscan 1000 lits 512B random a-z",
     "maglev-90": "h maglev+flow cache(90% hit)", "maglev-100": "h maglev+flow cache(100% hit)",
 }
 goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5, "nat-64k": 0.75, "acl-10": 1.0, "acl-64": 0.9, "acl-1000": 0.9}
+# C's payloads have 512 bytes, ours 1,400.
+scale = {"signature-1000": 1400 / 512}
 c, ours = [], []
 for i in range(1, run + 1):
     found = {}
     for line in open(f"{work}/c.{i}"):
-        match = re.match(r"(.+?) +(fixed|trace|alloc) +([0-9.]+) ns/pkt", line)
+        match = re.match(r"(.+?) +((?:fixed|trace|alloc) +)?([0-9.]+) ns/pkt", line)
         if match:
-            found[re.sub(r" +", " ", match[1]).strip() + " " + match[2]] = float(match[3])
-    c.append({name: min(v for k, v in found.items() if k.startswith(start)) for name, start in theirs.items()})
+            found[" ".join(f"{match[1]} {match[2] or ''}".split())] = float(match[3])
+    rows = {name: [v for k, v in found.items() if k.startswith(start)] for name, start in theirs.items()}
+    c.append({name: min(values) * scale.get(name, 1) for name, values in rows.items() if values})
     rows = [json.loads(line) for line in open(f"{work}/ours.{i}")]
     ours.append({row["name"]: row["ns_per_packet"] for row in rows})
     memory = {row["name"]: row["bytes_per_flow"] for row in rows if "bytes_per_flow" in row}
+if not all("macswap" in row for row in c):
+    sys.exit(f"no C row `{theirs['macswap']}` in {work}/c.{1 + next(i for i, row in enumerate(c) if 'macswap' not in row)}, "
+             "which is the control: does nfbench have the part `mac`, and did it end well?")
 control = statistics.median(row["macswap"] for row in c)
 steady = [abs(row["macswap"] / control - 1) <= 0.03 for row in c]
 if not names:
@@ -63,12 +70,18 @@ if sum(steady) < wanted:
     steady = [True] * run if few else steady
 print(f"{'':20} {'C':>8} {'ours':>8} {'ratio':>7} {'goal':>7}   ratios by round")
 for name in names:
-    mine = [row[name] for row, ok in zip(ours, steady) if ok]
     if name not in theirs:
         continue
-    other = [row[name] for row, ok in zip(c, steady) if ok]
-    ratios = [a / b for a, b in zip(mine, other)]
-    print(f"{name:20} {statistics.median(other):8.2f} {statistics.median(mine):8.2f} {statistics.median(ratios):7.2f} {goals[name]:7.2f}   "
+    pairs = [(a.get(name), b.get(name)) for a, b, ok in zip(ours, c, steady) if ok]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if not both:
+        missing = f"no C row `{theirs[name]}`" if any(a is not None for a, _ in pairs) else "no row of ours"
+        print(f"{name:20} {missing}")
+        continue
+    mine, other = [list(side) for side in zip(*both)]
+    ratios = [a / b for a, b in both]
+    goal = f"{goals[name]:.2f}" if name in goals else "-"
+    print(f"{name:20} {statistics.median(other):8.2f} {statistics.median(mine):8.2f} {statistics.median(ratios):7.2f} {goal:>7}   "
           + " ".join(f"{r:.2f}" for r in ratios))
 for name, size in memory.items():
     print(f"{name}: {size:.1f} bytes a flow of capacity")
@@ -79,7 +92,7 @@ round=0
 steady=0
 while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
     round=$((round + 1))
-    for part in base mac ttl chain mon lpm mag nat; do
+    for part in base mac ttl chain mon lpm mag nat acl hs; do
         quiet "$work"/nfbench -l "$core" -m 1024 --in-memory --no-pci --no-telemetry -- "$part" >>"$work/c.$round"
         case $part in
             base) set -- alloc ;;
@@ -90,6 +103,8 @@ while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
             lpm) set -- lpm-64k lpm-uniform ;;
             mag) set -- maglev-90 maglev-100 ;;
             nat) set -- nat-64k ;;
+            acl) set -- acl-10 acl-64 acl-1000 ;;
+            hs) set -- signature-1000 ;;
         esac
         # shellcheck disable=SC2086
         quiet "$ours" bench --json --core "$core" ${BENCH_OPTIONS:-} "$@" >>"$work/ours.$round"

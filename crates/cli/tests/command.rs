@@ -72,6 +72,35 @@ fn a_run_says_how_often_no_buffer_was_free() {
     assert!(text.contains("times when none that is large enough was free, of 128 in all"), "{text}");
 }
 
+/// The examples of functions run from what they hold, without a network card.
+#[test]
+fn examples_of_functions_run_and_show_their_work() {
+    let directory = scratch("examples");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for name in [
+        "nat.toml",
+        "router.toml",
+        "signature.toml",
+        "signature.rules",
+        "load-balancer.toml",
+        "load-balancer.mmb",
+    ] {
+        std::fs::copy(examples.join(name), directory.join(name)).expect("the example is there");
+    }
+    // Ports in memory have no end, so the router's run gets one.
+    for (name, arguments, shown) in [
+        ("nat.toml", &[][..], "203.0.113.15  active"),
+        ("router.toml", &["--duration", "1 s", "--no-control"], "ICMP errors sent"),
+        ("signature.toml", &[], "a request for an object of the series 42"),
+        ("load-balancer.toml", &[], "web-3   up"),
+    ] {
+        let output = netbricks(&directory, &[&["run", name], arguments].concat());
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{name}: {}{said}", text(&output.stderr));
+        assert!(said.contains(shown) && said.contains("every packet accounted for"), "{name}: {said}");
+    }
+}
+
 #[test]
 fn a_run_accounts_for_every_packet() {
     let directory = with_file("run");

@@ -42,7 +42,13 @@ pub(crate) struct Segment {
 impl Segment {
     /// `None` if the test cannot run. `test` names a folder for its files.
     pub(crate) fn new(test: &str, driver: Driver, commands: &[&str]) -> Option<Self> {
-        let namespaces = Namespaces::new(&["client", "middle", "server"], commands)?;
+        Self::with(&[], test, driver, commands)
+    }
+
+    /// A segment, and namespaces of further roles, which nothing joins yet.
+    pub(crate) fn with(roles: &[&str], test: &str, driver: Driver, commands: &[&str]) -> Option<Self> {
+        let roles = [&["client", "middle", "server"], roles].concat();
+        let namespaces = Namespaces::new(&roles, commands)?;
         // The middle sends nothing by itself.
         namespaces.run(
             "middle",

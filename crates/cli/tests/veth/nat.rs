@@ -11,7 +11,11 @@ const SECOND: &str = "203.0.113.2";
 
 /// The client inside, the server outside, and the NAT between them; `more` are settings of the NAT.
 fn between(test: &str, commands: &[&str], more: &str) -> Option<(Segment, Run)> {
-    let segment = Segment::new(test, Driver::AfPacket, commands)?;
+    Some(start(Segment::new(test, Driver::AfPacket, commands)?, more))
+}
+
+/// As [`between`], in a segment.
+fn start(segment: Segment, more: &str) -> (Segment, Run) {
     let spaces = &segment.namespaces;
     spaces.run("client", "ip address flush dev c0 scope global");
     spaces.run("server", "ip address flush dev s0 scope global");
@@ -32,7 +36,7 @@ fn between(test: &str, commands: &[&str], more: &str) -> Option<(Segment, Run)> 
     eventually("the first answer", || {
         segment.namespaces.attempt("client", "ping -q -c 1 -W 1 203.0.113.1").status.success()
     });
-    Some((segment, run))
+    (segment, run)
 }
 
 fn serve(segment: &Segment, role: &str, words: &[&str]) -> Process {
@@ -208,15 +212,29 @@ fn a_stun_client_sees_endpoint_independence() {
     run.finish();
 }
 
-/// Two hosts inside reach each other by an outside endpoint, and a port leads inside.
+/// A port leads inside: from outside, and from another host on the inside's link.
 #[test]
 fn a_forwarded_port_is_reached_from_both_sides() {
     let more = "static = [\"tcp 203.0.113.8:80 -> 10.1.0.3:8080\"]\n";
-    let Some((segment, run)) = between("nat-forward", &["ping", "curl", "python3"], more) else { return };
+    let commands = ["ping", "curl", "python3"];
+    let Some(segment) = Segment::with(&["second"], "nat-forward", Driver::AfPacket, &commands) else {
+        return;
+    };
+    let (segment, run) = start(segment, more);
+    // The second host is on the client's link, with an Ethernet address of its own.
+    let second = segment.namespaces.name("second");
+    let line = format!("ip link add link c0 name m0 netns {second} type macvlan mode bridge");
+    segment.namespaces.run("client", &line);
+    for line in ["link set dev m0 up", "address add 10.1.0.4/24 dev m0", "route add default via 10.1.0.1"] {
+        segment.namespaces.run("second", &format!("ip {line}"));
+    }
     let _server = serve(&segment, "client", &["python3", "-c", SERVER]);
     eventually("the web server's start", || {
         segment.namespaces.attempt("client", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
     });
+    // The client is asked for its Ethernet address first.
+    let said = segment.namespaces.run("second", "curl -sSf --max-time 60 http://203.0.113.8/");
+    assert!(said.starts_with("203.0.113.8 ") || said.starts_with("203.0.113.9 "), "{said}");
     let said = segment
         .namespaces
         .run("server", "curl -sSf --max-time 60 --interface 203.0.113.1 http://203.0.113.8/");

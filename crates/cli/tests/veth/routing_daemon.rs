@@ -1,4 +1,4 @@
-//! FRR beside a router: a BGP session with BIRD through the router, whose routes arrive and go.
+//! The kernel's routes beside a router, and FRR with a BGP session whose routes arrive and go.
 //!
 //! `client` – 192.0.2/24 – `edge` – 198.51.100/24 – `peer`. FRR runs in `edge`, on the TAP of the host.
 
@@ -46,6 +46,43 @@ fn start(namespaces: &Namespaces, daemons: &Daemons, name: &str, configuration: 
         "{DAEMONS}/{name} -d -u frr -g frr -f {conf} -i {pid} -z {api} --vty_socket {folder} -A 127.0.0.1 -P 0"
     );
     namespaces.run("edge", &line);
+}
+
+/// The kernel does not tell which routes go with a link or with their source address.
+#[test]
+fn routes_go_with_their_link_and_with_their_address() {
+    let Some(namespaces) = Namespaces::new(&["client", "edge", "peer"], &["ping"]) else { return };
+    let directory = folder("links");
+    namespaces.veth(("client", "c0"), ("edge", "a0"));
+    namespaces.veth(("edge", "b0"), ("peer", "p0"));
+    let host = "host = \"tap\"\nkernel = \"main\"\n[port.tap]\ndriver = \"tap\"\ndevice = \"router0\"\n\
+                [[chain]]\nfrom = \"tap\"\nthrough = [\"router\"]\nto = \"tap\"\n";
+    let file = configuration(["192.0.2.1/24", "198.51.100.1/24"], "", host);
+    let router = Router::start(&namespaces, &directory, "edge", &file);
+    let listed = || router.get("router.routes 100");
+    let up = || {
+        namespaces.run("edge", "ip link set dev router0 up");
+        namespaces.run("edge", "ip address replace 198.51.100.1/24 dev router0");
+    };
+    up();
+    namespaces.run("edge", "ip address add 203.0.113.1/32 dev router0");
+    // One that the router cannot use is beside them all the time.
+    let add = |route: &str| namespaces.run("edge", &format!("ip route add {route}"));
+    add("224.0.0.0/4 via 198.51.100.9");
+    add("10.50.0.0/16 via 198.51.100.9");
+    add("10.51.0.0/16 via 198.51.100.9 src 203.0.113.1");
+    let [first, second] =
+        ["10.50.0.0/16", "10.51.0.0/16"].map(|net| format!("{net} via 198.51.100.9 dev b kernel"));
+    eventually("the routes", || listed().contains(&first) && listed().contains(&second));
+    namespaces.run("edge", "ip address delete 203.0.113.1/32 dev router0");
+    eventually("the end of the route with this source", || !listed().contains(&second));
+    assert!(listed().contains(&first), "{}", listed());
+    namespaces.run("edge", "ip link set dev router0 down");
+    eventually("the end of the link's route", || !listed().contains(&first));
+    up();
+    add("10.50.0.0/16 via 198.51.100.9");
+    eventually("the route's return", || listed().contains(&first));
+    router.finish();
 }
 
 #[test]

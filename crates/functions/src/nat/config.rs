@@ -465,6 +465,16 @@ impl Settings for NatConfig {
                 );
             }
         }
+        if self.parts > 1 {
+            warn(
+                "parts",
+                format!(
+                    "with {} parts, hosts inside of different parts do not reach each other by their outside endpoints, and \
+                     later fragments from outside are lost unless part 0 has their session; 1 part has no such limit",
+                    self.parts
+                ),
+            );
+        }
         if self.block > 0 && self.block < 64 {
             warn(
                 "block",

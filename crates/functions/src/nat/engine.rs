@@ -11,6 +11,7 @@ use netbricks_core::{Context, DropReason, Edge, State, Verdict};
 
 use super::config::{Others, Refusal, is_in};
 use super::embedded::Embedding;
+use super::errors;
 use super::fragments::{Fragments, Known, key};
 use super::nptv6::Pair;
 use super::packet::{Message, Place, Seen, change_quote, check_error, ethernet_source, set_address};
@@ -126,7 +127,7 @@ impl Engine {
         let Some(mac) = self.rules.mac else { return Err(Verdict::PASS) };
         if let Some(arp) = super::answers::read_arp(frame.data())
             && side != Side::Outside
-            && is_in(&self.rules.inside, arp.sender_ip().into())
+            && self.is_inside(arp.sender_ip())
             && !arp.sender_mac().is_multicast()
         {
             let is_answer = !arp.is_request() && frame.data().first_chunk::<6>() == Some(&mac.octets());
@@ -160,12 +161,7 @@ impl Engine {
         if is_of_the_link(source) || is_of_the_link(destination) || source.is_unspecified() {
             return Err(Verdict::PASS);
         }
-        let (is_inside, to_us) = {
-            let state = self.state.borrow();
-            let is_inside =
-                is_in(&self.rules.inside, source.into()) || whole(&state.whole_inside, source).is_some();
-            (is_inside, state.is_outside(destination.into()))
-        };
+        let (is_inside, to_us) = (self.is_inside(source), self.state.borrow().is_outside(destination.into()));
         match (is_inside, side) {
             // RFC 2827: an inside address does not come from outside.
             (true, Side::Outside) => return Err(dropped(DropReason::Martian)),
@@ -193,11 +189,7 @@ impl Engine {
         cx: &mut Context,
     ) -> Outcome {
         match known {
-            Ok(known) => {
-                let outcome = self.leave(frame, &known);
-                self.resolve(slot, frame, &known, cx)?;
-                self.fit(slot, frame, &known, outcome, cx)
-            }
+            Ok(known) => self.deliver(slot, frame, &known, cx),
             Err(verdict) => {
                 self.refuse(slot, frame, verdict, cx);
                 Err(verdict)
@@ -205,21 +197,62 @@ impl Engine {
         }
     }
 
+    /// Whether an address is of the inside: one of its prefixes, or of a whole mapping (1:1).
+    fn is_inside(&self, address: Ipv4Addr) -> bool {
+        is_in(&self.rules.inside, address.into())
+            || whole(&self.state.borrow().whole_inside, address).is_some()
+    }
+
+    /// Sends a packet with new addresses on its way.
+    fn deliver(&mut self, slot: usize, frame: &mut Bytes<'_>, known: &Known, cx: &mut Context) -> Outcome {
+        let known = self.reached(known);
+        let outcome = self.leave(frame, &known);
+        self.resolve(slot, frame, &known, cx)?;
+        self.fit(slot, frame, &known, outcome, cx)
+    }
+
+    /// The way of a packet, with its host's Ethernet address if that has become known.
+    fn reached(&self, known: &Known) -> Known {
+        let IpAddr::V4(host) = known.destination else { return *known };
+        if known.neighbor.is_some() || !self.is_inside(host) {
+            return *known;
+        }
+        Known { neighbor: self.state.borrow().host(host.into()), ..*known }
+    }
+
     /// Asks for the Ethernet address of a host inside that is not known, and drops the packet for it.
     ///
     /// Packets that come to our own address need another one. The sender sends again.
     fn resolve(&mut self, slot: usize, frame: &Bytes<'_>, known: &Known, cx: &mut Context) -> Outcome {
         let (Some(mac), IpAddr::V4(host)) = (self.rules.mac, known.destination) else { return Ok(()) };
-        let to_us = frame.data().first_chunk::<6>() == Some(&mac.octets());
-        if !to_us || known.hairpin || !is_in(&self.rules.inside, known.destination) {
+        if known.hairpin {
+            // It goes back to where it came from. If no host answers there, a router knows the way.
+            if known.neighbor.is_none() {
+                self.ask((slot, Edge::REPLY), frame, (mac, host), cx);
+            }
             return Ok(());
         }
+        let to_us = frame.data().first_chunk::<6>() == Some(&mac.octets());
+        if !to_us || !self.is_inside(host) {
+            return Ok(());
+        }
+        self.ask((slot, Edge::OUT), frame, (mac, host), cx);
+        Err(dropped(DropReason::Unresolved))
+    }
+
+    /// Asks for the Ethernet address of a host inside, unless it has asked a moment ago.
+    fn ask(
+        &mut self,
+        (slot, edge): (usize, Edge),
+        frame: &Bytes<'_>,
+        (mac, host): (MacAddress, Ipv4Addr),
+        cx: &mut Context,
+    ) {
         if self.asked.may_ask(host, cx.now())
             && let Some(request) = super::answers::request(frame, mac, host, cx)
         {
-            self.emit(slot, Edge::OUT, request, cx);
+            self.emit(slot, edge, request, cx);
         }
-        Err(dropped(DropReason::Unresolved))
     }
 
     /// Sets a packet's Ethernet destination where it is known, and its way.
@@ -306,16 +339,39 @@ impl Engine {
             return Ok((found, false));
         }
         let destination = self.rules.outside_of(seen.destination()).ok_or(DropReason::NoMapping)?;
-        let remote = redirected(&self.rules.redirects, transport, destination);
+        // A host with an address of its own (1:1) comes here when it sends to a mapping of ports.
+        let own = match seen.flow.source() {
+            IpAddr::V4(source) => whole(&state.whole_inside, source),
+            IpAddr::V6(_) => None,
+        };
+        let remote = match own {
+            Some(_) => destination,
+            None => redirected(&self.rules.redirects, transport, destination),
+        };
         let leads_back = state.is_outside(remote.address);
         let back_port = if transport == Transport::Icmp { seen.flow.source_port() } else { remote.port };
         if leads_back && !has_mapping(state, remote.address, back_port, transport) {
             return Err(DropReason::NoMapping);
         }
-        let out = outbound(state, seen, transport, remote, neighbor)?;
+        let out = match own {
+            Some(own) => {
+                let source = Endpoint { address: own.into(), ..seen.source() };
+                Translated { source, destination: remote, neighbor: None }
+            }
+            None => outbound(state, seen, transport, remote, neighbor)?,
+        };
         if !leads_back {
             return Ok((out, false));
         }
+        // All queries reach a whole address, and its answers are to the mapping's identifier.
+        let back_port = match remote.address {
+            IpAddr::V4(remote)
+                if transport == Transport::Icmp && whole(&state.whole_outside, remote).is_some() =>
+            {
+                out.source.port
+            }
+            _ => back_port,
+        };
         // RFC 4787, REQ-9 (a): the other host sees the outside endpoint.
         let back = match transport {
             Transport::Icmp => FlowKey::new(
@@ -351,9 +407,22 @@ impl Engine {
             // A host with mappings of ports sends to a whole address: its source is translated first.
             return Ok(None);
         }
+        if outside.is_some()
+            && let Some(mac) = ethernet_source(frame.data()).map(MacAddress::new)
+        {
+            let mut state = self.state.borrow_mut();
+            if state.host(source.into()) != Some(mac) {
+                state.learn_host(source.into(), mac);
+            }
+        }
         if is_inside && inside.is_none() && self.state.borrow().is_outside(destination.into()) {
             // It sends to a mapping of ports.
-            return Err(dropped(DropReason::NoMapping));
+            return match (seen.transport, seen.message) {
+                (None, Message::None | Message::Request | Message::Reply) => {
+                    Err(dropped(DropReason::NoMapping))
+                }
+                _ => Ok(None),
+            };
         }
         if seen.message == Message::Error {
             check_error(frame, seen).map_err(dropped)?;
@@ -389,10 +458,10 @@ impl Engine {
         let (plan, hairpin) = {
             let state = self.state.borrow();
             match is_inside {
-                true => error_from_inside(&state, &about, transport),
+                true => errors::from_inside(&state, &about, transport),
                 false => {
                     let sender = seen.flow.source();
-                    error_from_outside(&state, &about, transport, sender).map(|plan| (plan, false))
+                    errors::from_outside(&state, &about, transport, sender).map(|plan| (plan, false))
                 }
             }
         }
@@ -432,16 +501,19 @@ impl Engine {
             let known = self.fragments.borrow_mut().known(key, now);
             let Some(known) = known else { return self.hold(frame, key, cx) };
             self.write_later(frame, seen, &known).map_err(dropped)?;
-            let outcome = self.leave(frame, &known);
-            return self.fit(slot, frame, &known, outcome, cx);
+            return self.deliver(slot, frame, &known, cx);
         }
         // What is behind it may be an ICMP error's or query's, whose checksum covers all fragments.
         let known = self.whole_packet(frame, seen, is_inside);
         let Ok(known) = known else { return self.finish(slot, frame, known, cx) };
         let waiting = self.fragments.borrow_mut().learn(key, known, now);
-        let outcome = self.leave(frame, &known);
-        let outcome = self.fit(slot, frame, &known, outcome, cx);
-        self.release(waiting, &known, (slot, cx));
+        let outcome = self.deliver(slot, frame, &known, cx);
+        match outcome {
+            Err(verdict) if verdict == dropped(DropReason::Unresolved) => {
+                self.fragments.borrow_mut().give_up(waiting);
+            }
+            _ => self.release(waiting, &known, (slot, cx)),
+        }
         outcome
     }
 
@@ -456,6 +528,7 @@ impl Engine {
 
     /// Sends the fragments that waited for the first, behind it.
     fn release(&mut self, waiting: Option<u16>, known: &Known, (slot, cx): (usize, &mut Context)) {
+        let known = &self.reached(known);
         let mut next = waiting;
         while let Some(place) = next {
             let taken = self.fragments.borrow_mut().take(place);
@@ -518,6 +591,7 @@ pub(super) fn outbound(
     neighbor: Option<MacAddress>,
 ) -> Result<Translated, DropReason> {
     if let Some((Direction::Out, number)) = state.lookup(&seen.flow) {
+        neighbor.into_iter().for_each(|mac| state.hear(number, mac));
         state.track(number, Direction::Out, seen.tcp_flags);
         return state.translated(number, Direction::Out).ok_or(DropReason::NoMapping);
     }
@@ -563,7 +637,7 @@ pub(super) fn inbound(
     let IpAddr::V4(address) = flow.destination() else { return Err(DropReason::NoMapping) };
     if let Some(inside) = whole(&state.whole_outside, address) {
         let destination = Endpoint { address: inside.into(), port: flow.destination_port() };
-        return Ok(Translated { source, destination, neighbor: None });
+        return Ok(Translated { source, destination, neighbor: state.host(inside.into()) });
     }
     let number = state.mapping_outside(address, flow.destination_port(), transport);
     let mapping = number.and_then(|number| state.mappings.get(number)).ok_or(DropReason::NoMapping)?;
@@ -590,121 +664,4 @@ fn opening(seen: u8) -> Opening {
         (true, true, _) => Opening::Outside,
         _ => Opening::None,
     }
-}
-
-/// The changes of an ICMP error.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ErrorPlan {
-    pub(super) quoted_source: Endpoint,
-    pub(super) quoted_destination: Endpoint,
-    pub(super) outer_source: Option<IpAddr>,
-    pub(super) outer_destination: IpAddr,
-    pub(super) neighbor: Option<MacAddress>,
-}
-
-impl ErrorPlan {
-    /// Makes the changes; the quoted packet has the ports of the side that the error comes from.
-    fn apply(&self, frame: &mut Bytes<'_>, seen: &Seen) -> Result<(), DropReason> {
-        let data = frame.data();
-        let about = FlowKey::quoted(seen.place.header(data), seen.place.payload(data));
-        // The quoted packet went the other way.
-        let quoted = about.ok_or(DropReason::NoMapping)?.reversed();
-        let is_query = Transport::of(quoted.protocol()) == Some(Transport::Icmp);
-        if quoted.source() != self.quoted_source.address {
-            change_quote(frame, seen, QuotedChange::Source(self.quoted_source.address))?;
-        }
-        if quoted.destination() != self.quoted_destination.address {
-            change_quote(frame, seen, QuotedChange::Destination(self.quoted_destination.address))?;
-        }
-        if quoted.source_port() != self.quoted_source.port {
-            change_quote(frame, seen, QuotedChange::SourcePort(self.quoted_source.port))?;
-        }
-        if !is_query && quoted.destination_port() != self.quoted_destination.port {
-            change_quote(frame, seen, QuotedChange::DestinationPort(self.quoted_destination.port))?;
-        }
-        if let Some(source) = self.outer_source {
-            set_address(frame, seen, source, true)?;
-        }
-        set_address(frame, seen, self.outer_destination, false)
-    }
-}
-
-/// The changes of an error that came to an outside endpoint; `about` is the flow in the error's direction.
-fn error_from_outside(
-    state: &Translations,
-    about: &FlowKey,
-    transport: Transport,
-    sender: IpAddr,
-) -> Option<ErrorPlan> {
-    if let Some((Direction::In, number)) = state.peek(about) {
-        let session = state.sessions.get(number)?;
-        let quoted_destination = match transport {
-            Transport::Icmp => Endpoint { port: session.inside.port, ..session.seen },
-            _ => session.seen,
-        };
-        // A router on the way keeps its address.
-        let from_remote = sender == session.remote.address;
-        return Some(ErrorPlan {
-            quoted_source: session.inside,
-            quoted_destination,
-            outer_source: from_remote.then_some(session.seen.address),
-            outer_destination: session.inside.address,
-            neighbor: state.translated(number, Direction::In)?.neighbor,
-        });
-    }
-    let IpAddr::V4(address) = about.destination() else { return None };
-    let mapping = state.mapping_outside(address, about.destination_port(), transport)?;
-    let mapping = state.mappings.get(mapping)?;
-    let remote = Endpoint { address: about.source(), port: about.source_port() };
-    Some(ErrorPlan {
-        quoted_source: mapping.inside,
-        quoted_destination: remote,
-        outer_source: None,
-        outer_destination: mapping.inside.address,
-        neighbor: None,
-    })
-}
-
-/// The changes of an error from inside, and whether it goes back inside.
-fn error_from_inside(
-    state: &Translations,
-    about: &FlowKey,
-    transport: Transport,
-) -> Option<(ErrorPlan, bool)> {
-    let (external, remote) = match state.peek(about) {
-        Some((Direction::Out, number)) => {
-            let out = state.translated(number, Direction::Out)?;
-            (out.source, out.destination)
-        }
-        _ => {
-            let inside = Endpoint { address: about.source(), port: about.source_port() };
-            let external = state.external(state.mapping_inside(inside, transport)?)?;
-            (external, Endpoint { address: about.destination(), port: about.destination_port() })
-        }
-    };
-    let identifier = external.port;
-    let quoted_source = match transport {
-        Transport::Icmp => Endpoint { port: identifier, ..remote },
-        _ => remote,
-    };
-    let plan = ErrorPlan {
-        quoted_source,
-        quoted_destination: external,
-        outer_source: Some(external.address),
-        outer_destination: remote.address,
-        neighbor: None,
-    };
-    if !state.is_outside(remote.address) {
-        return Some((plan, false));
-    }
-    // The error goes back to another host inside (RFC 5508, REQ-7).
-    let back = super::session::flow(external, remote, transport, identifier);
-    let inside = error_from_outside(state, &back, transport, external.address)?;
-    let plan = ErrorPlan {
-        quoted_source: inside.quoted_source,
-        outer_destination: inside.outer_destination,
-        neighbor: inside.neighbor,
-        ..plan
-    };
-    Some((plan, true))
 }

@@ -145,7 +145,12 @@ impl Fragments {
 
     fn give_up_chain(&mut self, displaced: Option<(StoredFlow, Progress)>) {
         let Some((_, Progress::Waiting { first, .. })) = displaced else { return };
-        let mut next = Some(first);
+        self.give_up(Some(first));
+    }
+
+    /// Gives up fragments that waited, from the first of a packet on.
+    pub(super) fn give_up(&mut self, first: Option<u16>) {
+        let mut next = first;
         while let Some(place) = next {
             next = self.take(place).and_then(|(_, next)| next);
             self.given_up += 1;

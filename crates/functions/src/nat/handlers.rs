@@ -8,6 +8,7 @@ use netbricks_core::{Handler, State, Worker};
 use super::config::{NatConfig, is_in};
 use super::fragments::Fragments;
 use super::ports::Status;
+use super::purge::Chosen;
 use super::spec::{PoolRange, Prefix, Static, Transport};
 use super::state::State as Translations;
 
@@ -18,7 +19,7 @@ const MOST_LINES: usize = 10_000;
 
 /// The items of a list that are wanted: of a transport, or with an address in a prefix.
 #[derive(Default)]
-struct Filter {
+pub(super) struct Filter {
     transport: Option<Transport>,
     prefix: Option<Prefix>,
 }
@@ -34,23 +35,26 @@ impl Filter {
         }
         Ok(filter)
     }
-    fn admits(&self, transport: Transport, addresses: &[IpAddr]) -> bool {
+    pub(super) fn admits(&self, transport: Transport, addresses: &[IpAddr]) -> bool {
         self.transport.is_none_or(|own| own == transport)
             && self.prefix.is_none_or(|prefix| addresses.iter().any(|address| prefix.holds(*address)))
     }
 }
 
-/// Lines, and how many there are beyond those that are shown.
-fn lines(items: impl Iterator<Item = String>) -> String {
-    let (mut text, mut left) = (String::new(), 0);
-    for (number, line) in items.enumerate() {
-        if number < MOST_LINES {
-            text += &line;
-            text.push('\n');
-        } else {
-            left += 1;
-        }
+/// A line of each item, and how many there are beyond those that are shown.
+///
+/// Those are counted, and no text is made for them.
+fn lines<T>(
+    mut items: impl Iterator<Item = T>,
+    write: impl Fn(&mut String, T) -> std::fmt::Result,
+) -> String {
+    let mut text = String::new();
+    for item in items.by_ref().take(MOST_LINES) {
+        // Writing to a string cannot fail.
+        let _ = write(&mut text, item);
+        text.push('\n');
     }
+    let left = items.count();
     if left > 0 {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "and {left} more");
@@ -77,43 +81,45 @@ fn lists(state: &State<Translations>, worker: &Worker) {
         Handler::read("mappings", "Mappings: transport, inside, outside, sessions.").argument(filter);
     worker.handler(handler, move |argument| {
         let (filter, state) = (Filter::read(argument)?, shown.borrow());
-        Ok(lines(state.mappings.iter().filter_map(|(number, mapping)| {
+        let found = state.mappings.iter().filter_map(|(number, mapping)| {
             let external = state.external(number)?;
-            if !filter.admits(mapping.transport, &[mapping.inside.address, external.address]) {
-                return None;
-            }
+            let addresses = [mapping.inside.address, external.address];
+            filter.admits(mapping.transport, &addresses).then_some((mapping, external))
+        });
+        Ok(lines(found, |text, (mapping, external)| {
             let kind = if mapping.subscriber.is_none() { " static" } else { "" };
             let (name, inside) = (mapping.transport.name(), mapping.inside);
-            Some(format!("{name} {inside} {external} {}{kind}", mapping.sessions))
-        })))
+            write!(text, "{name} {inside} {external} {}{kind}", mapping.sessions)
+        }))
     });
     let shown = state.clone();
     let summary = "Sessions: transport, inside, outside, remote, state.";
     worker.handler(Handler::read("sessions", summary).argument(filter), move |argument| {
         let (filter, state) = (Filter::read(argument)?, shown.borrow());
-        Ok(lines(state.sessions.iter().filter_map(|(_, session)| {
+        let found = state.sessions.iter().filter_map(|(_, session)| {
             let external = state.external(session.mapping)?;
             let addresses = [session.inside.address, external.address, session.remote.address];
-            if !filter.admits(session.transport, &addresses) {
-                return None;
-            }
+            filter.admits(session.transport, &addresses).then_some((session, external))
+        });
+        Ok(lines(found, |text, (session, external)| {
             let (name, phase) = (session.transport.name(), session.phase.name());
-            Some(format!("{name} {} {external} {} {phase}", session.inside, session.remote))
-        })))
+            write!(text, "{name} {} {external} {} {phase}", session.inside, session.remote)
+        }))
     });
     let shown = state.clone();
     let summary = "Subscribers: address, outside address, mappings of TCP, UDP and ICMP, sessions, blocks.";
     worker.handler(Handler::read("subscribers", summary).argument("[PREFIX]"), move |argument| {
         let (filter, state) = (Filter::read(argument)?, shown.borrow());
-        Ok(lines(state.subscribers.iter().filter_map(|(_, subscriber)| {
+        let found = state.subscribers.iter().filter_map(|(_, subscriber)| {
             let outside = state.ports.address(subscriber.index)?;
-            if filter.prefix.is_some_and(|prefix| !prefix.holds(subscriber.address)) {
-                return None;
-            }
+            let is_wanted = filter.prefix.is_none_or(|prefix| prefix.holds(subscriber.address));
+            is_wanted.then_some((subscriber, outside))
+        });
+        Ok(lines(found, |text, (subscriber, outside)| {
             let [tcp, udp, icmp] = subscriber.mappings;
             let (address, blocks) = (subscriber.address, subscriber.blocks_held);
-            Some(format!("{address} {outside} {tcp} {udp} {icmp} {} {blocks}", subscriber.sessions))
-        })))
+            write!(text, "{address} {outside} {tcp} {udp} {icmp} {} {blocks}", subscriber.sessions)
+        }))
     });
     let shown = state.clone();
     let summary =
@@ -131,7 +137,7 @@ fn counters(state: &State<Translations>, fragments: &State<Fragments>, worker: &
     let (shown, fragments) = (state.clone(), fragments.clone());
     worker.handler(Handler::read("counters", "Counts, one a line: name, value."), move |_| {
         let counts = super::report::counts(&shown.borrow(), &fragments.borrow());
-        Ok(lines(counts.into_iter().map(|(name, value)| format!("{name} {value}"))))
+        Ok(lines(counts.into_iter(), |text, (name, value)| write!(text, "{name} {value}")))
     });
 }
 
@@ -142,12 +148,15 @@ fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         let ports = state.mappings.iter().filter(|(_, mapping)| mapping.subscriber.is_none());
         let ports = ports.filter_map(|(number, mapping)| {
             let external = state.external(number)?;
-            Some(Static::Port { transport: mapping.transport, external, inside: mapping.inside }.to_string())
+            let found = Static::Port { transport: mapping.transport, external, inside: mapping.inside };
+            // One that was removed stays until its last session ends.
+            (!state.is_ending(number)
+                || state.mapping_inside(mapping.inside, mapping.transport) == Some(number))
+            .then_some(found)
         });
         let whole = state.whole_outside.iter();
-        let whole = whole
-            .map(|(external, inside)| Static::Address { external: *external, inside: *inside }.to_string());
-        Ok(lines(whole.chain(ports)))
+        let whole = whole.map(|(external, inside)| Static::Address { external: *external, inside: *inside });
+        Ok(lines(whole.chain(ports), |text, mapping| write!(text, "{mapping}")))
     });
     let (changed, inside) = (state.clone(), config.inside.clone());
     let syntax = "TRANSPORT OUTSIDE:PORT -> INSIDE:PORT | OUTSIDE -> INSIDE";
@@ -178,10 +187,16 @@ fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
     let summary = "Ends all sessions, or those with an address in a prefix; static mappings stay.";
     worker.handler(Handler::write("flush", summary).argument("[PREFIX]"), move |argument| {
         let filter = Filter::read(argument)?;
-        let ended = changed.borrow_mut().end_sessions(|session| {
+        let mut state = changed.borrow_mut();
+        state.may_purge()?;
+        let chosen = state.sessions.iter().filter(|(_, session)| {
             filter.admits(session.transport, &[session.inside.address, session.remote.address])
         });
-        Ok(format!("ended {ended} sessions"))
+        let count = chosen.count();
+        Ok(match state.purge(Chosen::Filter(filter)) {
+            true => format!("ended {count} sessions"),
+            false => format!("ending {count} sessions, a part at a time"),
+        })
     });
 }
 
@@ -191,11 +206,11 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         "Outside addresses: address, status, subscribers, mappings, ports of TCP, UDP and ICMP in use.";
     worker.handler(Handler::read("pool", summary), move |_| {
         let state = shown.borrow();
-        Ok(lines(state.ports.iter().map(|(_, place)| {
+        Ok(lines(state.ports.iter(), |text, (_, place)| {
             let [tcp, udp, icmp] = place.in_use;
             let (address, status) = (place.address, name(place.status));
-            format!("{address} {status} {} {} {tcp} {udp} {icmp}", place.subscribers, place.mappings)
-        })))
+            write!(text, "{address} {status} {} {} {tcp} {udp} {icmp}", place.subscribers, place.mappings)
+        }))
     });
     let (changed, inside, fixed) = (state.clone(), config.inside.clone(), config.deterministic);
     let syntax = "ADDRESS|RANGE|PREFIX";
@@ -216,7 +231,13 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         let whole = |state: &Translations, address| {
             state.whole_outside.iter().any(|(external, _)| *external == address)
         };
+        let leaves = |state: &Translations, address| {
+            state.ports.index(address).is_some_and(|index| state.is_leaving(index))
+        };
         for address in range.iter() {
+            if leaves(&state, address) {
+                return Err(format!("the sessions of {address} still end: try again in a moment"));
+            }
             if whole(&state, address) || state.ports.add(address, Status::Active).is_none() {
                 return Err(format!(
                     "{address} finds no place: there are too many, or a static mapping has it"
@@ -234,18 +255,25 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
             let range: PoolRange = argument.trim().parse()?;
             let mut state = changed.borrow_mut();
             let found: Vec<u16> = (state.ports.iter())
-                .filter(|(_, place)| {
-                    place.status != Status::Fixed && (range.first..=range.last).contains(&place.address)
+                .filter(|(index, place)| {
+                    place.status != Status::Fixed
+                        && (range.first..=range.last).contains(&place.address)
+                        && !state.is_leaving(*index)
                 })
                 .map(|(index, _)| index)
                 .collect();
             if found.is_empty() {
                 return Err(format!("no address of the pool is in {range}"));
             }
-            for index in &found {
-                state.drain_address(*index, at_once);
+            let count = found.len();
+            if !at_once {
+                state.drain(&found);
+                return Ok(format!("{count} addresses"));
             }
-            Ok(format!("{} addresses", found.len()))
+            Ok(match state.remove_addresses(found)? {
+                true => format!("{count} addresses"),
+                false => format!("{count} addresses, whose sessions end a part at a time"),
+            })
         });
     }
 }

@@ -1,8 +1,10 @@
 //! The last events of subscribers and their blocks of ports, which an operator keeps to know who had a port.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
+
+use netbricks_core::EventLog;
 
 use super::ports::PortRange;
 
@@ -14,18 +16,64 @@ enum Event {
     Exhausted { subscriber: Option<IpAddr> },
 }
 
+/// An event and its time (ns), as a run tells it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    time: u64,
+    event: Event,
+}
+
+impl Told {
+    /// Writes it as a JSON object.
+    pub(super) fn write(&self, to: &mut dyn Write) -> fmt::Result {
+        let of_block =
+            |to: &mut dyn Write, kind: &str, (subscriber, outside, ports): (IpAddr, Ipv4Addr, PortRange)| {
+                write!(to, "{{\"event\":\"{kind}\",\"time\":{},\"subscriber\":\"{subscriber}\"", self.time)?;
+                write!(to, ",\"outside\":\"{outside}\",\"first\":{},\"last\":{}}}", ports.first, ports.last)
+            };
+        match self.event {
+            Event::Assigned { subscriber, outside, ports } => {
+                of_block(to, "block-assigned", (subscriber, outside, ports))
+            }
+            Event::Released { subscriber, outside, ports } => {
+                of_block(to, "block-released", (subscriber, outside, ports))
+            }
+            Event::Exhausted { subscriber } => {
+                write!(to, "{{\"event\":\"ports-exhausted\",\"time\":{}", self.time)?;
+                match subscriber {
+                    Some(subscriber) => write!(to, ",\"subscriber\":\"{subscriber}\"}}"),
+                    None => to.write_char('}'),
+                }
+            }
+        }
+    }
+}
+
+/// Events that wait to be told. One batch or call makes fewer, unless it moves sessions.
+const UNTOLD: usize = 2_048;
+
 /// The last events with their numbers and times.
 pub(super) struct Log {
     events: VecDeque<(u64, u64, Event)>,
     most: usize,
     next: u64,
+    /// Events that were not told yet, and how many found no room to wait.
+    untold: VecDeque<Told>,
+    pub(super) lost: u64,
     /// The time of the last event that ports were exhausted: one a second is enough.
     exhausted_at: Option<u64>,
 }
 
 impl Log {
     pub(super) fn new(most: usize) -> Self {
-        Self { events: VecDeque::with_capacity(most), most, next: 1, exhausted_at: None }
+        Self {
+            events: VecDeque::with_capacity(most),
+            most,
+            next: 1,
+            untold: VecDeque::with_capacity(if most > 1 { UNTOLD } else { 1 }),
+            lost: 0,
+            exhausted_at: None,
+        }
     }
 
     fn add(&mut self, now: u64, event: Event) {
@@ -34,6 +82,19 @@ impl Log {
         }
         self.events.push_back((self.next, now, event));
         self.next += 1;
+        if self.untold.len() < self.untold.capacity() {
+            self.untold.push_back(Told { time: now, event });
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    /// Tells the events since the last call.
+    #[inline]
+    pub(super) fn tell(&mut self, to: &EventLog<Told>) {
+        while let Some(told) = self.untold.pop_front() {
+            to.push(told);
+        }
     }
 
     /// A subscriber got a block.

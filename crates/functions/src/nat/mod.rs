@@ -6,6 +6,7 @@ mod answers;
 mod config;
 mod embedded;
 mod engine;
+mod errors;
 mod fragments;
 mod handlers;
 mod log;
@@ -15,6 +16,7 @@ mod nptv6;
 mod packet;
 mod parts;
 mod ports;
+mod purge;
 mod report;
 mod session;
 mod slab;
@@ -37,13 +39,14 @@ use netbricks_core::packet::checksum::Sum;
 use netbricks_core::packet::{MacAddress, protocol};
 use netbricks_core::tables::{FlowTable, FlowTicket, Table};
 use netbricks_core::{
-    BuildError, Context, Edge, FrameFunction, Frames, Node, StoredFlow, TableKey, Verdict, Worker,
-    compose_frames,
+    BuildError, Context, EVENTS, Edge, EventLog, FrameFunction, Frames, Node, StoredFlow, TableKey, Verdict,
+    Worker, compose_frames,
 };
 
 use engine::{Engine, Rules, Side};
 use fragments::Fragments;
-use session::{Route, Way};
+use log::Told;
+use session::{Route, Way, tag_of};
 use state::State;
 
 /// Makes a worker's node of the function.
@@ -58,6 +61,8 @@ pub fn node(config: &NatConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildE
 const PERIOD: u64 = 200_000_000;
 /// Sessions that end in one such look.
 const ENDED: usize = 512;
+/// So many times as many sessions that the operator ends are looked at.
+const PURGED: usize = 16;
 
 /// A worker's translator over batches.
 struct Nat {
@@ -67,6 +72,8 @@ struct Nat {
     mac: MacAddress,
     answers: bool,
     waiting: Box<[Waiting; BATCH]>,
+    /// Events of subscribers and their blocks, which a run follows.
+    events: EventLog<Told>,
     /// Longer frames may not fit the link on the other side.
     longest: usize,
 }
@@ -107,9 +114,19 @@ impl Nat {
         let fragments = worker.configured(fragments);
         handlers::declare(config, &state, &fragments, worker);
         report::declare(&state, &fragments, worker);
-        let (ending, expiring) = (state.clone(), fragments.clone());
+        let events = worker.event_log(EVENTS, config.log, |told: &Told, to| told.write(to));
+        let (ending, expiring, telling) = (state.clone(), fragments.clone(), events.clone());
         worker.invoke_every("expire", PERIOD, move |event| {
-            ending.borrow_mut().advance(event.now(), ENDED);
+            let mut state = ending.borrow_mut();
+            state.advance(event.now(), ENDED);
+            for _ in 0..PURGED {
+                state.log.tell(&telling);
+                if !state.is_purging() {
+                    break;
+                }
+                state.purge_some(ENDED);
+            }
+            state.log.tell(&telling);
             expiring.borrow_mut().expire(event.now());
         });
         if let Some(part) = parts::of(config) {
@@ -127,6 +144,7 @@ impl Nat {
             mac: config.mac(),
             answers: config.answer,
             waiting: Box::new([waiting; BATCH]),
+            events,
             engine: Engine {
                 rules: Rules {
                     inside: config.inside.clone(),
@@ -246,7 +264,7 @@ impl FrameFunction for Nat {
         let packets = frames.iter().count();
         self.engine.state.borrow_mut().advance(cx.now(), (64 + 8 * packets).min(ENDED));
         self.look(&frames);
-        let Self { engine, waiting, mac, answers, .. } = self;
+        let Self { engine, waiting, mac, answers, events, .. } = self;
         let own = if *answers { Some(mac.octets()) } else { None };
         let shared = engine.state.clone();
         // Borrowed for usual packets in a row.
@@ -262,6 +280,8 @@ impl FrameFunction for Nat {
             state = None;
             engine.handle(slot, frame, waiting.side, cx)
         });
+        drop(state);
+        engine.state.borrow_mut().log.tell(events);
     }
 
     fn edges(&self) -> Vec<(Edge, String)> {
@@ -282,7 +302,12 @@ fn quick(state: &mut State, waiting: &Waiting, frame: &mut Bytes<'_>, own: Optio
     let Some(entry) = state.flows.resolve_here(near, waiting.ticket) else { return Quick::Slow };
     let Some(route) = entry.found() else { return Quick::Slow };
     match Route(*route).way() {
-        Way::Out { index, port } => {
+        Way::Out { index, port, tag } => {
+            // From another Ethernet address than before, the session learns it.
+            let source = frame.data().get(6..).and_then(<[u8]>::first_chunk);
+            if source.is_none_or(|source| tag_of(*source) != tag) {
+                return Quick::Slow;
+            }
             let Some(address) = state.ports.address(index) else { return Quick::Slow };
             translate::<12, 0>(frame.data_mut(), address.to_bits(), port)
         }

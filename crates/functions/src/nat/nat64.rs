@@ -8,7 +8,8 @@ use netbricks_core::packet::{IpRef, ethertype};
 use netbricks_core::{Context, DropReason, Edge, Verdict};
 
 use super::config::is_in;
-use super::engine::{Engine, ErrorPlan, Outcome, Rules, Side, dropped, is_of_the_link};
+use super::engine::{Engine, Outcome, Rules, Side, dropped, is_of_the_link};
+use super::errors::ErrorPlan;
 use super::fragments::Known;
 use super::packet::{Message, Place, Seen, rewrite};
 use super::spec::{Endpoint, Prefix};

@@ -349,7 +349,11 @@ impl Ports {
         }
     }
 
-    /// Releases a port, at once or after it was held down; answers whether it is free now.
+    /// Releases a port, at once or after it was held down; answers a port that is free now.
+    ///
+    /// It is told by the index of its address and its number. With as many ports held down as there is room for, that is
+    /// the oldest of them.
+    #[must_use = "the port that is free may have been the last in use of its block"]
     pub(super) fn release(
         &mut self,
         index: u16,
@@ -357,17 +361,15 @@ impl Ports {
         port: u16,
         at_once: bool,
         now: u64,
-    ) -> bool {
+    ) -> Option<(u16, u16)> {
         if at_once || self.hold_down == 0 {
             self.free(index, transport, port);
-            return true;
+            return Some((index, port));
         }
-        if self.held.len() >= self.most_held {
-            // The oldest is free a little early: no memory grows.
-            self.free_oldest();
-        }
+        // The oldest is free a little early: no memory grows.
+        let early = if self.held.len() >= self.most_held { self.free_oldest() } else { None };
         self.held.push_back(Held { until: now.saturating_add(self.hold_down), index, transport, port });
-        false
+        early
     }
 
     fn free(&mut self, index: u16, transport: Transport, port: u16) {
@@ -525,7 +527,7 @@ mod tests {
         let mut ports = ports("hold_down = \"1 s\"");
         let range = PortRange { first: 9, last: 9 };
         assert_eq!(ports.take(0, Transport::Udp, range, 9), Some(9));
-        ports.release(0, Transport::Udp, 9, false, 5);
+        assert_eq!(ports.release(0, Transport::Udp, 9, false, 5), None);
         assert_eq!(ports.free_one_held(1_000_000_004), None);
         assert_eq!(ports.take(0, Transport::Udp, range, 9), None);
         assert_eq!(ports.free_one_held(1_000_000_005), Some((0, 9)));

@@ -23,8 +23,10 @@ pub(super) fn counts(state: &Translations, fragments: &Fragments) -> BTreeMap<St
         ("sessions_expired", tally.expired),
         ("refused_exhausted", tally.exhausted),
         ("refused_by_limits", tally.limited),
+        ("refused_as_ambiguous", tally.conflicting),
         ("sessions_not_admitted", tally.not_admitted),
         ("ports_held_down", state.ports.held_down() as u64),
+        ("log_events_lost", state.log.lost),
         ("fragments_waiting", fragments.waiting() as u64),
         ("fragments_given_up", fragments.given_up),
     ];

@@ -29,9 +29,9 @@ pub(super) enum Phase {
     ClosedInside = 4,
     /// The outside sent a FIN.
     ClosedOutside = 5,
-    /// Both sent a FIN.
+    /// Both sent a FIN. A SYN from outside changes nothing before the inside has answered it.
     Closed = 6,
-    /// A RST came; any other segment establishes the connection again.
+    /// A RST came; a segment without SYN establishes the connection again.
     Reset = 7,
 }
 
@@ -79,6 +79,8 @@ impl Phase {
         if seen & flags::SYN != 0 {
             return match (self, inside) {
                 (Self::OpenedInside, false) | (Self::OpenedOutside, false) => Self::Established,
+                // A connection on the same ports. Its SYN from outside came before, by the mapping alone.
+                (Self::Closed | Self::Reset, true) if seen & flags::ACK != 0 => Self::OpenedOutside,
                 (Self::Closed | Self::Reset, true) => Self::OpenedInside,
                 (other, _) => other,
             };
@@ -123,6 +125,8 @@ pub(super) struct Session {
     /// Both ends are inside.
     pub(super) hairpin: bool,
     pub(super) mapping: u32,
+    /// The number of sessions that were made before it.
+    pub(super) made: u64,
     /// The time (ns) of the last packet before the session came into this table.
     pub(super) known_at: u64,
     /// The time (ns) at which it came into this table, or changed its phase.
@@ -229,7 +233,7 @@ impl Subscriber {
 ///
 /// | bits | of a packet from inside | of a packet from outside | where the session is to be asked |
 /// |---|---|---|---|
-/// | 0 to 31 | the session (28 bits) | the new destination address | the session |
+/// | 0 to 31 | the session (24 bits), the tag of its host's Ethernet address (8 bits) | the new destination address | the session |
 /// | 32 to 47 | the new source port | the new destination port | – |
 /// | 48 to 59 | 12 bits of the outside address's index | the number of an Ethernet address | – |
 /// | 60 to 63 | kind 1 | kind 2 | kind 3 or 4 |
@@ -244,11 +248,23 @@ const ASK_IN: u64 = 4 << KIND;
 /// The most numbers of Ethernet addresses, and of outside addresses.
 pub(super) const MOST_NEIGHBORS: usize = 1 << 12;
 
+/// The bits of a session in a route for packets from inside: there are at most 2²⁴ sessions.
+const SESSION: u32 = (1 << TAG) - 1;
+const TAG: u32 = 24;
+
+/// A few bits of an Ethernet address: where they differ, so do the addresses.
+///
+/// It never is 0, which stands for no address.
+#[inline(always)]
+pub(super) fn tag_of(mac: [u8; 6]) -> u8 {
+    mac.iter().fold(0, |tag, byte| tag ^ byte).max(1)
+}
+
 /// A route, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Another source.
-    Out { index: u16, port: u16 },
+    /// Another source, of packets whose Ethernet source has this tag.
+    Out { index: u16, port: u16, tag: u8 },
     /// Another destination, at this neighbour.
     In { address: u32, port: u16, neighbor: u16 },
     /// The session decides.
@@ -256,8 +272,9 @@ pub(super) enum Way {
 }
 
 impl Route {
-    pub(super) fn out(index: u16, port: u16, session: u32) -> Self {
-        Self(OUT | u64::from(index & 0xfff) << 48 | u64::from(port) << 32 | u64::from(session))
+    pub(super) fn out(index: u16, port: u16, session: u32, tag: u8) -> Self {
+        let low = session & SESSION | u32::from(tag) << TAG;
+        Self(OUT | u64::from(index & 0xfff) << 48 | u64::from(port) << 32 | u64::from(low))
     }
     pub(super) fn inside(address: Ipv4Addr, port: u16, neighbor: u16) -> Self {
         Self(IN | u64::from(neighbor & 0xfff) << 48 | u64::from(port) << 32 | u64::from(address.to_bits()))
@@ -270,7 +287,7 @@ impl Route {
     pub(super) fn way(self) -> Way {
         let (index, port) = ((self.0 >> 48) as u16 & 0xfff, (self.0 >> 32) as u16);
         match self.0 >> KIND << KIND {
-            OUT => Way::Out { index, port },
+            OUT => Way::Out { index, port, tag: (self.0 as u32 >> TAG) as u8 },
             IN => Way::In { address: self.0 as u32, port, neighbor: index },
             _ => Way::Ask,
         }
@@ -278,7 +295,8 @@ impl Route {
     /// The direction, and the session where the route names it.
     pub(super) fn session(self) -> (Direction, Option<u32>) {
         match self.0 >> KIND << KIND {
-            OUT | ASK_OUT => (Direction::Out, Some(self.0 as u32)),
+            OUT => (Direction::Out, Some(self.0 as u32 & SESSION)),
+            ASK_OUT => (Direction::Out, Some(self.0 as u32)),
             IN => (Direction::In, None),
             _ => (Direction::In, Some(self.0 as u32)),
         }
@@ -291,9 +309,9 @@ mod tests {
 
     #[test]
     fn a_route_keeps_its_parts() {
-        let out = Route::out(4_095, 65_535, 1 << 27);
-        assert_eq!(out.way(), Way::Out { index: 4_095, port: 65_535 });
-        assert_eq!(out.session(), (Direction::Out, Some(1 << 27)));
+        let out = Route::out(4_095, 65_535, (1 << 24) - 1, 254);
+        assert_eq!(out.way(), Way::Out { index: 4_095, port: 65_535, tag: 254 });
+        assert_eq!(out.session(), (Direction::Out, Some((1 << 24) - 1)));
         let inside = Route::inside([255, 1, 2, 3].into(), 9, 4_095);
         assert_eq!(inside.way(), Way::In { address: 0xff01_0203, port: 9, neighbor: 4_095 });
         assert_eq!(inside.session(), (Direction::In, None));

@@ -1,5 +1,6 @@
 //! The translations of a worker: sessions, mappings, subscribers, and the time at which each ends.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netbricks_core::packet::{FlowKey, MacAddress};
@@ -10,8 +11,9 @@ use super::config::{Filtering, NatConfig, Pooling};
 use super::log::Log;
 use super::neighbors::Neighbors;
 use super::ports::Ports;
+use super::purge::Purge;
 use super::session::{
-    Direction, Mapping, Phase, Route, Session, Subscriber, Way, contact_key, inside_key, outside_key,
+    Direction, Mapping, Phase, Route, Session, Subscriber, Way, contact_key, inside_key, outside_key, tag_of,
 };
 use super::slab::Slab;
 use super::spec::{Endpoint, Transport};
@@ -61,6 +63,8 @@ pub(super) struct Tally {
     pub(super) expired: u64,
     pub(super) exhausted: u64,
     pub(super) limited: u64,
+    /// Sessions that answers could not be told from those of another, because of a redirect.
+    pub(super) conflicting: u64,
     /// Sessions of another worker or configuration that found no place here.
     pub(super) not_admitted: u64,
 }
@@ -97,6 +101,8 @@ pub(super) struct State {
     pub(super) now: u64,
     pub(super) tally: Tally,
     pub(super) log: Log,
+    /// Sessions that the operator ends.
+    pub(super) purges: VecDeque<Purge>,
 }
 
 impl State {
@@ -155,6 +161,7 @@ impl State {
             now: 0,
             tally: Tally::default(),
             log: Log::new(if small { 1 } else { config.log }),
+            purges: VecDeque::new(),
         };
         if !small {
             for mapping in &config.fixed {
@@ -176,6 +183,7 @@ impl State {
             let Some((index, port)) = self.ports.free_one_held(self.now) else { break };
             self.freed(index, port);
         }
+        self.purge_some(budget);
     }
 
     /// Ends everything that is over.
@@ -314,6 +322,29 @@ impl State {
         if let Some(known) = self.hosts.get_mut(&address) {
             *known = mac;
         }
+        let subscriber = self.by_address.get(&address).copied();
+        if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number))
+            && subscriber.neighbor.is_some()
+        {
+            subscriber.neighbor = Some(mac);
+        }
+    }
+
+    /// A packet of a session came from this Ethernet address inside: packets to the inside go there.
+    pub(super) fn hear(&mut self, number: u32, mac: MacAddress) {
+        let Some(session) = self.sessions.get(number).copied() else { return };
+        let Some(mapping) = self.mappings.get(session.mapping).copied() else { return };
+        if self.neighbor_behind(&mapping) != Some(mac) {
+            self.learn_host(session.inside.address, mac);
+            if let Some(subscriber) = mapping.subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+                subscriber.neighbor = Some(mac);
+            }
+        }
+        // Other sessions of the host may have made the address known already.
+        let route = self.flows.get(&session.out_key().store()).map(|route| Route(*route).way());
+        if matches!(route, Some(Way::Out { tag, .. }) if tag != tag_of(mac.octets())) {
+            self.set_routes(number);
+        }
     }
 
     /// Takes notice of a TCP segment's flags; answers `false` where it does not fit.
@@ -367,14 +398,16 @@ impl State {
             && session.phase.is_settled()
             && let IpAddr::V4(inside) = session.inside.address
         {
-            let neighbor = match self.neighbor_of(session.mapping) {
+            let known = self.neighbor_of(session.mapping);
+            let tag = known.map_or(0, |mac| tag_of(mac.octets()));
+            let neighbor = match known {
                 Some(mac) => self.neighbors.take(mac),
                 None => Some(0),
             };
             // Without a number, the session is asked for the address.
             let back = neighbor.map(|neighbor| Route::inside(inside, session.inside.port, neighbor));
             let back = back.unwrap_or(Route::ask(Direction::In, number));
-            return Some([Route::out(index, port, number), back]);
+            return Some([Route::out(index, port, number, tag), back]);
         }
         Some([Route::ask(Direction::Out, number), Route::ask(Direction::In, number)])
     }
@@ -394,8 +427,14 @@ impl State {
         }
         let (mapping, is_new) = match self.mapping_inside(inside, transport) {
             Some(mapping) => (mapping, false),
-            None => (self.map(inside, transport, neighbor)?, true),
+            None => (self.map(inside, transport)?, true),
         };
+        if let Some(mac) = neighbor {
+            let subscriber = self.mappings.get(mapping).and_then(|mapping| mapping.subscriber);
+            if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number)) {
+                subscriber.neighbor = Some(mac);
+            }
+        }
         let hairpin = self.is_outside(remote.address);
         let session = Session {
             inside,
@@ -405,6 +444,7 @@ impl State {
             phase,
             hairpin,
             mapping,
+            made: 0,
             known_at: self.now,
             since: self.now,
         };
@@ -416,7 +456,11 @@ impl State {
     }
 
     /// Enters a session whose mapping is there.
-    pub(super) fn enter(&mut self, session: Session) -> Result<u32, DropReason> {
+    pub(super) fn enter(&mut self, mut session: Session) -> Result<u32, DropReason> {
+        if self.is_ending(session.mapping) {
+            return Err(DropReason::NoMapping);
+        }
+        session.made = self.tally.sessions_made;
         let subscriber = self.mappings.get(session.mapping).and_then(|mapping| mapping.subscriber);
         if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get(number))
             && self.limits.sessions > 0
@@ -427,6 +471,11 @@ impl State {
         }
         let external = self.external(session.mapping).ok_or(DropReason::NoMapping)?;
         let keys = [session.out_key().store(), session.in_key(external).store()];
+        if self.flows.get(&keys[1]).is_some() {
+            // A redirect: the host has this remote endpoint from the same port by its other address.
+            self.tally.conflicting += 1;
+            return Err(DropReason::NoMapping);
+        }
         let number = self.sessions.insert(session).ok_or(DropReason::TableFull)?;
         let routes = self.routes(number, &session).ok_or(DropReason::NoMapping)?;
         let mut entered = 0;
@@ -548,21 +597,13 @@ impl State {
     }
 
     /// Makes a mapping of an endpoint inside.
-    fn map(
-        &mut self,
-        inside: Endpoint,
-        transport: Transport,
-        neighbor: Option<MacAddress>,
-    ) -> Result<u32, DropReason> {
+    fn map(&mut self, inside: Endpoint, transport: Transport) -> Result<u32, DropReason> {
         let address = self.subscriber_address(inside.address);
         let number = match self.by_address.get(&address) {
             Some(number) => *number,
             None => self.subscribe(address, transport)?,
         };
         let made = self.map_for(number, inside, transport);
-        if let (Ok(_), Some(_), Some(subscriber)) = (&made, neighbor, self.subscribers.get_mut(number)) {
-            subscriber.neighbor = neighbor;
-        }
         match made {
             Ok(_) => self.tally.mappings_made += 1,
             Err(_) => self.unsubscribe_idle(number),
@@ -590,8 +631,7 @@ impl State {
         match self.enter_mapping(mapping) {
             Some(mapping) => Ok(mapping),
             None => {
-                self.ports.release(index, transport, port, true, self.now);
-                self.freed(index, port);
+                self.release_port(index, transport, port, true);
                 Err(DropReason::TableFull)
             }
         }
@@ -634,10 +674,7 @@ impl State {
     /// Ends a mapping without sessions; its port is free `at_once`, or held down.
     pub(super) fn unmap(&mut self, number: u32, at_once: bool) {
         let Some(mapping) = self.mappings.remove(number) else { return };
-        self.index.remove(&inside_key(mapping.inside, mapping.transport).store());
-        if let Some(address) = self.ports.address(mapping.index) {
-            self.index.remove(&outside_key(address, mapping.port, mapping.transport).store());
-        }
+        self.unindex(number, &mapping);
         if let Some(place) = self.ports.get_mut(mapping.index) {
             place.mappings = place.mappings.saturating_sub(1);
         }
@@ -645,24 +682,23 @@ impl State {
             let count = &mut subscriber.mappings[mapping.transport as usize];
             *count = count.saturating_sub(1);
         }
-        if self.ports.release(mapping.index, mapping.transport, mapping.port, at_once, self.now) {
-            self.freed(mapping.index, mapping.port);
-        }
+        self.release_port(mapping.index, mapping.transport, mapping.port, at_once);
         if let Some(subscriber) = mapping.subscriber {
             self.unsubscribe_idle(subscriber);
         }
     }
 
-    /// Ends all sessions that are chosen; answers how many.
-    pub(super) fn end_sessions(&mut self, chosen: impl Fn(&Session) -> bool) -> usize {
-        let mut count = 0;
-        for number in 0..self.sessions.end() as u32 {
-            if self.sessions.get(number).is_some_and(&chosen) {
-                self.end(number);
-                count += 1;
+    /// Forgets the endpoints by which a mapping is found.
+    pub(super) fn unindex(&mut self, number: u32, mapping: &Mapping) {
+        let outside = self.ports.address(mapping.index);
+        let outside = outside.map(|address| outside_key(address, mapping.port, mapping.transport));
+        for key in [Some(inside_key(mapping.inside, mapping.transport)), outside].into_iter().flatten() {
+            let key = key.store();
+            // Where the mapping was to end, another one may have the endpoint inside.
+            if self.index.get(&key) == Some(&number) {
+                self.index.remove(&key);
             }
         }
-        count
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::ports::{OutsideAddress, Status};
+use super::purge::Chosen;
 use super::session::Mapping;
 use super::spec::Static;
 use super::state::State;
@@ -58,7 +59,7 @@ impl State {
                         Ok(())
                     }
                     None => {
-                        self.ports.release(index, *transport, external.port, true, self.now);
+                        self.release_port(index, *transport, external.port, true);
                         Err("there is no room for another mapping".into())
                     }
                 }
@@ -92,55 +93,40 @@ impl State {
                 if !is_it {
                     return Err(missing());
                 }
-                self.end_sessions(|session| session.mapping == number);
+                self.may_purge()?;
                 self.fixed = self.fixed.saturating_sub(1);
-                let index = self.mappings.get(number).map(|found| found.index);
-                self.unmap(number, true);
-                if let Some(index) = index {
-                    self.remove_unused(index);
+                if let Some(found) = self.mappings.get(number).copied() {
+                    self.unindex(number, &found);
                 }
+                self.purge(Chosen::Mapping(number));
                 Ok(())
             }
         }
     }
 
     /// Takes an address out that only static mappings had, with the last of them.
-    fn remove_unused(&mut self, index: u16) {
+    pub(super) fn remove_unused(&mut self, index: u16) {
         let unused = |place: &OutsideAddress| place.status == Status::Fixed && place.mappings == 0;
         if self.ports.get(index).is_some_and(unused) {
             self.ports.remove(index);
         }
     }
 
-    /// Gives an address no new mappings; `at_once` ends those that it has and takes it out.
-    pub(super) fn drain_address(&mut self, index: u16, at_once: bool) {
-        if let Some(place) = self.ports.get_mut(index) {
-            place.status = Status::Draining;
+    /// Gives addresses no new mappings.
+    pub(super) fn drain(&mut self, addresses: &[u16]) {
+        for index in addresses {
+            self.ports.get_mut(*index).into_iter().for_each(|place| place.status = Status::Draining);
         }
-        if !at_once {
-            return;
-        }
-        let has = |state: &Self, number: u32| {
-            state.mappings.get(number).is_some_and(|mapping| mapping.index == index)
-        };
-        for number in 0..self.sessions.end() as u32 {
-            if self.sessions.get(number).is_some_and(|session| has(self, session.mapping)) {
-                self.end_with(number, true);
-            }
-        }
-        let fixed = self.mappings.iter().any(|(_, mapping)| mapping.index == index);
-        let subscribers = self.subscribers.iter().filter(|(_, found)| found.index == index);
-        for number in subscribers.map(|(number, _)| number).collect::<Vec<_>>() {
-            if let Some(subscriber) = self.subscribers.get_mut(number) {
-                // Its blocks held ports that were held down.
-                subscriber.blocks_held = 0;
-            }
-            self.unsubscribe_idle(number);
-        }
-        match fixed {
-            true => self.ports.get_mut(index).into_iter().for_each(|place| place.status = Status::Fixed),
-            false => self.ports.remove(index),
-        }
+    }
+
+    /// Ends the mappings of addresses and takes them out; answers whether that is done.
+    ///
+    /// # Errors
+    /// When the sessions of too many calls are not over.
+    pub(super) fn remove_addresses(&mut self, addresses: Vec<u16>) -> Result<bool, String> {
+        self.may_purge()?;
+        self.drain(&addresses);
+        Ok(self.purge(Chosen::Addresses(addresses)))
     }
 }
 

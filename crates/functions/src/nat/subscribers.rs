@@ -12,6 +12,13 @@ use super::spec::Transport;
 use super::state::State;
 
 impl State {
+    /// Releases a port, at once or after it was held down.
+    pub(super) fn release_port(&mut self, index: u16, transport: Transport, port: u16, at_once: bool) {
+        if let Some((index, port)) = self.ports.release(index, transport, port, at_once, self.now) {
+            self.freed(index, port);
+        }
+    }
+
     /// A port is free again: its block is released with the last, and its subscriber with the last block.
     pub(super) fn freed(&mut self, index: u16, port: u16) {
         if self.deterministic.is_some() {
@@ -154,7 +161,12 @@ impl State {
         let block = self.ports.take_block(index, part, number)?;
         self.give_block(number, index, block);
         let range = self.ports.range_of_block(block);
-        self.ports.take(index, transport, range, like).map(|port| (index, port))
+        let port = self.ports.take(index, transport, range, like);
+        if port.is_none() {
+            // Such as a block of one port, of the other parity.
+            self.freed(index, range.first);
+        }
+        port.map(|port| (index, port))
     }
 
     /// Notes a block as its subscriber's.

@@ -115,6 +115,7 @@ impl State {
             phase,
             hairpin: self.is_outside(Ipv4Addr::from_bits(record.remote).into()),
             mapping,
+            made: 0,
             known_at: self.now.saturating_sub(record.idle),
             since: self.now,
         };
@@ -176,7 +177,7 @@ impl State {
         let mapping = Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0 };
         let entered = self.enter_mapping(mapping);
         if entered.is_none() {
-            self.ports.release(index, transport, port, true, self.now);
+            self.release_port(index, transport, port, true);
             self.unsubscribe_idle(number);
         }
         entered

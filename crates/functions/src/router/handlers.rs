@@ -71,7 +71,7 @@ fn declare_changes(routes: &Bounded<RouteTable>, faces: &Rc<Faces>, worker: &Wor
     let kernel = Handler::write("kernel", kernel).argument("+ ROUTE | - PREFIX");
     let of = faces.clone();
     worker.handler_of(routes, kernel, move |table, argument| {
-        let (edits, unusable) = of_kernel(argument, &of)?;
+        let (edits, unusable) = of_kernel(argument, &of);
         if !edits.is_empty() {
             change(table, argument, edits, &of)?;
         }
@@ -88,32 +88,48 @@ fn added(routes: Lines<Route>, origin: Origin, faces: &Faces) -> Result<Lines<Ed
     routes.into_iter().map(edit).collect()
 }
 
-/// The edits of lines that the kernel's follower wrote, and the routes that the router cannot use.
-fn of_kernel(argument: &str, faces: &Faces) -> Result<(Lines<Edit>, Vec<String>), String> {
+/// The edits of the kernel follower's lines, and the faults of those that the router cannot use.
+///
+/// None of those stops the others. A route in the place of which one came that cannot be used goes.
+fn of_kernel(argument: &str, faces: &Faces) -> (Lines<Edit>, Vec<String>) {
     let (mut edits, mut unusable) = (Vec::new(), Vec::new());
     let origin = Origin::Kernel;
     for (line, text) in (1..).zip(argument.lines()) {
         let (sign, rest) = text.split_at_checked(1).unwrap_or((text, ""));
-        let faulty = |fault: Fault| format!("line {line}: {fault}");
-        match sign {
+        let (prefix, edit) = match sign {
             "+" => {
-                let route: Route = rest.parse().map_err(faulty)?;
-                match route.resolved(faces) {
-                    Ok(action) => {
-                        let entry = Entry { prefix: route.prefix, len: route.len, action, origin };
-                        edits.push((line, Edit::Add(entry)));
-                    }
-                    Err(problem) => unusable.push(format!("{}/{}: {problem}", route.prefix, route.len)),
-                }
+                let prefix = route::prefix(&mut Words::of(rest));
+                let route = rest.parse::<Route>().map_err(|fault| fault.to_string());
+                let edit = route.and_then(|route| {
+                    let action = route.resolved(faces)?;
+                    Ok(Edit::Add(Entry { prefix: route.prefix, len: route.len, action, origin }))
+                });
+                (prefix.ok(), edit)
             }
             "-" => {
-                let (prefix, len) = prefix_only(rest).map_err(faulty)?;
-                edits.push((line, Edit::Withdraw { prefix, len, origin }));
+                let prefix = prefix_only(rest).map_err(|fault| fault.to_string());
+                (None, prefix.map(|(prefix, len)| Edit::Withdraw { prefix, len, origin }))
             }
-            _ => return Err(format!("line {line}: expected `+ ROUTE` or `- PREFIX`, found `{text}`")),
+            _ => (None, Err("expected `+ ROUTE` or `- PREFIX`".into())),
+        };
+        match (edit, prefix) {
+            (Ok(edit), _) => edits.push((line, edit)),
+            (Err(problem), prefix) => {
+                unusable.push(match prefix {
+                    Some((prefix, len)) => format!("{prefix}/{len}: {problem}"),
+                    None => format!("line {line}, `{}`: {problem}", beginning(text)),
+                });
+                let gone = prefix.map(|(prefix, len)| Edit::Withdraw { prefix, len, origin });
+                edits.extend(gone.map(|gone| (line, gone)));
+            }
         }
     }
-    Ok((edits, unusable))
+    (edits, unusable)
+}
+
+/// The first characters of a line, which may have many next hops.
+fn beginning(line: &str) -> &str {
+    line.char_indices().nth(60).map_or(line, |(end, _)| &line[..end])
 }
 
 fn prefix_only(line: &str) -> Result<(IpAddr, u8), Fault> {

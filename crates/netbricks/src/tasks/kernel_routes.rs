@@ -1,5 +1,6 @@
 //! The control task of `router` that follows the kernel's routes by netlink, so that a routing daemon runs beside it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -10,16 +11,23 @@ use netbricks_core::{ControlTask, HandlerCaller};
 use netlink_packet_core::{
     NLM_F_APPEND, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
+use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::routes::{KernelTable, taken_over};
+use super::routes::{KernelTable, taken_over, without_dead_hops};
 
-/// Groups of messages about routes (`linux/rtnetlink.h`).
+/// Groups of messages about routes, and about what takes routes along (`linux/rtnetlink.h`).
+///
+/// The kernel does not tell which routes of IPv4 go with a link or with their source address.
+const GROUPS: [u32; 5] = [LINK, IPV4_ADDRESS, IPV4_ROUTE, IPV6_ADDRESS, IPV6_ROUTE];
+const LINK: u32 = 1;
+const IPV4_ADDRESS: u32 = 5;
 const IPV4_ROUTE: u32 = 7;
+const IPV6_ADDRESS: u32 = 9;
 const IPV6_ROUTE: u32 = 11;
-/// The flag of a message that was cut short because the buffer for it was too small.
+/// Bytes of the buffer for one datagram.
 const BUFFER: usize = 1 << 17;
 /// Bytes that the kernel keeps for the socket: a full table comes in bursts.
 const KEPT: usize = 8 << 20;
@@ -31,6 +39,8 @@ const LISTED: usize = 10_000;
 const WAIT: Duration = Duration::from_millis(200);
 /// The time after which it begins again, where the socket failed.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The least time between two questions for all routes.
+const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Follows a routing table of the kernel.
 pub(super) struct KernelRoutes {
@@ -52,6 +62,12 @@ struct Following {
     asks: Option<AddressFamily>,
     /// Whether the routes changed while they were told.
     interrupted: bool,
+    /// When all routes were asked for last.
+    asked: Instant,
+    /// Whether a link or an address changed since then, which may have taken routes along.
+    is_stale: bool,
+    /// Links by number, and whether each is up.
+    links: BTreeMap<u32, bool>,
 }
 
 impl KernelRoutes {
@@ -91,6 +107,9 @@ impl KernelRoutes {
             }
             Err(error) => return Err(format!("the kernel's routes cannot be read: {error}")),
         }
+        following
+            .ask_again(&mut self.kernel)
+            .map_err(|error| format!("the kernel's routes cannot be asked for: {error}"))?;
         // While all routes are told, none counts as gone.
         let is_whole = following.asks.is_none();
         self.following = Some(following);
@@ -129,6 +148,7 @@ impl KernelRoutes {
                     // What was not written is found out again.
                     self.is_compared = false;
                     self.following = None;
+                    self.kernel = KernelTable::default();
                     return Err(problem);
                 }
             };
@@ -177,12 +197,37 @@ impl Following {
         // Without privilege, it is as large as the system allows.
         let _smaller = socket.set_rx_buf_sz(KEPT as i32);
         socket.bind_auto()?;
-        socket.add_membership(IPV4_ROUTE)?;
-        socket.add_membership(IPV6_ROUTE)?;
+        GROUPS.iter().try_for_each(|group| socket.add_membership(*group))?;
         socket.set_non_blocking(true)?;
-        let mut following = Self { socket, buffer: vec![0; BUFFER], asks: None, interrupted: false };
+        let mut following = Self {
+            socket,
+            buffer: vec![0; BUFFER],
+            asks: None,
+            interrupted: false,
+            asked: Instant::now(),
+            is_stale: false,
+            links: BTreeMap::new(),
+        };
         following.ask(AddressFamily::Inet)?;
         Ok(following)
+    }
+
+    /// Asks for all routes again, where a change may have taken some along, and not too often.
+    fn ask_again(&mut self, kernel: &mut KernelTable) -> io::Result<()> {
+        if !self.is_stale || self.asks.is_some() || self.asked.elapsed() < BETWEEN {
+            return Ok(());
+        }
+        kernel.begin_again();
+        self.ask(AddressFamily::Inet)
+    }
+
+    /// Takes note of a link; what else changes of it is no matter of routes.
+    fn link(&mut self, number: u32, is_up: Option<bool>) {
+        let before = match is_up {
+            Some(is_up) => self.links.insert(number, is_up),
+            None => self.links.remove(&number),
+        };
+        self.is_stale |= before != is_up;
     }
 
     /// Asks for all routes of a version.
@@ -199,6 +244,9 @@ impl Following {
         self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
         self.asks = Some(family);
         self.interrupted = false;
+        if family == AddressFamily::Inet {
+            (self.asked, self.is_stale) = (Instant::now(), false);
+        }
         Ok(())
     }
 
@@ -242,12 +290,20 @@ impl Following {
             self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
             let joins = message.header.flags & NLM_F_APPEND != 0;
             match message.payload {
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(mut route)) => {
+                    without_dead_hops(&mut route);
                     taken_over(&route, table).into_iter().for_each(|route| kernel.add(route, joins));
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(route)) => {
                     taken_over(&route, table).iter().for_each(|route| kernel.remove(route));
                 }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                    self.link(link.header.index, Some(link.header.flags.contains(LinkFlags::Up)));
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
+                    self.link(link.header.index, None);
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(_)) => self.is_stale = true,
                 NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
                 NetlinkPayload::Done(_) => self.answered(kernel)?,
                 _ => {}
@@ -264,7 +320,10 @@ impl Following {
         }
         match self.asks.take() {
             Some(AddressFamily::Inet) => self.ask(AddressFamily::Inet6),
-            _ => Ok(()),
+            _ => {
+                kernel.all_told();
+                Ok(())
+            }
         }
     }
 }

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteProtocol, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteNextHopFlags, RouteProtocol, RouteType,
+    RouteVia,
 };
 
 /// A prefix: its address, and its length.
@@ -73,6 +74,15 @@ pub(super) fn taken_over(message: &RouteMessage, table: u32) -> Option<KernelRou
     Some(KernelRoute { prefix, priority, way })
 }
 
+/// Takes the next hops out of a route whose links are down. The kernel does not use them.
+pub(super) fn without_dead_hops(message: &mut RouteMessage) {
+    for attribute in &mut message.attributes {
+        if let RouteAttribute::MultiPath(paths) = attribute {
+            paths.retain(|path| !path.flags.contains(RouteNextHopFlags::Dead));
+        }
+    }
+}
+
 fn of_address(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some((*address).into()),
@@ -100,6 +110,8 @@ fn weight(path: &RouteNextHop) -> u16 {
 pub(super) struct KernelTable {
     /// The routes of each prefix, by priority.
     routes: BTreeMap<Prefix, BTreeMap<u32, KernelWay>>,
+    /// The routes before all are told again, until that is over.
+    before: Option<BTreeMap<Prefix, BTreeMap<u32, KernelWay>>>,
     changed: BTreeSet<Prefix>,
 }
 
@@ -107,7 +119,9 @@ impl KernelTable {
     /// Takes note of a new route. With `joins`, its next hops come beside those that are there.
     pub(super) fn add(&mut self, route: KernelRoute, joins: bool) {
         let KernelRoute { prefix, priority, way } = route;
-        self.changed.insert(prefix);
+        if self.before.is_none() {
+            self.changed.insert(prefix);
+        }
         let routes = self.routes.entry(prefix).or_default();
         match (routes.get_mut(&priority), way) {
             (Some(KernelWay::Via(known)), KernelWay::Via(more)) if joins => known.extend(more),
@@ -118,7 +132,9 @@ impl KernelTable {
     /// Takes note of a route that went, or of some of its next hops.
     pub(super) fn remove(&mut self, route: &KernelRoute) {
         let Some(routes) = self.routes.get_mut(&route.prefix) else { return };
-        self.changed.insert(route.prefix);
+        if self.before.is_none() {
+            self.changed.insert(route.prefix);
+        }
         let goes = match (routes.get_mut(&route.priority), &route.way) {
             (Some(KernelWay::Via(known)), KernelWay::Via(gone)) => {
                 known.retain(|gateway, _| !gone.contains_key(gateway));
@@ -134,10 +150,23 @@ impl KernelTable {
         }
     }
 
-    /// Forgets all routes, before the kernel tells them again. They count as changed.
+    /// Begins with no routes, before the kernel tells them again.
     pub(super) fn begin_again(&mut self) {
-        self.changed.extend(self.routes.keys());
-        self.routes.clear();
+        let told = std::mem::take(&mut self.routes);
+        // If it was interrupted, what was told before that counts.
+        self.before.get_or_insert(told);
+    }
+
+    /// All routes were told again: those that are other than before have changed, or that are no more.
+    pub(super) fn all_told(&mut self) {
+        let Some(before) = self.before.take() else { return };
+        let best = |routes: &BTreeMap<u32, KernelWay>| routes.first_key_value().map(|(_, way)| way.clone());
+        for (prefix, routes) in &before {
+            if self.routes.get(prefix).and_then(best) != best(routes) {
+                self.changed.insert(*prefix);
+            }
+        }
+        self.changed.extend(self.routes.keys().filter(|prefix| !before.contains_key(*prefix)));
     }
 
     /// Takes note of a prefix that the router has from the kernel.
@@ -263,8 +292,49 @@ mod tests {
         assert_eq!(table.take_changes(9), "- 11.0.0.0/8\n");
         table.begin_again();
         table.add(route(&[B], 20), false);
+        assert!(!table.has_changes(), "until all are told");
+        table.all_told();
         assert_eq!(table.take_changes(9), "+ 10.0.0.0/8 via 192.0.2.3\n");
         table.begin_again();
+        table.all_told();
         assert_eq!(table.take_changes(9), "- 10.0.0.0/8\n");
+    }
+
+    #[test]
+    fn routes_that_are_told_again_as_they_were_are_not_written() {
+        let other = || taken_over(&message(Ipv4Addr::new(11, 0, 0, 0), 8, &[A], 0), 254).unwrap();
+        let mut table = KernelTable::default();
+        table.add(route(&[A], 20), false);
+        table.add(other(), false);
+        table.take_changes(9);
+        table.begin_again();
+        table.add(route(&[A], 20), false);
+        // It was interrupted.
+        table.begin_again();
+        table.add(other(), false);
+        table.add(route(&[A], 20), false);
+        // A worse one beside it changes nothing.
+        table.add(route(&[B], 30), false);
+        table.all_told();
+        assert!(!table.has_changes());
+        // One that changed before and was not written yet still is.
+        table.remove(&other());
+        table.begin_again();
+        table.add(route(&[A], 20), false);
+        table.add(route(&[B], 30), false);
+        table.all_told();
+        assert_eq!(table.take_changes(9), "- 11.0.0.0/8\n");
+    }
+
+    #[test]
+    fn next_hops_of_a_link_that_is_down_are_not_used() {
+        let mut found = message(NET, 8, &[A, B], 20);
+        let paths = found.attributes.iter_mut().find_map(|attribute| match attribute {
+            RouteAttribute::MultiPath(paths) => Some(paths),
+            _ => None,
+        });
+        paths.unwrap()[0].flags = RouteNextHopFlags::Dead;
+        without_dead_hops(&mut found);
+        assert_eq!(taken_over(&found, 254), Some(route(&[B], 20)));
     }
 }

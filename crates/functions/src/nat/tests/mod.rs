@@ -2,7 +2,9 @@
 
 mod features;
 mod ipv6;
+mod link;
 mod moves;
+mod operator;
 mod requirements;
 mod rfc4787;
 mod rfc5382;

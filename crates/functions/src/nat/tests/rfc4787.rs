@@ -197,7 +197,7 @@ fn rfc4787_req_12_no_icmp_error_ends_a_mapping() {
 }
 
 /// A fragment of `whole`, an IPv4 frame without options: so many bytes of its payload from an offset on.
-fn fragment(whole: &[u8], offset: usize, bytes: usize, identification: u16) -> Vec<u8> {
+pub(super) fn fragment(whole: &[u8], offset: usize, bytes: usize, identification: u16) -> Vec<u8> {
     let payload = &whole[34..];
     let end = payload.len().min(offset + bytes);
     let mut frame = [&whole[..34], &payload[offset..end]].concat();

@@ -100,6 +100,36 @@ fn rfc5382_req_5_timeouts_depend_on_the_state() {
     assert_eq!(count(&mut test, "sessions"), 0);
 }
 
+/// A connection from outside on the ports of one that ended is as any other.
+#[test]
+fn rfc5382_req_5_a_connection_from_outside_opens_again_on_its_ports() {
+    let ends: [&[(bool, u8)]; 2] = [&[(true, FIN | ACK), (false, FIN | ACK)], &[(false, RST)]];
+    for end in ends {
+        let mut test = nat("static = [\"tcp 203.0.113.7:80 -> 10.0.0.1:8080\"]");
+        let segment = |from_inside, flags| match from_inside {
+            true => tcp(INSIDE, 8_080, SERVER, 9, flags),
+            false => tcp(SERVER, 9, POOL, 80, flags),
+        };
+        for round in 0..3 {
+            through(&mut test, segment(false, SYN));
+            if round > 0 {
+                assert!(["closed", "reset"].contains(&&*state(&mut test)), "it waits for the answer");
+            }
+            through(&mut test, segment(true, SYN | ACK));
+            assert_eq!(state(&mut test), "opening");
+            through(&mut test, segment(false, ACK));
+            assert_eq!(state(&mut test), "established");
+            end.iter()
+                .for_each(|(from_inside, flags)| drop(through(&mut test, segment(*from_inside, *flags))));
+        }
+        // And one from inside.
+        through(&mut test, segment(true, SYN));
+        assert_eq!(state(&mut test), "opening");
+        through(&mut test, segment(false, SYN | ACK));
+        assert_eq!(state(&mut test), "established");
+    }
+}
+
 #[test]
 fn rfc5382_req_5a_timeouts_are_the_operators() {
     let mut test = nat("tcp = \"10 s\"\ntcp_transitory = \"1 s\"");

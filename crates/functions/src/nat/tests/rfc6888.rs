@@ -175,6 +175,38 @@ fn rfc6888_req_14_blocks_keep_the_log_short() {
     assert_eq!(count(&mut test, "subscribers"), 0);
 }
 
+/// A port that is free early, since too many are held down, may be the last of its block.
+#[test]
+fn a_block_is_released_where_no_more_ports_can_be_held_down() {
+    let mut test = nat("block = 64\ncapacity = 4\nudp = \"1 s\"");
+    open(&mut test, INSIDE, 4_000, SERVER, 53);
+    test.advance(Duration::from_secs(2));
+    assert_eq!((count(&mut test, "subscribers"), count(&mut test, "ports_held_down")), (1, 1));
+    for port in 0..4 {
+        open(&mut test, OTHER, 4_000 + port, SERVER, 53);
+    }
+    assert_eq!(count(&mut test, "subscribers"), 2);
+    test.advance(Duration::from_secs(2));
+    assert_eq!((count(&mut test, "subscribers"), count(&mut test, "ports_held_down")), (1, 4));
+    let log = test.call("log", "");
+    assert!(log.contains("released 10.0.0.1 203.0.113.7") && !log.contains("released 10.0.0.2"), "{log}");
+    test.advance(Duration::from_secs(121));
+    assert_eq!((count(&mut test, "subscribers"), count(&mut test, "ports_held_down")), (0, 0));
+    let log = test.call("log", "");
+    assert_eq!((log.matches("assigned").count(), log.matches("released").count()), (2, 2), "{log}");
+}
+
+/// A block in which no port of the parity is stays with no one.
+#[test]
+fn a_block_without_a_port_of_the_parity_is_released() {
+    let mut test = nat("block = 1\nparity = true\nhold_down = \"0 s\"\nudp = \"1 s\"");
+    test.send((0..20).map(|port| udp(INSIDE, 4_000 + port, SERVER, 53)));
+    test.advance(Duration::from_secs(2));
+    let log = test.call("log", "");
+    assert_eq!(log.matches("assigned").count(), log.matches("released").count(), "{log}");
+    assert_eq!(count(&mut test, "subscribers"), 0);
+}
+
 #[test]
 fn rfc6888_req_15_ports_are_hard_to_guess() {
     let mut test = nat("");

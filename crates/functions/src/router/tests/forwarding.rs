@@ -529,6 +529,38 @@ neighbours = [\"trunk.7 198.51.100.9 02:00:00:00:00:09\", \"trunk 192.0.2.9 02:0
 }
 
 #[test]
+fn a_route_of_the_kernel_that_cannot_be_used_stops_no_other() {
+    let mut rig = Rig::new(SETTINGS);
+    rig.call("kernel", "+ 10.1.0.0/16 via 198.51.100.9\n+ 10.2.0.0/16 via 198.51.100.9").unwrap();
+    let hops: String = (2..80).map(|host| format!(" via 198.51.100.{host}")).collect();
+    let lines = format!(
+        "+ 224.0.0.0/4 via 198.51.100.9\n+ 10.1.0.0/16{hops}\n+ 10.2.0.0/16 via 203.0.113.1\n? 10.4.0.0/16\n\n\
+         - 10.5.0.0/99\n+ 10.3.0.0/16 via 198.51.100.9"
+    );
+    let unusable = rig.call("kernel", &lines).unwrap();
+    let unusable: Vec<&str> = unusable.lines().collect();
+    let expected = [
+        "line 1, `+ 224.0.0.0/4 via 198.51.100.9`: ",
+        "10.1.0.0/16: ",
+        "10.2.0.0/16: next hop 203.0.113.1 is unreachable",
+        "line 4, `? 10.4.0.0/16`: expected `+ ROUTE` or `- PREFIX`",
+        "line 5, ``: expected",
+        "line 6, `- 10.5.0.0/99`: ",
+    ];
+    assert_eq!(unusable.len(), expected.len(), "{unusable:#?}");
+    for (found, expected) in unusable.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{unusable:#?}");
+    }
+    assert!(
+        unusable[0].contains("is of groups") && unusable[1].contains("more than 64 next hops"),
+        "{unusable:#?}"
+    );
+    // The route behind them is there, and those that cannot be used any more are gone.
+    let listed = rig.call("routes", "10 0 kernel").unwrap();
+    assert!(listed.ends_with("kernel 1\n10.3.0.0/16 via 198.51.100.9 dev wan kernel\n"), "{listed}");
+}
+
+#[test]
 fn handlers_change_routes_together_or_not_at_all() {
     let mut rig = Rig::new(SETTINGS);
     assert_eq!(

@@ -1,0 +1,170 @@
+//! Sessions that the operator ends: a part of them at a time, so that packets do not wait for all.
+
+use super::handlers::Filter;
+use super::ports::Status;
+use super::session::Session;
+use super::state::State;
+
+/// Sessions that the call itself ends at most.
+const AT_ONCE: usize = 1_024;
+/// To end a session takes as much time as a look at so many.
+const LOOKS: usize = 16;
+/// Calls whose sessions may end at a time.
+const MOST: usize = 64;
+
+/// The sessions to end, and what ends with the last of them.
+pub(super) enum Chosen {
+    /// Those that a filter admits.
+    Filter(Filter),
+    /// Those of a static mapping, which ends, too.
+    Mapping(u32),
+    /// Those of outside addresses, which leave.
+    Addresses(Vec<u16>),
+}
+
+/// Sessions that end, and how far that is.
+pub(super) struct Purge {
+    chosen: Chosen,
+    /// Sessions that were made later stay.
+    before: u64,
+    /// The next session to look at, and the first that was not there.
+    next: u32,
+    end: u32,
+    /// The next subscriber to look at, once all sessions were.
+    subscriber: u32,
+}
+
+impl Purge {
+    fn takes(&self, state: &State, session: &Session) -> bool {
+        let index = || state.mappings.get(session.mapping).map(|mapping| mapping.index);
+        session.made < self.before
+            && match &self.chosen {
+                Chosen::Filter(filter) => {
+                    filter.admits(session.transport, &[session.inside.address, session.remote.address])
+                }
+                Chosen::Mapping(number) => session.mapping == *number,
+                Chosen::Addresses(leaving) => index().is_some_and(|index| leaving.contains(&index)),
+            }
+    }
+}
+
+impl State {
+    /// Whether another call may end sessions now.
+    ///
+    /// # Errors
+    /// When those of too many calls are not over.
+    pub(super) fn may_purge(&self) -> Result<(), String> {
+        if self.purges.len() < MOST {
+            return Ok(());
+        }
+        Err(format!("the sessions of {MOST} calls have not all ended: try again in a moment"))
+    }
+
+    /// Ends sessions: some now, the others by and by; answers whether all have ended.
+    pub(super) fn purge(&mut self, chosen: Chosen) -> bool {
+        let (before, end) = (self.tally.sessions_made, self.sessions.end() as u32);
+        self.purges.push_back(Purge { chosen, before, next: 0, end, subscriber: 0 });
+        self.purge_some(AT_ONCE);
+        self.purges.is_empty()
+    }
+
+    /// Whether sessions are to end.
+    pub(super) fn is_purging(&self) -> bool {
+        !self.purges.is_empty()
+    }
+
+    /// Whether an outside address is being removed.
+    pub(super) fn is_leaving(&self, index: u16) -> bool {
+        let has =
+            |purge: &Purge| matches!(&purge.chosen, Chosen::Addresses(leaving) if leaving.contains(&index));
+        self.purges.iter().any(has)
+    }
+
+    /// Whether a mapping gets no more sessions, since it ends or its address leaves.
+    pub(super) fn is_ending(&self, mapping: u32) -> bool {
+        let ends = |purge: &Purge| matches!(purge.chosen, Chosen::Mapping(number) if number == mapping);
+        self.purges.iter().any(ends)
+            || self.mappings.get(mapping).is_some_and(|mapping| self.is_leaving(mapping.index))
+    }
+
+    /// Goes on with sessions that are to end: so many at most, or [`LOOKS`] times as many looks.
+    pub(super) fn purge_some(&mut self, budget: usize) {
+        let mut left = budget * LOOKS;
+        while left > 0
+            && let Some(mut purge) = self.purges.pop_front()
+        {
+            while left > 0 && purge.next < purge.end {
+                let number = purge.next;
+                (purge.next, left) = (number + 1, left - 1);
+                if !self.sessions.get(number).is_some_and(|session| purge.takes(self, session)) {
+                    continue;
+                }
+                left = left.saturating_sub(LOOKS - 1);
+                match purge.chosen {
+                    Chosen::Filter(_) => self.end(number),
+                    Chosen::Mapping(_) | Chosen::Addresses(_) => self.end_with(number, true),
+                }
+            }
+            if purge.next < purge.end || !self.finish(&mut purge, &mut left) {
+                self.purges.push_front(purge);
+            }
+        }
+    }
+
+    /// Ends what sessions belonged to; answers whether that is done.
+    fn finish(&mut self, purge: &mut Purge, left: &mut usize) -> bool {
+        match &purge.chosen {
+            Chosen::Filter(_) => {}
+            Chosen::Mapping(number) => {
+                let index = self.mappings.get(*number).map(|found| found.index);
+                self.unmap(*number, true);
+                index.into_iter().for_each(|index| self.remove_unused(index));
+            }
+            Chosen::Addresses(leaving) => {
+                while (purge.subscriber as usize) < self.subscribers.end() {
+                    if *left == 0 {
+                        return false;
+                    }
+                    self.take_blocks(purge.subscriber, leaving);
+                    (purge.subscriber, *left) = (purge.subscriber + 1, *left - 1);
+                }
+                leaving.iter().for_each(|index| self.remove_address(*index));
+            }
+        }
+        true
+    }
+
+    /// Takes a subscriber's blocks back where its address leaves: they held ports that were held down.
+    fn take_blocks(&mut self, number: u32, leaving: &[u16]) {
+        let Some(subscriber) = self.subscribers.get_mut(number) else { return };
+        if !leaving.contains(&subscriber.index) {
+            return;
+        }
+        let taken = *subscriber;
+        subscriber.blocks_held = 0;
+        if let Some(outside) = self.ports.address(taken.index) {
+            for block in taken.blocks() {
+                let range = self.ports.range_of_block(*block);
+                self.log.released(self.now, taken.address, outside, range);
+            }
+        }
+        self.unsubscribe_idle(number);
+    }
+
+    /// Takes an outside address out that has no sessions left; static mappings keep it.
+    fn remove_address(&mut self, index: u16) {
+        let fixed = self.ports.get(index).is_some_and(|place| place.mappings > 0);
+        match fixed {
+            true => self.ports.get_mut(index).into_iter().for_each(|place| place.status = Status::Fixed),
+            false => self.ports.remove(index),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Purge {
+    /// One that has one place to look at.
+    pub(super) fn of_all() -> Self {
+        Self { chosen: Chosen::Filter(Filter::default()), before: 0, next: 0, end: 1, subscriber: 0 }
+    }
+}

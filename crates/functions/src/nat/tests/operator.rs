@@ -1,0 +1,130 @@
+//! Work that an operator asks for while many sessions are there, and events that a run follows.
+
+use super::*;
+
+/// Opens sessions of hosts of 10.0.1.0/24 and above, up to 500 each.
+fn open_many(test: &mut Clocked, count: u32) {
+    let frames = (0..count).map(|number| {
+        let host = format!("10.0.{}.{}", 1 + number / 500 / 250, 1 + number / 500 % 250);
+        udp(&host, 4_000 + (number % 500) as u16, SERVER, 53)
+    });
+    assert_eq!(test.send(frames.collect::<Vec<_>>()).out.len(), count as usize);
+}
+
+#[test]
+fn many_sessions_end_a_part_at_a_time_and_later_ones_stay() {
+    let mut test = nat("capacity = 8192");
+    open_many(&mut test, 3_000);
+    assert_eq!(test.call("flush", ""), "ending 3000 sessions, a part at a time");
+    assert_eq!(count(&mut test, "sessions"), 3_000 - 1_024, "the rest waits");
+    // What comes now is none of them, also in a place that is free again.
+    open(&mut test, "10.9.0.1", 4_000, SERVER, 53);
+    test.advance(Duration::from_secs(1));
+    assert_eq!((count(&mut test, "sessions"), count(&mut test, "mappings")), (1, 1));
+    assert_eq!(count(&mut test, "ports_held_down"), 3_000);
+    assert_eq!(test.call("flush", "10.9.0.0/24"), "ended 1 sessions");
+    assert_eq!((count(&mut test, "sessions"), count(&mut test, "subscribers")), (0, 0));
+}
+
+#[test]
+fn calls_that_end_sessions_are_bounded() {
+    let config = config("capacity = 8192");
+    let mut state = super::super::state::State::new(&config, 1, false).unwrap();
+    assert!(state.purge(super::super::purge::Chosen::Addresses(Vec::new())), "there is nothing to end");
+    for number in 0..64 {
+        assert!(state.may_purge().is_ok(), "{number}");
+        // Those before it are not over while their sessions are not looked at.
+        state.purges.push_back(super::super::purge::Purge::of_all());
+    }
+    assert!(state.may_purge().unwrap_err().contains("try again"));
+    state.purge_some(1);
+    assert!(state.may_purge().is_ok());
+}
+
+#[test]
+fn an_address_leaves_with_the_last_of_many_sessions() {
+    let mut test = nat("capacity = 8192\nblock = 512\nlog = 4096\npool = [\"203.0.113.7\"]");
+    open_many(&mut test, 3_000);
+    test.call("pool-add", "203.0.113.8");
+    let answer = test.call("pool-remove", POOL);
+    assert_eq!(answer, "1 addresses, whose sessions end a part at a time");
+    // Its mappings get no more sessions. New mappings have the other address.
+    let report = test.send([udp("10.0.1.6", 4_400, SERVER_2, 53), udp(OTHER, 4_000, SERVER, 53)]);
+    assert!(report.out.iter().all(|frame| frame[26..30] == [203, 0, 113, 8]), "{:?}", report.drops);
+    test.advance(Duration::from_secs(1));
+    assert!(!test.call("pool", "").contains(POOL));
+    let sessions = test.call("sessions", "");
+    assert_eq!(sessions.lines().count(), report.out.len(), "{sessions}");
+    let log = test.call("log", "");
+    let of = |event: &str| {
+        log.lines().filter(|line| line.contains(event) && line.contains(" 203.0.113.7 ")).count()
+    };
+    assert_eq!((of("assigned"), of("released")), (6, 6), "{log}");
+    // It may come back.
+    assert_eq!(test.call("pool-add", POOL), format!("added {POOL}"));
+    assert!(test.call("pool", "").contains(&format!("{POOL} active 0 0 0 0 0")));
+}
+
+#[test]
+fn a_static_mapping_with_many_sessions_is_gone_at_once() {
+    let mapping = "udp 203.0.113.7:53 -> 10.0.0.5:5353";
+    let mut test = nat(&format!("capacity = 8192\nstatic = [\"{mapping}\"]"));
+    let servers = (0..3_000u32).map(|number| format!("198.51.{}.{}", number / 250, 1 + number % 250));
+    let frames = servers.map(|server| udp("10.0.0.5", 5_353, &server, 9));
+    assert_eq!(test.send(frames.collect::<Vec<_>>()).out.len(), 3_000);
+    test.call("static-remove", mapping);
+    assert_eq!(test.call("static", ""), "");
+    assert_eq!(test.send([udp("192.0.2.1", 9, POOL, 53)]).out.len(), 0);
+    // The host gets a mapping of its own, also while the sessions end, and keeps it.
+    let port = open(&mut test, "10.0.0.5", 5_353, "192.0.2.1", 9);
+    assert_ne!(port, 53);
+    test.advance(Duration::from_secs(1));
+    assert_eq!((count(&mut test, "sessions"), count(&mut test, "mappings")), (1, 1));
+    assert_eq!(open(&mut test, "10.0.0.5", 5_353, "192.0.2.2", 9), port);
+    test.call("flush", "");
+    test.call("static-add", mapping);
+    assert_eq!(open(&mut test, "10.0.0.5", 5_353, SERVER, 9), 53);
+}
+
+#[test]
+fn a_long_list_says_how_much_is_left() {
+    let mut test = nat("capacity = 16384");
+    open_many(&mut test, 10_050);
+    for list in ["sessions", "mappings"] {
+        let text = test.call(list, "");
+        assert_eq!(text.lines().count(), 10_001, "{list}");
+        assert_eq!(text.lines().last(), Some("and 50 more"), "{list}");
+    }
+}
+
+#[test]
+fn events_of_blocks_are_told_once_and_none_is_lost_in_silence() {
+    let mut test = nat("block = 512\nudp = \"1 s\"\nhold_down = \"0 s\"\nlog = 2");
+    open(&mut test, INSIDE, 4_000, SERVER, 53);
+    let told = test.call("events", "");
+    let (head, event) = told.split_once('\n').unwrap();
+    assert_eq!(head, "{\"next\":1,\"missed\":0}");
+    assert!(event.starts_with("{\"event\":\"block-assigned\",\"time\":1000000000,"), "{event}");
+    assert!(event.contains("\"subscriber\":\"10.0.0.1\",\"outside\":\"203.0.113.7\",\"first\":"), "{event}");
+    test.advance(Duration::from_secs(2));
+    let told = test.call("events", "1");
+    assert!(told.starts_with("{\"next\":2,\"missed\":0}\n{\"event\":\"block-released\""), "{told}");
+    // Beyond what is kept, a reader sees how many it missed.
+    for host in 0..3 {
+        open(&mut test, &format!("10.0.0.{}", 10 + host), 4_000, SERVER, 53);
+    }
+    assert!(test.call("events", "2").starts_with("{\"next\":5,\"missed\":1}\n"));
+    assert_eq!(count(&mut test, "log_events_lost"), 0);
+}
+
+#[test]
+fn several_parts_are_warned_of() {
+    assert_eq!(config("").warnings().len(), 0);
+    let warnings = config("parts = 16").warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0].key == "parts" && warnings[0].problem.contains("16 parts"),
+        "{}",
+        warnings[0].problem
+    );
+}
