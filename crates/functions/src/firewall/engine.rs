@@ -10,9 +10,9 @@ use netbricks_core::icmp::IcmpErrors;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::tables::classifier::{Keys, Matches};
-use netbricks_core::tables::{Entry, FlowTicket, RingLog, Table};
+use netbricks_core::tables::{Entry, FlowTicket, Table};
 use netbricks_core::{
-    Context, Counter, DropReason, Edge, Flows, FrameFunction, Frames, State, TableKey, Verdict,
+    Context, Counter, DropReason, Edge, EventLog, Flows, FrameFunction, Frames, TableKey, Verdict,
 };
 use netbricks_mmb::key::Located;
 
@@ -32,7 +32,7 @@ pub(super) struct Parts {
     pub(super) open: Flows<FlowKey, super::connection::Connection>,
     pub(super) opening: Flows<FlowKey, super::connection::Connection>,
     pub(super) fragments: Flows<FragmentKey, Decision>,
-    pub(super) log: State<RingLog<Logged>>,
+    pub(super) log: EventLog<Logged>,
     pub(super) tracker: Tracker,
     pub(super) errors: IcmpErrors,
     pub(super) counters: Counters,
@@ -498,8 +498,9 @@ impl Engine {
                 seen.located.ip(frame.data()).map(|(header, payload)| FlowKey::of(header, payload))
             });
             if let Some(flow) = flow {
-                let logged = Logged::new(data.id, decided.fate, &flow, frame.len(), seen.ingress);
-                self.parts.log.borrow_mut().push(cx.now(), logged);
+                let log = &self.parts.log;
+                let at = (log.next(), cx.now());
+                log.push(Logged::new(at, data.id, decided.fate, &flow, frame.len(), seen.ingress));
             }
         }
         let answer = match (decided.fate, data.map(|data| data.action)) {
