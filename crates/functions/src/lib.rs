@@ -9,6 +9,7 @@ pub mod bras;
 pub mod busy;
 mod count;
 pub mod firewall;
+mod fragment;
 pub mod group_by;
 pub mod http_inspect;
 pub mod icmp_echo;

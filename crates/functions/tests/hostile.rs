@@ -109,7 +109,7 @@ fn all(worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
             .then(|input| lpm::lpm(input, &lpm, worker))
             .then(|input| maglev::maglev(input, &maglev, worker))
             .then(|input| http_inspect::http_inspect(input, &http, worker))
-            .then(|input| signature::signature(input, &rules, worker))
+            .then(|input| signature::signature::<{ signature::HISTORY }>(input, &rules, worker))
             .then(macswap::macswap)
             .then(wire::wire)
     })

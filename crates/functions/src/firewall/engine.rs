@@ -3,6 +3,9 @@
 //! A batch is looked at twice. The first time, headers are found, and rules are searched for all packets that seem to
 //! begin connections, so that lookups wait for memory together. The second time each packet is decided in its turn,
 //! since a packet may answer the one before it. A packet whose state turns out otherwise is then searched alone.
+//!
+//! Without tracking, a flow's rule may be remembered. Where that rule only passes or drops, nothing else of the packet is
+//! looked at.
 
 use netbricks_core::buffer::{BATCH, Bytes, Packet};
 use netbricks_core::consistency::{Access, Bounded};
@@ -10,9 +13,9 @@ use netbricks_core::icmp::IcmpErrors;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::tables::classifier::{Keys, Matches};
-use netbricks_core::tables::{Entry, FlowTicket, RingLog, Table};
+use netbricks_core::tables::{Entry, FlowTicket, Table};
 use netbricks_core::{
-    Context, Counter, DropReason, Edge, Flows, FrameFunction, Frames, State, TableKey, Verdict,
+    Context, Counter, DropReason, Edge, EventLog, Flows, FrameFunction, Frames, StoredFlow, TableKey, Verdict,
 };
 use netbricks_mmb::key::Located;
 
@@ -32,7 +35,7 @@ pub(super) struct Parts {
     pub(super) open: Flows<FlowKey, super::connection::Connection>,
     pub(super) opening: Flows<FlowKey, super::connection::Connection>,
     pub(super) fragments: Flows<FragmentKey, Decision>,
-    pub(super) log: State<RingLog<Logged>>,
+    pub(super) log: EventLog<Logged>,
     pub(super) tracker: Tracker,
     pub(super) errors: IcmpErrors,
     pub(super) counters: Counters,
@@ -60,6 +63,10 @@ pub(super) struct Counters {
 /// One worker's part of the function.
 pub(super) struct Engine {
     parts: Parts,
+    /// The way of each packet of the batch.
+    ways: Vec<Way>,
+    /// The flows whose rules may be remembered, by packet.
+    flows: Vec<(Option<StoredFlow>, FlowTicket)>,
     seen: Vec<Seen>,
     keys: Keys,
     /// The first rule for each key.
@@ -69,6 +76,15 @@ pub(super) struct Engine {
     /// The key of a packet that is searched alone.
     alone: Vec<u32>,
     matches: Matches,
+}
+
+/// The way that a packet takes.
+#[derive(Clone, Copy)]
+enum Way {
+    /// The rule of its flow decides, or the policy, and nothing is logged or answered.
+    Remembered(Option<u32>),
+    /// The findings about it lie at this place.
+    Seen(u16),
 }
 
 /// Findings of the first look at a packet.
@@ -146,6 +162,8 @@ impl Engine {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
             parts,
+            ways: Vec::with_capacity(BATCH),
+            flows: Vec::with_capacity(BATCH),
             seen: Vec::with_capacity(BATCH),
             keys: Keys::new(0),
             first: vec![None; BATCH],
@@ -162,18 +180,27 @@ impl Engine {
         let built = &rules.built;
         let is_cached = built.is_by_flow && self.parts.cache.begin(rules.version);
         self.seen.clear();
-        self.seen.extend(packets.clone().map(|packet| Seen::of(packet, is_tracking || is_cached)));
+        self.ways.clear();
+        if is_cached {
+            self.remember(rules, packets.clone());
+            if self.seen.is_empty() {
+                return;
+            }
+        } else {
+            self.seen.extend(packets.clone().map(|packet| Seen::of(packet, is_tracking)));
+            self.ways.extend((0..self.seen.len()).map(|place| Way::Seen(place as u16)));
+        }
         if is_tracking {
             self.prefetch();
-        } else if is_cached {
-            self.remember();
         }
         if self.keys.width() != built.layout.words() {
             self.keys = Keys::new(built.layout.words());
         }
         self.keys.clear();
         let open = self.parts.open.borrow();
-        for (seen, packet) in self.seen.iter_mut().zip(packets) {
+        for (way, packet) in self.ways.iter().zip(packets) {
+            let Way::Seen(place) = *way else { continue };
+            let Some(seen) = self.seen.get_mut(usize::from(place)) else { continue };
             let is_judged = matches!(seen.kind, Kind::Ip | Kind::Fragment) && !seen.located.is_later_fragment;
             if !is_judged || seen.remembered.is_some() {
                 continue;
@@ -215,25 +242,67 @@ impl Engine {
         }
     }
 
-    /// Looks the rules of known flows up.
-    fn remember(&mut self) {
-        let cache = &mut self.parts.cache;
-        let Some(hasher) = cache.hasher() else { return };
-        for seen in &mut self.seen {
-            if let Some(flow) = &seen.flow {
-                seen.ticket = FlowCache::hash(&hasher, &flow.store());
+    /// Looks the rules of known flows up, and at the packets of all others.
+    fn remember<'p>(&mut self, rules: &Rules, packets: impl Iterator<Item = &'p Packet> + Clone) {
+        let Some(hasher) = self.parts.cache.hasher() else { return };
+        self.flows.clear();
+        for packet in packets.clone() {
+            let mut flow = None;
+            if packet.missing() == 0 && !packet.is_length_unstated() {
+                flow = FlowKey::plain_from_frame(packet.data());
+            }
+            let way = if flow.is_some() {
+                Way::Remembered(None)
+            } else {
+                let seen = Seen::of(packet, true);
+                flow = seen.flow.filter(|_| seen.is_of_flow());
+                self.seen.push(seen);
+                Way::Seen(self.seen.len() as u16 - 1)
+            };
+            self.ways.push(way);
+            let flow = flow.map(|flow| flow.store());
+            let ticket = flow.as_ref().map(|flow| FlowCache::hash(&hasher, flow));
+            self.flows.push((flow, ticket.unwrap_or_default()));
+        }
+        for (flow, ticket) in &mut self.flows {
+            if let Some(flow) = flow {
+                self.parts.cache.prefetch(flow, ticket);
             }
         }
-        for seen in &mut self.seen {
-            if let Some(flow) = &seen.flow {
-                cache.prefetch(&flow.store(), &mut seen.ticket);
+        for ((way, (flow, ticket)), packet) in self.ways.iter_mut().zip(&self.flows).zip(packets) {
+            let remembered = flow.and_then(|flow| self.parts.cache.get(flow, *ticket));
+            match *way {
+                Way::Seen(place) => {
+                    if let Some(seen) = self.seen.get_mut(usize::from(place)) {
+                        seen.remembered = remembered;
+                    }
+                }
+                Way::Remembered(_) => match remembered.filter(|rule| is_silent(rules, *rule)) {
+                    Some(rule) => *way = Way::Remembered(rule),
+                    None => {
+                        self.seen.push(Seen { remembered, ..Seen::of(packet, true) });
+                        *way = Way::Seen(self.seen.len() as u16 - 1);
+                    }
+                },
             }
         }
-        for seen in self.seen.iter_mut().filter(|seen| seen.is_of_flow()) {
-            if let Some(flow) = seen.flow {
-                seen.remembered = cache.get(flow.store(), seen.ticket);
+    }
+
+    /// Decides about a packet by the rule of its flow alone.
+    #[inline]
+    fn decide_remembered(&self, rules: &Rules, rule: Option<u32>, bytes: u64) -> Result<(), Verdict> {
+        let passes = match rule {
+            Some(index) => {
+                count(rules, index, self.parts.worker, bytes);
+                let data = rules.built.data.get(index as usize);
+                data.is_some_and(|data| matches!(data.action, Action::Allow | Action::Count))
             }
-        }
+            None => {
+                self.parts.counters.policy.add(1);
+                matches!(rules.list.policy, Policy::Allow)
+            }
+        };
+        if passes { Ok(()) } else { Err(Verdict::drop(DropReason::Denied)) }
     }
 
     /// Asks memory for the places of the packets' connections.
@@ -498,8 +567,9 @@ impl Engine {
                 seen.located.ip(frame.data()).map(|(header, payload)| FlowKey::of(header, payload))
             });
             if let Some(flow) = flow {
-                let logged = Logged::new(data.id, decided.fate, &flow, frame.len(), seen.ingress);
-                self.parts.log.borrow_mut().push(cx.now(), logged);
+                let log = &self.parts.log;
+                let at = (log.next(), cx.now());
+                log.push(Logged::new(at, data.id, decided.fate, &flow, frame.len(), seen.ingress));
             }
         }
         let answer = match (decided.fate, data.map(|data| data.action)) {
@@ -519,6 +589,18 @@ impl Engine {
             Fate::Invalid => Err(Verdict::drop(DropReason::InvalidState)),
             Fate::Full => Err(Verdict::drop(DropReason::TableFull)),
         }
+    }
+}
+
+/// Whether nothing but a count tells of the rule's packets, or of those that the policy decides about.
+#[inline]
+fn is_silent(rules: &Rules, rule: Option<u32>) -> bool {
+    match rule {
+        Some(index) => {
+            let data = rules.built.data.get(index as usize);
+            data.is_some_and(|data| data.log.is_none() && !matches!(data.action, Action::Reject(_)))
+        }
+        None => !matches!(rules.list.policy, Policy::Reject),
     }
 }
 
@@ -562,12 +644,16 @@ impl FrameFunction for Engine {
         let rules = self.parts.rules.clone();
         rules.read(|rules| {
             self.look(rules, frames.iter());
-            let all = std::mem::take(&mut self.seen);
-            frames.decide(cx, |slot, frame, cx| match all.get(slot) {
-                Some(seen) => self.decide(rules, seen, slot, frame, cx),
+            let (ways, all) = (std::mem::take(&mut self.ways), std::mem::take(&mut self.seen));
+            frames.decide(cx, |slot, frame, cx| match ways.get(slot) {
+                Some(Way::Remembered(rule)) => self.decide_remembered(rules, *rule, frame.len() as u64),
+                Some(Way::Seen(place)) => match all.get(usize::from(*place)) {
+                    Some(seen) => self.decide(rules, seen, slot, frame, cx),
+                    None => Ok(()),
+                },
                 None => Ok(()),
             });
-            self.seen = all;
+            (self.ways, self.seen) = (ways, all);
         });
     }
 

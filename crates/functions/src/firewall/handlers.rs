@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::packet::FlowKey;
-use netbricks_core::tables::RingLog;
-use netbricks_core::{Flows, Handler, State, TableKey, Worker};
+use netbricks_core::{EventLog, Flows, Handler, TableKey, Worker};
 
 use super::connection::Connection;
 use super::log::{self, Logged, in_json};
@@ -17,7 +16,7 @@ pub(super) struct Subject {
     pub(super) rules: Bounded<Rules>,
     pub(super) open: Flows<FlowKey, Connection>,
     pub(super) opening: Flows<FlowKey, Connection>,
-    pub(super) log: State<RingLog<Logged>>,
+    pub(super) log: EventLog<Logged>,
 }
 
 /// The most connections in one answer.
@@ -53,7 +52,7 @@ pub(super) fn declare(subject: Subject, worker: &Worker) {
         Handler::read("log", "The logged packets of this worker from a number on, as JSON, one a line.");
     worker.handler(show.argument("[FROM]"), move |argument| {
         let from = number(argument, usize::MAX)? as u64;
-        Ok(rules.read(|rules| log::lines(&log.borrow(), rules, from)))
+        Ok(rules.read(|rules| log::lines(&log, rules, from)))
     });
 }
 

@@ -35,15 +35,16 @@ pub use rules::Engine;
 
 use std::sync::Arc;
 
-use netbricks_core::consistency::BoundedInconsistency;
+use netbricks_core::consistency::{Access, BoundedInconsistency};
 use netbricks_core::packet::FlowKey;
-use netbricks_core::tables::{FlowTableConfig, Full, RingLog};
-use netbricks_core::{BuildError, Node, Worker, compose_frames};
+use netbricks_core::tables::{FlowTableConfig, Full};
+use netbricks_core::{BuildError, EVENTS, Node, Worker, compose_frames};
 
 use connection::Connection;
 use engine::{Counters, Parts};
 use fragments::{Decision, FragmentKey};
 use handlers::Subject;
+use log::Logged;
 use state::First;
 use track::Tracker;
 
@@ -80,8 +81,10 @@ pub fn node(config: &FirewallConfig, worker: &Worker) -> Result<Box<dyn Node>, B
                 ..table(config.fragment_table, Full::EvictOldest)
             },
         );
-        let capacity = if worker.is_control() { 1 } else { config.log };
-        let log = worker.declare("log", RingLog::new(capacity, None));
+        let known = rules.clone();
+        let log = worker.event_log(EVENTS, config.log, move |logged: &Logged, to| {
+            known.read(|rules| to.write_str(&logged.json(rules)))
+        });
         let counters = Counters {
             policy: worker.counter("policy"),
             invalid: worker.counter("invalid"),

@@ -128,6 +128,8 @@ pub(crate) struct Segment<'f> {
     pub(crate) window: u16,
     /// Payload bytes.
     pub(crate) len: u32,
+    /// Whether later fragments have more of them, of which the number is not known.
+    pub(crate) goes_on: bool,
     pub(crate) options: &'f [u8],
 }
 
@@ -145,6 +147,7 @@ impl<'f> Segment<'f> {
             acknowledgment: word(8),
             window: u16::from_be_bytes([fixed[14], fixed[15]]),
             len: payload as u32,
+            goes_on: false,
             options: &header[20..],
         })
     }
@@ -187,6 +190,10 @@ const ACKNOWLEDGES: u8 = 4;
 const CLOSES_FIRST: u8 = 8;
 /// The connection was met in its middle: its windows are not known, and nothing is refused by them.
 const MET_LATE: u8 = 16;
+/// Its last segments were in fragments, of which only the first one's bytes are counted.
+const IN_FRAGMENTS: u8 = 32;
+/// The most bytes that later fragments of an IP packet have (RFC 791, section 3.1).
+const MOST_IN_FRAGMENTS: u32 = 65_535;
 
 /// The last segment, as far as later ones are compared with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -554,7 +561,7 @@ impl TcpConnection {
         let reaches = after(end, sender.end.wrapping_sub(receiver.window).wrapping_sub(1));
         let ack_window = sender.window.max(LEAST_ACK_WINDOW);
         let is_recent = after(selective, receiver.end.wrapping_sub(ack_window).wrapping_sub(1));
-        let was_sent = before(selective, receiver.end.wrapping_add(1));
+        let was_sent = before(selective, receiver.end.wrapping_add(1 + receiver.uncounted()));
         // Of a connection that was met in its middle, the windows are not known.
         let refused = |position| if sender.facts & MET_LATE != 0 { Position::Unknown } else { position };
         if !before(number, sender.limit.wrapping_add(1)) {
@@ -563,6 +570,7 @@ impl TcpConnection {
                 // Some receivers take more than they offered; their acknowledgments are to fit.
                 let late = refused(Position::Late);
                 sender.end = end;
+                sender.facts |= if segment.goes_on { IN_FRAGMENTS } else { 0 };
                 return late;
             }
             return refused(Position::Outside);
@@ -576,8 +584,18 @@ impl TcpConnection {
         let shift = if segment.has(flags::SYN) { 0 } else { sender.scale };
         let window = u32::from(segment.window) << shift;
         sender.window = sender.window.max(window.wrapping_add(selective.wrapping_sub(acknowledged)));
+        if segment.goes_on {
+            sender.facts |= IN_FRAGMENTS;
+        } else if segment.len > 0 && !before(number, sender.end) {
+            // It begins behind all fragments.
+            sender.facts &= !IN_FRAGMENTS;
+        }
         if after(end, sender.end) {
             sender.end = end;
+        }
+        if after(selective, receiver.end) {
+            // The other end got bytes that later fragments brought.
+            receiver.end = selective;
         }
         if segment.has(flags::ACK) {
             if sender.facts & ACKNOWLEDGES == 0 || after(acknowledged, sender.acknowledged) {
@@ -597,6 +615,11 @@ impl TcpConnection {
 }
 
 impl End {
+    /// The most bytes that it may have sent behind [`end`](Self::end), in later fragments.
+    const fn uncounted(&self) -> u32 {
+        if self.facts & IN_FRAGMENTS != 0 { MOST_IN_FRAGMENTS } else { 0 }
+    }
+
     /// Takes the numbers and offers of a SYN.
     fn begin(&mut self, segment: &Segment<'_>) {
         let (scale, facts) = offers(segment.options);

@@ -214,7 +214,8 @@ impl Tracker {
                 let at = located.at(Layer::Tcp)?;
                 let rest = located.payload(Layer::Tcp)?;
                 let segment = Segment::read(data.get(at..rest.start)?, rest.len() + frame.missing())?;
-                Some(Seen::Message(Message::Tcp(segment)))
+                let goes_on = header.is_fragment();
+                Some(Seen::Message(Message::Tcp(Segment { goes_on, ..segment })))
             }
             Some(protocol::UDP) => {
                 let [.., high, low] = *payload.first_chunk::<6>()?;

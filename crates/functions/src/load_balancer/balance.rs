@@ -1,19 +1,48 @@
 //! The choice of servers for connections, and the table of connections.
 
-use netbricks_core::packet::{FlowKey, protocol};
-use netbricks_core::tables::{Entry, FlowTable, MAXIMUM_WORK, Table};
-use netbricks_core::{Flows, TableKey};
+use std::net::IpAddr;
 
-use super::config::Policy;
+use netbricks_core::packet::{FlowKey, protocol};
+use netbricks_core::tables::{Cursor, Entry, FlowTable, MAXIMUM_WORK, Occupied, Table};
+use netbricks_core::{Flows, StoredFlow, TableKey};
+
+use super::config::{Mode, Policy};
 use super::counts::Counts;
-use super::servers::{Pool, number_of};
+use super::servers::{MOST, Pool, number_of};
 
 /// How often a batch ends up to 64 connections, and counts up to 64 slots of the table again.
 const ROUNDS: usize = 64;
 
+/// Time without a packet after which a connection is forgotten that one end has closed, as in Linux (ns).
+const CLOSING: u64 = 120_000_000_000;
+/// The same where it is over: its last acknowledgments may come again.
+const CLOSED: u64 = 10_000_000_000;
+/// What ended a connection, in the bits of its value that the server's number leaves.
+const CLIENT_FIN: u64 = 1 << 63;
+const SERVER_FIN: u64 = 1 << 62;
+const RESET: u64 = 1 << 61;
+const ENDS: u64 = CLIENT_FIN | SERVER_FIN | RESET;
+
+/// The effect of a packet on its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A SYN without an acknowledgment.
+    Opens,
+    /// All else that may begin a connection.
+    Data,
+    Fin,
+    Reset,
+    /// It makes no connection and ends none: an error, or a fragment without ports.
+    Stray,
+}
+
 /// A worker's connections, and the counts by which it chooses.
 pub(super) struct Balance {
     policy: Policy,
+    /// Time without a packet after which a connection is forgotten (ns).
+    idle: u64,
+    /// Whether answers of servers pass here, too.
+    sees_answers: bool,
     pub(super) connections: Flows<FlowKey, u64>,
     counts: Counts,
     /// By number of the server: its credit in the round robin.
@@ -29,27 +58,28 @@ pub(super) enum Found {
     New,
     /// Its connection's server is down or gone.
     Moved,
-    /// It makes no connection: an error, or there is no room.
+    /// It makes no connection, or there is no room for one.
     Stranger,
 }
 
 impl Balance {
-    pub(super) fn new(policy: Policy, connections: Flows<FlowKey, u64>) -> Self {
+    pub(super) fn new(policy: Policy, mode: Mode, idle: u64, connections: Flows<FlowKey, u64>) -> Self {
         // Each connection that ends is counted.
         connections.with(FlowTable::stop_own_expiry);
-        Self { policy, connections, counts: Counts::new(), credit: Vec::new() }
+        let sees_answers = mode == Mode::Nat;
+        Self { policy, idle, sees_answers, connections, counts: Counts::new(), credit: Vec::new() }
     }
 
     /// Begins a batch at `now` (ns): ends the connections that are due.
     ///
     /// All of them end before the first packet of that time. So the counts do not depend on the batch size.
     pub(super) fn begin(&mut self, pool: &Pool, now: u64) {
-        let Self { counts, connections, .. } = self;
+        let Self { counts, connections, sees_answers, .. } = self;
         connections.with(|table| {
             let walk = counts.walk();
             for _ in 0..ROUNDS {
                 table.expire_during(now, MAXIMUM_WORK, walk, |_, remembered, is_behind| {
-                    counts.less(number_of(remembered), is_behind);
+                    counts.less(counted_at(remembered, *sees_answers), is_behind);
                 });
                 if !table.is_due() {
                     break;
@@ -64,7 +94,7 @@ impl Balance {
 
     /// Counts connections again, a part of the table for each batch, where some came from elsewhere or went there.
     fn count_again(&mut self, pool: &Pool) {
-        let Self { counts, connections, .. } = self;
+        let Self { counts, connections, sees_answers, .. } = self;
         connections.with(|table| {
             if !counts.is_walking() {
                 if counts.all() == table.len() as u64 {
@@ -78,9 +108,9 @@ impl Balance {
                     // Another node has other numbers.
                     if let Some(own) = pool.live(*remembered).and_then(|(number, _)| pool.remembered(number))
                     {
-                        *remembered = own;
+                        *remembered = own | *remembered & ENDS;
                     }
-                    counts.met(number_of(*remembered));
+                    counts.met(counted_at(*remembered, *sees_answers));
                     true
                 });
                 if !more {
@@ -92,13 +122,11 @@ impl Balance {
     }
 
     /// The server of a packet; `None` where none takes it.
-    ///
-    /// `is_error` says that the packet quotes the flow, and makes no connection.
     pub(super) fn server(
         &mut self,
         pool: &Pool,
         flow: FlowKey,
-        is_error: bool,
+        kind: Kind,
         now: u64,
     ) -> Option<(usize, Found)> {
         let stored = flow.store();
@@ -108,39 +136,81 @@ impl Balance {
         match table.lookup(stored, now) {
             Entry::Found(mut found) => {
                 let before = *found.get();
-                let (number, how) = match pool.live(before) {
-                    Some((number, _)) if number == number_of(before) => return Some((number, Found::Known)),
-                    // Another node has other numbers.
-                    Some((number, _)) => (number, Found::Known),
+                // The same addresses and ports, but another connection.
+                let is_reopened = kind == Kind::Opens && is_over(before, self.sees_answers);
+                let live = pool.live(before).filter(|(_, known)| pool.serves(known, flow.is_v6()));
+                let (number, how) = match live {
+                    Some((number, _)) if !is_reopened => (number, Found::Known),
+                    Some(_) => (self.choose(pool, flow)?, Found::New),
                     None => (self.choose(pool, flow)?, Found::Moved),
                 };
-                *found.get_mut() = pool.remembered(number)?;
-                let is_behind = found.is_behind(walk);
-                self.counts.less(number_of(before), is_behind);
-                self.counts.more(number, is_behind);
+                let ends = if is_reopened { 0 } else { before & ENDS };
+                let after = pool.remembered(number)? | ends | kind.ends(CLIENT_FIN);
+                self.change(&mut found, after, walk);
                 Some((number, how))
             }
-            Entry::Vacant(vacant) if connects(flow) && !is_error => {
+            Entry::Vacant(vacant) if connects(flow) && matches!(kind, Kind::Opens | Kind::Data) => {
                 let number = self.choose(pool, flow)?;
                 let was_behind = vacant.displaces_behind(walk);
                 let (displaced, entered) = vacant.replace(pool.remembered(number)?);
                 if let Some((_, before)) = displaced {
-                    self.counts.less(number_of(before), was_behind);
+                    self.counts.less(counted_at(before, self.sees_answers), was_behind);
                 }
                 self.counts.more(number, entered.is_behind(walk));
                 Some((number, Found::New))
             }
-            Entry::Vacant(_) | Entry::Full => Some((pool.choose(&stored)?, Found::Stranger)),
+            Entry::Vacant(_) | Entry::Full => Some((pool.choose(flow)?, Found::Stranger)),
         }
+    }
+
+    /// Takes note of an answer from a server's address; `asked` is the flow that it answers.
+    ///
+    /// Whether that is a known connection to the server.
+    pub(super) fn answered(
+        &mut self,
+        pool: &Pool,
+        asked: FlowKey,
+        address: IpAddr,
+        kind: Kind,
+        now: u64,
+    ) -> bool {
+        let table = self.connections.clone();
+        let mut table = table.borrow_mut();
+        let Entry::Found(mut found) = table.lookup(asked.store(), now) else { return false };
+        let before = *found.get();
+        let of_it = pool.live(before).filter(|(_, known)| known.server.address == Some(address)).is_some();
+        if of_it {
+            self.change(&mut found, before | kind.ends(SERVER_FIN), self.counts.walk());
+        }
+        of_it
+    }
+
+    /// Gives a connection another value, counts it there, and sets its timeout.
+    fn change(&mut self, found: &mut Occupied<'_, StoredFlow, u64>, after: u64, walk: Cursor) {
+        let before = std::mem::replace(found.get_mut(), after);
+        if before == after {
+            return;
+        }
+        let is_behind = found.is_behind(walk);
+        self.counts.less(counted_at(before, self.sees_answers), is_behind);
+        self.counts.more(counted_at(after, self.sees_answers), is_behind);
+        // Where answers go another way, the server may have more to say.
+        let is_closed = after & RESET != 0 || after & CLIENT_FIN != 0 && after & SERVER_FIN != 0;
+        let most = match after & ENDS {
+            0 => self.idle,
+            _ if is_closed => CLOSED,
+            _ => CLOSING,
+        };
+        found.set_timeout(self.idle.min(most));
     }
 
     /// The server of a new connection.
     fn choose(&mut self, pool: &Pool, flow: FlowKey) -> Option<usize> {
         match self.policy {
-            Policy::Maglev => pool.choose(&flow.store()),
+            Policy::Maglev => pool.choose(flow),
             Policy::RoundRobin => {
                 // Smooth weighted round robin: each gains its weight, and the chosen one pays the sum.
-                let takers = pool.all().filter(|(_, known)| known.takes());
+                let takers = pool.takers(flow.is_v6());
                 let mut sum = 0;
                 let mut best: Option<(usize, i64)> = None;
                 for (number, known) in takers {
@@ -158,7 +228,7 @@ impl Balance {
             }
             Policy::LeastConnections => {
                 let load = |number: usize| u128::from(self.counts.of(number)) + 1;
-                let takers = pool.all().filter(|(_, known)| known.takes());
+                let takers = pool.takers(flow.is_v6());
                 // The connections for each unit of weight, compared as fractions.
                 takers
                     .min_by(|(one, first), (other, second)| {
@@ -170,11 +240,12 @@ impl Balance {
         }
     }
 
-    /// The connections of each server, by number.
+    /// The open connections of each server, by number.
     pub(super) fn open(connections: &Flows<FlowKey, u64>, pool: &Pool) -> Vec<u64> {
+        let sees_answers = pool.mode() == Mode::Nat;
         let mut open = vec![0; pool.places()];
         connections.with(|table| {
-            for (_, remembered) in table.iter() {
+            for (_, remembered) in table.iter().filter(|(_, value)| !is_over(**value, sees_answers)) {
                 if let Some((number, _)) = pool.live(*remembered) {
                     open[number] += 1;
                 }
@@ -182,6 +253,30 @@ impl Balance {
         });
         open
     }
+}
+
+impl Kind {
+    /// The bits of what it ends; `fin` is that of the sender's FIN.
+    const fn ends(self, fin: u64) -> u64 {
+        match self {
+            Self::Fin => fin,
+            Self::Reset => RESET,
+            Self::Opens | Self::Data | Self::Stray => 0,
+        }
+    }
+}
+
+/// Whether a connection with this value is over.
+///
+/// A FIN of the client is enough where answers do not pass here.
+const fn is_over(remembered: u64, sees_answers: bool) -> bool {
+    let is_closed = remembered & CLIENT_FIN != 0 && (!sees_answers || remembered & SERVER_FIN != 0);
+    remembered & RESET != 0 || is_closed
+}
+
+/// The place in the counts of a connection with this value: its server's number, or the last one where it is over.
+fn counted_at(remembered: u64, sees_answers: bool) -> usize {
+    if is_over(remembered, sees_answers) { MOST } else { number_of(remembered) }
 }
 
 /// Whether packets of this flow make a connection: ICMPv6 without an identifier, such as discovery, does not.
@@ -196,7 +291,6 @@ mod tests {
     use netbricks_core::tables::{FlowTableConfig, Full};
     use netbricks_testkit::mutate::Random;
 
-    use super::super::config::Mode;
     use super::super::servers::First;
     use super::*;
 
@@ -225,14 +319,16 @@ mod tests {
             seed: 5,
         };
         let connections = worker.flow_table::<FlowKey, u64>("connections", config);
-        let mut balance = Balance::new(Policy::LeastConnections, connections.clone());
+        let mut balance =
+            Balance::new(Policy::LeastConnections, Mode::Dsr, 1_000 * 1_000_000, connections.clone());
         let (own, other) = (pool(&["a", "b", "c", "d"]), pool(&["x", "d", "c", "gone"]));
         let (mut random, mut now, mut walked) = (Random::new(9), 0, 0);
         for round in 0..390 {
             now += if round % 40 == 39 { 2_000 * 1_000_000 } else { 0 };
             balance.begin(&own, now);
             for _ in 0..random.below(400) {
-                balance.server(&own, flow(random.below(2 * CAPACITY)), false, now);
+                let kind = [Kind::Opens, Kind::Data, Kind::Data, Kind::Fin, Kind::Reset][random.below(5)];
+                balance.server(&own, flow(random.below(2 * CAPACITY)), kind, now);
             }
             if round % 7 == 0 {
                 // From another node, past the counts.
@@ -251,13 +347,13 @@ mod tests {
         // Without further moves, the counts become those of the table.
         for _ in 0..20 {
             balance.begin(&own, now);
-            balance.server(&own, flow(random.below(2 * CAPACITY)), false, now);
+            balance.server(&own, flow(random.below(2 * CAPACITY)), Kind::Data, now);
         }
         assert!(!balance.counts.is_walking());
         assert!(connections.with(|table| table.len()) > 3_000);
         let mut expected = [0; 4];
         connections.with(|table| {
-            for (_, remembered) in table.iter() {
+            for (_, remembered) in table.iter().filter(|(_, value)| !is_over(**value, false)) {
                 // Those whose server is gone count where they were.
                 let number = own.live(*remembered).map_or(number_of(*remembered), |(number, _)| number);
                 expected[number] += 1;

@@ -1,8 +1,10 @@
 //! Spreads the connections of a service over servers: by several policies, and in several ways.
 
+mod answers;
 mod balance;
 mod config;
 mod counts;
+mod packet;
 mod send;
 mod server;
 mod servers;
@@ -19,18 +21,19 @@ use std::sync::Arc;
 use netbricks_core::buffer::Bytes;
 use netbricks_core::consistency::{Access, Bounded, BoundedInconsistency};
 use netbricks_core::node::SectionMerge;
-use netbricks_core::packet::stack::{Header, Layer, Root, Stack};
-use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, protocol};
+use netbricks_core::packet::{FlowKey, Ip};
 use netbricks_core::tables::{FlowTableConfig, Full, Secret};
 use netbricks_core::{
     BuildError, Context, DropReason, Flows, FrameFunction, Frames, Node, Section, TableKey, Verdict, Worker,
-    compose_frames, length_slack,
+    compose_frames,
 };
 
 use crate::count::Count;
+use crate::fragment::FragmentKey;
 use crate::snapshot::Current;
+use answers::PASSES;
 use balance::{Balance, Found};
-use send::Place;
+use packet::{Parsed, has_ports, parsed};
 use servers::{Pool, Servers};
 
 /// The node that these settings describe.
@@ -46,12 +49,20 @@ struct Balancer {
     balance: Balance,
     tally: Rc<Tally>,
     addresses: Vec<IpAddr>,
+    /// The service's source of answers, of IPv4 and IPv6.
+    services: [Option<IpAddr>; 2],
     port: Option<u16>,
+    fragments: Flows<FragmentKey, u64>,
     mode: Mode,
     tunnels: [Option<IpAddr>; 2],
     gue_port: u16,
     secret: Secret,
 }
+
+/// Fragmented packets that a worker remembers.
+const FRAGMENTS: usize = 1_024;
+/// Time after which the first fragment of a packet is forgotten (ns), as Linux gives up reassembly.
+const FRAGMENT_TIME: u64 = 30_000_000_000;
 
 /// A worker's own counts.
 struct Tally {
@@ -74,6 +85,15 @@ impl Balancer {
                 seed: worker.seed(),
             },
         );
+        let fragments = worker.flow_table::<FragmentKey, u64>(
+            "fragments",
+            FlowTableConfig {
+                capacity: FRAGMENTS,
+                idle_timeout: Some(FRAGMENT_TIME),
+                full: Full::EvictOldest,
+                seed: worker.seed(),
+            },
+        );
         servers::declare(&servers, worker);
         let count = |name| Count::new(name, worker);
         let tally = Rc::new(Tally {
@@ -86,9 +106,12 @@ impl Balancer {
         explain(&servers, &connections, config, worker);
         Self {
             current: Current::of(servers),
-            balance: Balance::new(config.policy, connections),
+            balance: Balance::new(config.policy, config.mode, config.idle.nanoseconds(), connections),
             tally,
             addresses: config.addresses.clone(),
+            services: [true, false]
+                .map(|v4| config.addresses.iter().copied().find(|address| address.is_ipv4() == v4)),
+            fragments,
             port: config.port,
             mode: config.mode,
             tunnels: [config.tunnel_v4.map(IpAddr::V4), config.tunnel_v6.map(IpAddr::V6)],
@@ -99,22 +122,18 @@ impl Balancer {
     }
 
     fn packet(&mut self, pool: &Pool, frame: &mut Bytes<'_>, now: u64) -> Result<(), Verdict> {
-        let Some(Parsed { place, flow, is_error, destination, is_discovery }) = parsed(frame) else {
-            return Ok(());
-        };
+        let Some(parsed) = parsed(frame) else { return Ok(()) };
         if self.mode == Mode::Nat
-            && let Some(answered) = self.answer(pool, frame, place, flow)
+            && let Some(answered) = self.answer(pool, frame, &parsed, now)
         {
             self.tally.answers.add(1);
             return answered.map_err(Verdict::drop);
         }
-        let is_ours = is_one_of(&self.addresses, destination)
-            && (self.port.is_none_or(|port| flow.is_fragment() || flow.destination_port() == port)
-                || !has_ports(flow));
-        if !is_ours || is_discovery {
+        if !is_one_of(&self.addresses, parsed.destination) || parsed.is_discovery {
             return Ok(());
         }
-        let Some((number, found)) = self.balance.server(pool, flow, is_error, now) else {
+        let Some(chosen) = self.choice(pool, &parsed, now) else { return Ok(()) };
+        let Some((number, found)) = chosen else {
             return Err(Verdict::drop(DropReason::NoBackend));
         };
         match found {
@@ -124,25 +143,38 @@ impl Balancer {
             Found::Stranger => self.tally.strangers.add(1),
         }
         let Some(server) = pool.get(number).map(|known| &known.server) else { return Ok(()) };
-        self.send(frame, place, flow, server).map_err(Verdict::drop)
+        self.send(frame, &parsed, server).map_err(Verdict::drop)
+    }
+
+    /// The server of a packet to an address of the service; `None` for one to another port.
+    fn choice(&mut self, pool: &Pool, parsed: &Parsed, now: u64) -> Option<Option<(usize, Found)>> {
+        let flow = parsed.flow;
+        if let Some(decision) = parsed.later().and_then(|fragment| self.decided(fragment, now)) {
+            if decision == PASSES {
+                return None;
+            }
+            if let Some((number, _)) = pool.live(decision) {
+                return Some(Some((number, Found::Known)));
+            }
+        }
+        let is_ours = !has_ports(flow) || self.port.is_none_or(|port| flow.destination_port() == port);
+        let chosen = is_ours.then(|| self.balance.server(pool, flow, parsed.kind, now));
+        if let Some(first) = parsed.first() {
+            let decision = chosen.map_or(Some(PASSES), |chosen| pool.remembered(chosen?.0));
+            decision.into_iter().for_each(|decision| self.decide(first, decision, now));
+        }
+        chosen
     }
 
     /// Sends a packet to its server.
-    fn send(
-        &self,
-        frame: &mut Bytes<'_>,
-        place: Place,
-        flow: FlowKey,
-        server: &Server,
-    ) -> Result<(), DropReason> {
+    fn send(&self, frame: &mut Bytes<'_>, parsed: &Parsed, server: &Server) -> Result<(), DropReason> {
+        let (place, flow) = (parsed.place, parsed.flow);
         match (self.mode, server.address) {
             (Mode::Dsr, _) | (_, None) => {}
-            (Mode::Nat, Some(address)) => {
-                if address.is_ipv4() == place.is_v6 {
-                    return Err(DropReason::NoBackend);
-                }
-                send::to_address(frame, place, address, server.port)?;
+            (Mode::Nat, Some(address)) if parsed.quotes && flow.destination() == parsed.destination => {
+                send::error_to_server(frame, place, flow.reversed(), address, server.port)?;
             }
+            (Mode::Nat, Some(address)) => send::to_address(frame, place, address, server.port)?,
             (Mode::Ipip | Mode::Gue, Some(address)) => {
                 let source = self.tunnels[usize::from(!address.is_ipv4())].ok_or(DropReason::NoBackend)?;
                 // The flow's hash is in the source port, so that routers spread tunnels (RFC 7510, section 4).
@@ -154,65 +186,10 @@ impl Balancer {
         send::to_station(frame, server.mac);
         Ok(())
     }
-
-    /// Gives a server's answer the address of the service; `None` for other packets.
-    fn answer(
-        &self,
-        pool: &Pool,
-        frame: &mut Bytes<'_>,
-        place: Place,
-        flow: FlowKey,
-    ) -> Option<Result<(), DropReason>> {
-        let server = pool.from(flow.source(), flow.source_port())?;
-        let service = self.addresses.iter().find(|address| address.is_ipv4() != place.is_v6)?;
-        let port = server.port.and(self.port);
-        Some(send::from_service(frame, place, *service, port))
-    }
-}
-
-fn has_ports(flow: FlowKey) -> bool {
-    protocol::has_ports(flow.protocol())
 }
 
 fn is_one_of(addresses: &[IpAddr], address: IpAddr) -> bool {
     addresses.contains(&address)
-}
-
-/// The facts about a packet that decide its way.
-struct Parsed {
-    place: Place,
-    flow: FlowKey,
-    /// Whether it is an error that quotes the flow.
-    is_error: bool,
-    destination: IpAddr,
-    is_discovery: bool,
-}
-
-/// Parses a frame; `None` where it is not IP.
-fn parsed(frame: &Bytes<'_>) -> Option<Parsed> {
-    let (data, slack) = (frame.data(), length_slack(frame));
-    let link = Layer::<Root, Link>::parse_with(Root, data, slack).ok()?;
-    let ip = Layer::<_, Ip>::parse_with(link, data, slack).ok()?;
-    let ((at, facts), end) = (ip.top(), ip.end());
-    let limit = ip.limit(data.len()).min(data.len());
-    let (header, payload) = (Ip::view(&data[at..end], facts), &data[end..limit]);
-    let ((link_at, link_facts), link_end) = (link.top(), link.end());
-    let view = Link::view(&data[link_at..link_end], link_facts);
-    let is_typed = view.labels().is_empty() && view.pppoe().is_none();
-    let place = Place {
-        ip: at,
-        end: limit,
-        is_typed,
-        is_v6: matches!(header, IpRef::V6(_)),
-        tos: header.dscp() << 2 | header.ecn(),
-    };
-    let is_discovery = place.is_v6
-        && header.protocol() == protocol::ICMPV6
-        && !header.is_later_fragment()
-        && matches!(payload.first(), Some(133..=137));
-    let is_error = FlowKey::is_error(header, payload);
-    let (flow, destination) = (FlowKey::related(header, payload), header.destination());
-    Some(Parsed { place, flow, is_error, destination, is_discovery })
 }
 
 impl FrameFunction for Balancer {
@@ -271,7 +248,7 @@ fn explain(
         if !is_one_of(&addresses, header.destination()) {
             return Ok(());
         }
-        let flow = FlowKey::related(header, payload).store();
+        let flow = packet::flow_of(header, payload).store();
         let remembered = connections.with(|table| table.get(&flow).copied());
         servers.read(|servers| match remembered.map(|remembered| servers.pool().live(remembered)) {
             Some(Some((_, known))) => write!(why, "known connection, server {}", known.server.name),

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Bytes, GsoKind};
 use netbricks_core::packet::checksum;
-use netbricks_core::packet::rewrite::Shape;
-use netbricks_core::packet::{Ipv4, Ipv6, MacAddress, protocol};
+use netbricks_core::packet::rewrite::{QuotedChange, Shape, change_quoted};
+use netbricks_core::packet::{FlowKey, Ipv4, Ipv6, MacAddress, protocol};
+
+use super::packet::has_ports;
 
 /// Where the headers of a frame are, as its parse found them.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +68,49 @@ pub(super) fn from_service(
         let _later = shape.set_source_port(ip, port);
     }
     shape.set_source(ip, address).map_err(|_| DropReason::Denied)
+}
+
+/// Changes the packet that an error quotes (RFC 5508, section 4.2).
+fn quote(frame: &mut Bytes<'_>, place: Place, change: QuotedChange) -> Result<(), DropReason> {
+    let ip = &mut frame.data_mut()[place.ip..place.end];
+    change_quoted(ip, change).map_err(|_| DropReason::Denied)
+}
+
+/// Whether a quoted packet shows its ports: a later fragment does not.
+fn shows_ports(quoted: FlowKey) -> bool {
+    has_ports(quoted) && (quoted.source_port(), quoted.destination_port()) != (0, 0)
+}
+
+/// Rewrites an error about an answer, so that its server finds its own address and port in the quote.
+pub(super) fn error_to_server(
+    frame: &mut Bytes<'_>,
+    place: Place,
+    quoted: FlowKey,
+    address: IpAddr,
+    port: Option<u16>,
+) -> Result<(), DropReason> {
+    quote(frame, place, QuotedChange::Source(address))?;
+    if let Some(port) = port.filter(|_| shows_ports(quoted)) {
+        quote(frame, place, QuotedChange::SourcePort(port))?;
+    }
+    to_address(frame, place, address, None)
+}
+
+/// Rewrites an error about a packet to a server, so that the client finds the service in the quote.
+///
+/// `source` is the error's own source address, if that changes.
+pub(super) fn error_from_server(
+    frame: &mut Bytes<'_>,
+    place: Place,
+    quoted: FlowKey,
+    (address, port): (IpAddr, Option<u16>),
+    source: Option<IpAddr>,
+) -> Result<(), DropReason> {
+    quote(frame, place, QuotedChange::Destination(address))?;
+    if let Some(port) = port.filter(|_| shows_ports(quoted)) {
+        quote(frame, place, QuotedChange::DestinationPort(port))?;
+    }
+    source.map_or(Ok(()), |source| from_service(frame, place, source, None))
 }
 
 /// The header of generic UDP encapsulation: variant 0, no options, an IP packet inside.

@@ -1,13 +1,14 @@
 //! The present servers, as every worker sees them: which there are, which take connections, and which are well.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
+use netbricks_core::packet::FlowKey;
 use netbricks_core::sealed::{hash_text, seal, unseal};
 use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret};
-use netbricks_core::{Declared, Handler, StoredFlow, Worker, nearest};
+use netbricks_core::{Declared, Handler, TableKey, Worker, nearest};
 
 use super::config::Mode;
 use super::server::Server;
@@ -32,10 +33,14 @@ pub(super) struct Pool {
     version: u64,
     /// By number. A removed server leaves a hole, so that the other numbers stay.
     known: Vec<Option<Known>>,
-    /// Numbers by the id of the name, and by address and port.
+    /// Numbers by the id of the name.
     numbers: HashMap<u64, usize>,
-    addresses: HashMap<(IpAddr, Option<u16>), usize>,
-    table: MaglevTable,
+    /// The addresses of servers, each with its port, where it has one.
+    addresses: HashSet<(IpAddr, Option<u16>)>,
+    /// The addresses alone.
+    hosts: HashSet<IpAddr>,
+    /// One for all packets; with address translation, one for IPv4 and one for IPv6.
+    tables: Vec<MaglevTable>,
     mode: Mode,
     slots: usize,
     secret: Secret,
@@ -67,6 +72,8 @@ impl Known {
 }
 
 const ID: u64 = (1 << 48) - 1;
+/// The bits of a number, behind those of the id.
+const NUMBER: u64 = (1 << 13) - 1;
 /// The most servers.
 pub(super) const MOST: usize = 1_024;
 const SEED: u64 = 0x6c62_7365_7276_0001;
@@ -80,11 +87,20 @@ impl Pool {
             &format!("{:?} {} {}\n{text}", first.mode, first.slots, first.key),
             &Secret::from_seed(SEED),
         );
-        let table = MaglevTable::new(first.slots, &secret, &[]).map_err(|error| error.to_string())?;
-        let (numbers, addresses) = (HashMap::new(), HashMap::new());
-        let (mode, slots) = (first.mode, first.slots);
-        let mut pool =
-            Self { version: 0, known: Vec::new(), numbers, addresses, table, mode, slots, secret, origin };
+        let mut pool = Self {
+            version: 0,
+            known: Vec::new(),
+            numbers: HashMap::new(),
+            addresses: HashSet::new(),
+            hosts: HashSet::new(),
+            tables: Vec::new(),
+            mode: first.mode,
+            slots: first.slots,
+            secret,
+            origin,
+        };
+        // The slots are checked first.
+        pool.fill()?;
         for server in &first.servers {
             if pool.find(&server.name).is_some() {
                 return Err(format!("server `{}` is given twice: take one out", server.name));
@@ -128,24 +144,39 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes the table of the servers that take connections, and the index of addresses.
+    /// Makes the tables of the servers that take connections, and the index of addresses.
     fn fill(&mut self) -> Result<(), String> {
-        let takers: Vec<_> = self
-            .all()
-            .filter(|(_, known)| known.takes())
-            .map(|(number, known)| MaglevBackend {
-                name: &known.server.name,
-                weight: known.server.weight,
-                number: number as u16,
-            })
-            .collect();
-        self.table =
-            MaglevTable::new(self.slots, &self.secret, &takers).map_err(|error| error.to_string())?;
-        let places = self
-            .all()
-            .filter_map(|(number, known)| Some(((known.server.address?, known.server.port), number)));
+        let versions: &[bool] = if self.mode == Mode::Nat { &[false, true] } else { &[false] };
+        let table = |v6: &bool| {
+            let takers: Vec<_> = self
+                .takers(*v6)
+                .map(|(number, known)| MaglevBackend {
+                    name: &known.server.name,
+                    weight: known.server.weight,
+                    number: number as u16,
+                })
+                .collect();
+            MaglevTable::new(self.slots, &self.secret, &takers).map_err(|error| error.to_string())
+        };
+        self.tables = versions.iter().map(table).collect::<Result<_, _>>()?;
+        let places = self.all().filter_map(|(_, known)| Some((known.server.address?, known.server.port)));
         self.addresses = places.collect();
+        self.hosts = self.addresses.iter().map(|(address, _)| *address).collect();
         Ok(())
+    }
+
+    /// Whether packets of IPv6, or else IPv4, can reach a server.
+    ///
+    /// Address translation leaves the version as it is.
+    pub(super) fn serves(&self, known: &Known, v6: bool) -> bool {
+        self.mode != Mode::Nat || known.server.address.is_some_and(|address| address.is_ipv6() == v6)
+    }
+    /// The servers that take new connections of IPv6, or else IPv4.
+    pub(super) fn takers(&self, v6: bool) -> impl Iterator<Item = (usize, &Known)> {
+        self.all().filter(move |(_, known)| known.takes() && self.serves(known, v6))
+    }
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// All servers with their numbers.
@@ -196,20 +227,24 @@ impl Pool {
         (!known.is_down).then_some((number, known))
     }
     /// The server of a flow by Maglev's table, alike on every node.
-    pub(super) fn choose(&self, flow: &StoredFlow) -> Option<usize> {
-        self.table.get(flow.hash(&self.secret)).map(usize::from)
+    pub(super) fn choose(&self, flow: FlowKey) -> Option<usize> {
+        let table = self.tables.get(usize::from(flow.is_v6())).or(self.tables.first())?;
+        table.get(flow.store().hash(&self.secret)).map(usize::from)
     }
-    /// The server that a packet comes from, by its source address and port.
-    pub(super) fn from(&self, address: IpAddr, port: u16) -> Option<&Server> {
-        let places = [(address, Some(port)), (address, None)];
-        let number = places.iter().find_map(|place| self.addresses.get(place))?;
-        self.get(*number).map(|known| &known.server)
+    /// Whether a server has this address.
+    pub(super) fn has_address(&self, address: IpAddr) -> bool {
+        self.hosts.contains(&address)
+    }
+    /// Whether a server answers from there: at its own port, or else at that of the service.
+    pub(super) fn answers_from(&self, address: IpAddr, port: u16, service: Option<u16>) -> bool {
+        self.addresses.contains(&(address, Some(port)))
+            || service.is_none_or(|service| service == port) && self.addresses.contains(&(address, None))
     }
 }
 
 /// The number of the server that a connection remembers, on the node that wrote it.
 pub(super) fn number_of(remembered: u64) -> usize {
-    (remembered >> 48) as usize
+    (remembered >> 48 & NUMBER) as usize
 }
 
 impl Servers {

@@ -8,6 +8,9 @@ use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Clocked, checksums, kinds, run_configured, run_node};
 
 use super::*;
+
+mod nat;
+
 use crate::maglev::{MaglevConfig, maglev};
 
 fn settings(text: &str) -> LoadBalancerConfig {
@@ -114,40 +117,6 @@ fn a_server_that_is_down_gets_nothing_and_its_connections_move() {
         assert_eq!(test.send([v4(1)]).out.len(), 0);
         test.finish();
     }
-}
-
-#[test]
-fn address_translation_goes_to_the_server_and_comes_back() {
-    let text = "servers = [\"a 10.1.0.1:8080\", \"b [2001:db8:1::1]:8080\"]\naddresses = [\"192.0.2.1\", \"2001:db8::1\"]\n\
-                port = 80\nmode = \"nat\"\nslots = 251\npolicy = \"round-robin\"\n";
-    // A server of the other IP version cannot be chosen for a packet.
-    let only = |server: &str, address: &str| {
-        format!(
-            "servers = [\"{server}\"]\naddresses = [\"{address}\"]\nport = 80\nmode = \"nat\"\nslots = 251\n"
-        )
-    };
-    settings(text);
-    let there = ethernet().ipv4("10.0.0.9", "192.0.2.1").tcp(1_000, 80).payload(b"GET").build().unwrap();
-    let other = ethernet().ipv4("10.0.0.9", "192.0.2.1").tcp(1_000, 81).payload(b"GET").build().unwrap();
-    let back = ethernet().ipv4("10.1.0.1", "10.0.0.9").tcp(8_080, 1_000).payload(b"200").build().unwrap();
-    let make_v4 = make(&only("a 10.1.0.1:8080 02:00:00:00:01:01", "192.0.2.1"));
-    let report = run_node(make_v4, [there, other.clone(), back]);
-    let expected = ethernet().ipv4("10.0.0.9", "10.1.0.1").tcp(1_000, 8_080).payload(b"GET").build().unwrap();
-    let answer = ethernet().ipv4("192.0.2.1", "10.0.0.9").tcp(80, 1_000).payload(b"200").build().unwrap();
-    assert_eq!(report.out[0][14..], expected[14..]);
-    assert_eq!(report.out[0][..6], [2, 0, 0, 0, 1, 1]);
-    assert_eq!(report.out[1..], [other, answer]);
-    let v6 = |from: &str, to: &str, ports: (u16, u16)| {
-        ethernet().ipv6(from, to).udp(ports.0, ports.1).payload(b"hello").build().unwrap()
-    };
-    let report = run_node(
-        make(&only("b [2001:db8:1::1]:8080", "2001:db8::1")),
-        [v6("2001:db8::9", "2001:db8::1", (1_000, 80)), v6("2001:db8:1::1", "2001:db8::9", (8_080, 1_000))],
-    );
-    assert_eq!(
-        report.out,
-        [v6("2001:db8::9", "2001:db8:1::1", (1_000, 8_080)), v6("2001:db8::1", "2001:db8::9", (80, 1_000)),]
-    );
 }
 
 #[test]
@@ -260,4 +229,78 @@ fn settings_that_do_not_go_together_are_named() {
     ] {
         assert_eq!(text.parse::<Server>().unwrap().to_string(), server);
     }
+}
+
+/// A segment of a client; of the server, with `back`.
+fn segment(flow: u16, flags: u8, back: bool) -> Vec<u8> {
+    let (client, port) = ("10.0.0.9", 1_000 + flow);
+    match back {
+        false => ethernet().ipv4(client, "192.0.2.1").tcp(port, 80).flags(flags).build().unwrap(),
+        true => ethernet().ipv4("10.1.0.1", client).tcp(80, port).flags(flags).build().unwrap(),
+    }
+}
+
+#[test]
+fn closed_connections_do_not_count() {
+    const FIN: u8 = flags::FIN | flags::ACK;
+    let dsr = format!("{DSR}policy = \"least-connections\"\n");
+    let nat = "servers = [\"a 10.1.0.1\"]\naddresses = [\"192.0.2.1\"]\nport = 80\nmode = \"nat\"\nslots = 251\n\
+               policy = \"least-connections\"\n";
+    let open = |test: &mut Clocked| {
+        let report = test.send(Vec::<Vec<u8>>::new());
+        let rows = report.sections[0].rows.iter().map(|row| row[2].parse::<usize>().unwrap());
+        rows.collect::<Vec<_>>()
+    };
+    // What is sent for each of the first connections, whether it ends them, and after which seconds they are forgotten.
+    type Sent = &'static [(u8, bool)];
+    let cases: [(&str, &str, Sent, bool, u64); 6] = [
+        ("a reset of the client", &dsr, &[(flags::RST, false)], true, 10),
+        ("its FIN, where answers go another way", &dsr, &[(FIN, false)], true, 120),
+        ("a reset of the server", nat, &[(flags::RST, true)], true, 10),
+        ("one FIN", nat, &[(FIN, true)], false, 120),
+        ("both FINs", nat, &[(FIN, true), (flags::ACK, false), (FIN, false), (flags::ACK, true)], true, 10),
+        ("data", nat, &[(flags::ACK, false), (flags::ACK, true)], false, 300),
+    ];
+    for (name, text, sent, ends, seconds) in cases {
+        let mut test = Clocked::of_node(make(text));
+        test.send((0..40).map(|flow| segment(flow, flags::SYN, false)));
+        assert_eq!(open(&mut test).iter().sum::<usize>(), 40, "{name}");
+        for (flags, back) in sent {
+            test.send((0..20).map(|flow| segment(flow, *flags, *back)));
+        }
+        let left = if ends { 20 } else { 40 };
+        assert_eq!(open(&mut test).iter().sum::<usize>(), left, "{name}");
+        assert_eq!(test.call("connections.occupancy", ""), "40 65536", "{name}: they keep their servers");
+        let other = || [segment(500, flags::SYN, false)];
+        test.advance(Duration::from_secs(seconds) - Duration::from_millis(50));
+        test.send(other());
+        assert_eq!(test.call("connections.occupancy", ""), "41 65536", "{name}");
+        test.advance(Duration::from_millis(100));
+        test.send(other());
+        let kept = if seconds < 300 { 21 } else { 1 };
+        assert_eq!(test.call("connections.occupancy", ""), format!("{kept} 65536"), "{name}");
+        test.finish();
+    }
+}
+
+#[test]
+fn least_connections_goes_by_open_ones() {
+    let mut test = Clocked::of_node(make(&format!("{DSR}policy = \"least-connections\"")));
+    let before = chosen(&test.send((0..40).map(|flow| segment(flow, flags::SYN, false))).out);
+    // Those of the first server end, and it gets the next ones.
+    let closed: Vec<u16> = (0..40).filter(|flow| before[usize::from(*flow)] == 1).collect();
+    assert_eq!(closed.len(), 10);
+    test.send(closed.iter().map(|flow| segment(*flow, flags::RST, false)));
+    let next = test.send((100..110).map(|flow| segment(flow, flags::SYN, false)));
+    assert_eq!(tally(&next.out), [(1, 10)].into());
+    // A SYN begins another connection with the same ports; an acknowledgment of the old one does not.
+    test.send(closed.iter().map(|flow| segment(*flow, flags::ACK, false)));
+    assert_eq!(test.call("assigned.occupancy", ""), format!("50 {}", u64::MAX));
+    let again = test.send(closed.iter().map(|flow| segment(*flow, flags::SYN, false)));
+    assert_eq!(tally(&again.out), [(1, 3), (2, 2), (3, 5)].into());
+    assert_eq!(test.call("assigned.occupancy", ""), format!("60 {}", u64::MAX));
+    // The last segments of forgotten connections begin none.
+    test.send([segment(900, flags::FIN | flags::ACK, false), segment(901, flags::RST, false)]);
+    assert_eq!(test.call("connections.occupancy", ""), "50 65536");
+    test.finish();
 }

@@ -2,6 +2,8 @@
 
 mod config;
 #[cfg(test)]
+mod moved_state;
+#[cfg(test)]
 mod rewritten;
 #[cfg(test)]
 mod tests;

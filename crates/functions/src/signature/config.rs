@@ -31,6 +31,8 @@ netbricks_core::settings! {
         ///
         /// If it is full, gaps are given up.
         pub memory: usize = 4_194_304, "whole number, bytes";
+        /// The last bytes of each direction of a connection, in which all parts of one match must lie.
+        pub history: usize = 8_192, "2_048, 8_192 or 32_768 bytes";
         /// Whether TCP streams pass in packets of the function's own, so that receivers get exactly the bytes that it saw.
         ///
         /// Connections in which a rule with `drop` or `reject` matches are then reset.
@@ -65,6 +67,11 @@ pub(super) const FLOW_MEMORY: usize = 64 << 10;
 ///
 /// It must hold the bytes that are sent in one round trip.
 pub(super) const PATH_MEMORY: usize = 1 << 20;
+/// The sizes of `history` (bytes). Five segments of 1,460 bytes fit into the second one.
+pub(super) const LITTLE: usize = 2_048;
+/// The default of `history` (bytes).
+pub const HISTORY: usize = 8_192;
+pub(super) const MUCH: usize = 32_768;
 const MEMORY: std::ops::RangeInclusive<usize> = FLOW_MEMORY..=1 << 32;
 const IDLE: std::ops::RangeInclusive<Duration> =
     Duration::from_nanoseconds(1_000_000)..=Duration::from_nanoseconds(86_400_000_000_000);
@@ -217,6 +224,10 @@ impl Settings for SignatureConfig {
                 "memory",
                 format!("must be 65,536 to 4,294,967,296 bytes, found {}", self.memory),
             );
+        }
+        if ![LITTLE, HISTORY, MUCH].contains(&self.history) {
+            let problem = format!("must be 2,048, 8,192 or 32,768 bytes, found {}", self.history);
+            return refused("history", problem);
         }
         if self.events == 0 || self.events > MOST_EVENTS {
             return refused("events", format!("must be 1 to 65,536 events, found {}", self.events));

@@ -201,9 +201,6 @@ pub(super) struct Engine {
     ruling: Ruling,
 }
 
-/// The most bytes for which memory is there from the beginning.
-const USUAL: usize = super::stream::HISTORY + super::WINDOW;
-
 impl Engine {
     pub(super) fn new(
         rules: Current,
@@ -211,7 +208,10 @@ impl Engine {
         thresholds: State<Thresholds>,
         alerts: EventLog<Alert>,
         counts: Counts,
+        history: usize,
     ) -> Self {
+        // The most bytes for which memory is there from the beginning.
+        let usual = history + super::WINDOW;
         let mut engine = Self {
             rules,
             flows,
@@ -220,7 +220,7 @@ impl Engine {
             counts,
             matches: BTreeMap::new(),
             here: Vec::new(),
-            scratch: Scratch::with_capacity(USUAL),
+            scratch: Scratch::with_capacity(usual),
             seen: Vec::new(),
             look: 0,
             candidates: Vec::new(),
@@ -228,7 +228,7 @@ impl Engine {
             told: Told::default(),
             other: None,
             told_there: Told::default(),
-            data: Vec::with_capacity(USUAL),
+            data: Vec::with_capacity(usual),
             now: None,
             last: None,
             clock: 0,
@@ -378,7 +378,7 @@ impl Engine {
     /// Looks for rules in the bytes that a stream got.
     ///
     /// It answers the ruling on these bytes.
-    pub(super) fn stream(&mut self, window: &Window<'_>, reading: &mut Reading) -> Ruling {
+    pub(super) fn stream<const N: usize>(&mut self, window: &Window<'_>, reading: &mut Reading<N>) -> Ruling {
         let now = self.clock;
         if window.why == Why::End(End::Moved) {
             return Ruling::Pass;
@@ -416,7 +416,7 @@ impl Engine {
         let (base, known) = (reading.base() as i64, reading.end() as i64);
         let mut bytes = std::mem::take(&mut self.data);
         bytes.clear();
-        bytes.extend_from_slice(reading.history());
+        reading.history_from(reading.base(), &mut bytes);
         bytes.extend_from_slice(fresh);
         let data = Data { bytes: &bytes, base, known, ended };
         self.scratch.begin();

@@ -20,7 +20,7 @@ mod tests;
 mod thresholds;
 mod work;
 
-pub use config::SignatureConfig;
+pub use config::{HISTORY, SignatureConfig};
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::node::SectionMerge;
@@ -38,7 +38,7 @@ use netbricks_stream::{
 };
 
 use alert::Alert;
-use config::{FLOW_MEMORY, PATH_MEMORY};
+use config::{FLOW_MEMORY, LITTLE, MUCH, PATH_MEMORY};
 use engine::{Counts, Engine, Fields, Remembered, Ruling};
 use live::{Current, First, Rules};
 use stream::Reading;
@@ -49,23 +49,35 @@ const WINDOW: usize = 4_096;
 /// Counts of thresholds that each worker keeps.
 const THRESHOLDS: usize = 16_384;
 
-/// The function that the settings ask for: [`signature`], or [`signature_inline`].
+/// The function that the settings ask for: [`signature`] or [`signature_inline`], with their `history`.
 ///
 /// # Errors
 /// When the function cannot be built.
 pub fn node(config: &SignatureConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
+    match config.history {
+        ..=LITTLE => node_with::<LITTLE>(config, worker),
+        ..=HISTORY => node_with::<HISTORY>(config, worker),
+        _ => node_with::<MUCH>(config, worker),
+    }
+}
+
+fn node_with<const N: usize>(config: &SignatureConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     if config.inline {
-        compose(worker, |input| signature_inline(input, config, worker))
+        compose(worker, |input| signature_inline::<N>(input, config, worker))
     } else {
-        compose(worker, |input| signature(input, config, worker))
+        compose(worker, |input| signature::<N>(input, config, worker))
     }
 }
 
 /// Raises alerts for packets and streams in which rules match, and drops those that rules say.
 ///
-/// Packets are never changed.
-pub fn signature(input: Input, config: &SignatureConfig, worker: &Worker) -> impl Function + use<> {
-    let engine = declare(config, worker);
+/// Packets are never changed. The bytes of one match lie within the last `N` of a direction, such as [`HISTORY`].
+pub fn signature<const N: usize>(
+    input: Input,
+    config: &SignatureConfig,
+    worker: &Worker,
+) -> impl Function + use<N> {
+    let engine = declare(config, N, worker);
     let streams = {
         let (engine, idle) = (engine.clone(), config.idle.nanoseconds());
         // A match counts as soon as it is there, so windows need not be full and no bytes are kept.
@@ -80,10 +92,10 @@ pub fn signature(input: Input, config: &SignatureConfig, worker: &Worker) -> imp
             },
             ..WindowConfig::new(WINDOW, WINDOW, idle)
         };
-        let see = move |window: &Window<'_>, reading: &mut Reading| {
+        let see = move |window: &Window<'_>, reading: &mut Reading<N>| {
             engine.borrow_mut().stream(window, reading);
         };
-        worker.windows_keeping::<Tcp, Reading, _>("streams", windows, see)
+        worker.windows_keeping::<Tcp, Reading<N>, _>("streams", windows, see)
     };
     let other_engine = engine.clone();
     input
@@ -131,8 +143,12 @@ pub fn signature(input: Input, config: &SignatureConfig, worker: &Worker) -> imp
 /// As [`signature`], with TCP streams in packets of its own.
 ///
 /// Receivers get exactly the bytes in which rules were looked for. Connections in which a rule drops are reset.
-pub fn signature_inline(input: Input, config: &SignatureConfig, worker: &Worker) -> impl Function + use<> {
-    let engine = declare(config, worker);
+pub fn signature_inline<const N: usize>(
+    input: Input,
+    config: &SignatureConfig,
+    worker: &Worker,
+) -> impl Function + use<N> {
+    let engine = declare(config, N, worker);
     let windows = InlineWindowConfig {
         // Bytes are decided as they come, and never held.
         memory: WINDOW,
@@ -181,7 +197,7 @@ pub fn signature_inline(input: Input, config: &SignatureConfig, worker: &Worker)
             // Packets of a connection that was cut go on to where they are answered.
             verdict(engine.end(None, fields.now))
         })
-        .window_in_path_keeping(worker, "streams", windows, move |window, _, reading: &mut Reading| {
+        .window_in_path_keeping(worker, "streams", windows, move |window, _, reading: &mut Reading<N>| {
             match stream_engine.borrow_mut().stream(window, reading) {
                 Ruling::Pass => Fate::Pass,
                 Ruling::Drop => Fate::Cut(Cut::Reset),
@@ -203,7 +219,7 @@ fn verdict(ruling: Ruling) -> Result<(), Verdict> {
 }
 
 /// Declares the rules, the flows, the events, and what reports them.
-fn declare(config: &SignatureConfig, worker: &Worker) -> State<Engine> {
+fn declare(config: &SignatureConfig, history: usize, worker: &Worker) -> State<Engine> {
     let first = config.first().unwrap_or_else(|refused| {
         worker.fail(BuildError::new(refused));
         First::default()
@@ -238,7 +254,7 @@ fn declare(config: &SignatureConfig, worker: &Worker) -> State<Engine> {
         evaluations: worker.counter("evaluations"),
     };
     latest(&alerts, config.top, worker);
-    let engine = Engine::new(Current::of(rules), flows, thresholds, alerts, counts.clone());
+    let engine = Engine::new(Current::of(rules), flows, thresholds, alerts, counts.clone(), history);
     let engine = worker.configured(engine);
     report(&engine, counts, config.top, worker);
     engine

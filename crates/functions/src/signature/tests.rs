@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use netbricks_core::packet::tcp::flags;
 use netbricks_testkit::build::ethernet;
-use netbricks_testkit::{Report, run_configured};
+use netbricks_testkit::{Report, run_configured, run_node};
 
-use super::{SignatureConfig, signature};
+use super::{HISTORY, SignatureConfig, node, signature};
 
 /// Matches by sid, from the report.
 fn matches(report: &Report) -> BTreeMap<u32, u64> {
@@ -26,7 +26,7 @@ fn matches(report: &Report) -> BTreeMap<u32, u64> {
 fn run(rules: &[&str], frames: impl IntoIterator<Item = Vec<u8>>) -> Report {
     let mut config = SignatureConfig::of(rules.iter().copied());
     (config.top, config.flows) = (10_000, 64);
-    run_configured(signature, config, frames)
+    run_configured(signature::<HISTORY>, config, frames)
 }
 
 /// A segment from the client at `10.0.0.1:port` to port 80 of `10.0.0.2`.
@@ -87,4 +87,50 @@ fn a_literal_is_found_in_packets_and_over_segments() {
     let report = run(&rules, frames.clone());
     assert_eq!(matches(&report), BTreeMap::from([(1, 1), (2, 1), (5, 1)]));
     assert_eq!(report.out, frames);
+}
+
+/// Segments of 1,460 bytes: the first begins with `begin`, the last one ends with `needle`.
+fn spread(port: u16, count: usize) -> Vec<Vec<u8>> {
+    let mut text = vec![b'.'; count * 1_460];
+    text[..5].copy_from_slice(b"begin");
+    let end = text.len();
+    text[end - 6..].copy_from_slice(b"needle");
+    text.chunks(1_460).enumerate().map(|(at, part)| segment(port, 100 + at as u32 * 1_460, part)).collect()
+}
+
+#[test]
+fn a_match_over_several_segments_of_usual_size_is_found() {
+    let rule = r#"alert tcp any any -> any 80 (content:"begin"; content:"needle"; distance:0; sid:1;)"#;
+    let found = |history: usize, inline: bool, frames: Vec<Vec<u8>>| {
+        let mut config = SignatureConfig::of([rule]);
+        (config.flows, config.history, config.inline) = (64, history, inline);
+        matches(&run_node(move |worker| node(&config, worker), frames)).contains_key(&1)
+    };
+    for count in 2..=5 {
+        for inline in [false, true] {
+            let mut orders = vec![spread(1_000, count), spread(1_000, count)];
+            orders[1].reverse();
+            // The same bytes once more in other segments, and one of them before the others.
+            let mut overlapped = spread(1_000, count);
+            overlapped.insert(0, segment(1_000, 100 + 700, &[b'.'; 1_000][..1_000.min(count * 1_460 - 706)]));
+            overlapped.push(segment(1_000, 100 + 1_000, &[b'.'; 400]));
+            overlapped.swap(1, count);
+            orders.push(overlapped);
+            for (number, order) in orders.into_iter().enumerate() {
+                let frames = open(1_000, 100).into_iter().chain(order).collect();
+                assert!(found(HISTORY, inline, frames), "{count} segments, inline {inline}, order {number}");
+            }
+        }
+    }
+    // Each size of the history has its bound, behind which the packet at hand comes.
+    for (history, count, expected) in
+        [(2_048, 1, true), (2_048, 3, false), (8_192, 7, false), (32_768, 6, true), (32_768, 22, true)]
+    {
+        let frames = || open(1_000, 100).into_iter().chain(spread(1_000, count)).collect();
+        assert_eq!(found(history, false, frames()), expected, "{count} segments in {history} bytes");
+    }
+    let mut other = SignatureConfig::of([rule]);
+    other.history = 4_096;
+    let refused = netbricks_core::Settings::check(&other).unwrap_err().to_string();
+    assert!(refused.contains("must be 2,048, 8,192 or 32,768 bytes, found 4096"), "{refused}");
 }

@@ -283,7 +283,7 @@ fn signatures_are_found_without_allocating() {
             r#"alert udp any any -> any 53 (content:"query"; threshold:type limit, track by_src, count 1, seconds 1; sid:4;)"#,
         ]);
         (config.flows, config.events) = (6, 4);
-        compose(worker, |input| signature::signature(input, &config, worker))
+        compose(worker, |input| signature::signature::<{ signature::HISTORY }>(input, &config, worker))
     };
     let counted = through("signature", rules, frames.collect());
     nothing_allocated("signature", &counted);

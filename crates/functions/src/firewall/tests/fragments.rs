@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use netbricks_core::DropReason;
+use netbricks_core::packet::tcp::flags::{ACK, FIN, SYN};
+use netbricks_testkit::Clocked;
 use netbricks_testkit::build::ethernet;
 
 use super::super::{FirewallConfig, FragmentPolicy};
@@ -87,4 +89,51 @@ fn ipv6_fragments_follow_too_and_all_can_be_dropped() {
     assert_eq!(run(with(&RULES), frames.clone()).out, frames);
     let config = FirewallConfig { fragments: FragmentPolicy::Drop, ..with(&RULES) };
     assert_eq!(run(config, frames).dropped(DropReason::Fragment), 2);
+}
+
+/// A segment of the server with so many bytes of payload, in fragments of 1,480 bytes.
+fn pieces(number: u32, len: usize, flags: u8) -> Vec<Vec<u8>> {
+    let whole = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(number).ack(101);
+    let whole = whole.flags(flags).window(1_000).payload(&vec![7; len]).build().unwrap();
+    let transport = &whole[34..];
+    let count = transport.len().div_ceil(1_480);
+    let cut = transport.chunks(1_480).enumerate().map(|(at, part)| {
+        let packet = ethernet().ipv4("10.0.0.2", "10.0.0.1").identification(7);
+        let packet = packet.fragment(at as u16 * 185, at + 1 < count);
+        packet.protocol(6).payload(part).build().unwrap()
+    });
+    cut.collect()
+}
+
+#[test]
+fn acknowledgments_of_segments_in_fragments_pass() {
+    let client = |flags: u8, number: u32, acknowledged: u32| {
+        let packet = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1_000, 80).sequence(number);
+        packet.ack(acknowledged).flags(flags).window(8_000).build().unwrap()
+    };
+    let answer = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(500).ack(101).window(1_000);
+    let answer = answer.flags(SYN | ACK).build().unwrap();
+    let begin = || [client(SYN, 100, 0), answer.clone(), client(ACK, 101, 501)];
+    for (flags, more) in [(ACK, 0), (ACK | FIN, 1)] {
+        let mut test = clocked(with(&["allow tcp to any port 80"]));
+        assert_eq!(test.send(begin()).out.len(), 3);
+        assert_eq!(test.send(pieces(501, 4_000, flags)).out.len(), 3);
+        let passes = |test: &mut Clocked, frame: Vec<u8>| test.send([frame]).out.len() == 1;
+        assert!(passes(&mut test, client(ACK, 101, 4_501 + more)), "the acknowledgment of the whole segment");
+        // A whole segment behind it tells its end again.
+        let next = ethernet().ipv4("10.0.0.2", "10.0.0.1").tcp(80, 1_000).sequence(4_501 + more).ack(101);
+        let next = next.flags(ACK).window(1_000).payload(b"next").build().unwrap();
+        assert!(passes(&mut test, next));
+        assert!(
+            !passes(&mut test, client(ACK, 101, 4_506 + more)),
+            "nothing was sent that it could acknowledge"
+        );
+        assert!(passes(&mut test, client(ACK, 101, 4_505 + more)));
+    }
+    // No packet is larger than 64 KiB, and whole segments have no later fragments.
+    let mut test = clocked(with(&["allow tcp to any port 80"]));
+    test.send(begin());
+    assert_eq!(test.send([client(ACK, 101, 502)]).out.len(), 0);
+    test.send(pieces(501, 4_000, ACK));
+    assert_eq!(test.send([client(ACK, 101, 501 + 1_460 + 65_536)]).out.len(), 0);
 }

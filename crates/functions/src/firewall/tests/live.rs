@@ -245,6 +245,10 @@ fn logged_packets_are_listed_by_number() {
     let numbers: Vec<&str> = from_two.lines().map(|line| &line[..11]).collect();
     assert_eq!(numbers, ["{\"number\":2", "{\"number\":3"]);
     assert_eq!(test.call("log", "").lines().count(), 3, "the ring keeps three");
+    // A run follows the same lines as events.
+    let events = test.call("events", "2");
+    assert_eq!(events, format!("{{\"next\":4,\"missed\":0}}\n{from_two}"));
+    assert!(test.call("events", "0").starts_with("{\"next\":4,\"missed\":1}\n"));
 }
 
 #[test]

@@ -4,14 +4,14 @@ use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{Blueprint, DetachedContext, Node, Worker, compose};
 
 use super::{open, segment, udp};
-use crate::signature::{SignatureConfig, signature};
+use crate::signature::{HISTORY, SignatureConfig, signature};
 
 type Place = (Box<dyn Node>, Pool);
 
 fn blueprint(rules: &[&str]) -> Blueprint {
     let mut config = SignatureConfig::of(rules.iter().copied());
     (config.flows, config.events) = (64, 8);
-    Blueprint::new(move |worker| compose(worker, |input| signature(input, &config, worker)))
+    Blueprint::new(move |worker| compose(worker, |input| signature::<HISTORY>(input, &config, worker)))
 }
 
 fn pool() -> Pool {

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::{open, segment};
 use crate::shuffle::two_workers::{Two, by_name};
-use crate::signature::stream::{HISTORY, Reading};
+use crate::signature::config::{LITTLE, MUCH};
+use crate::signature::stream::Reading;
 
 const SETTINGS: &str = r#"
 flows = 64
@@ -95,23 +96,42 @@ proptest! {
     /// Bytes of another worker are taken only where they can be true, and then packed to the same bytes.
     #[test]
     fn images_that_cannot_be_are_refused(bytes: Vec<u8>, fresh: Vec<Vec<u8>>, again: Option<u64>) {
-        let mut reading = Reading::default();
+        let mut reading = Reading::<LITTLE>::default();
         for fresh in &fresh {
             reading.append(fresh, again.map(|again| again % (reading.end() + 1)));
         }
         let mut image = Vec::new();
         reading.pack(&mut image);
-        let other = Reading::unpack(&image).unwrap();
-        prop_assert_eq!((other.end(), other.base(), other.history()), (reading.end(), reading.base(), reading.history()));
+        let other = Reading::<LITTLE>::unpack(&image).unwrap();
+        let history = |reading: &Reading<LITTLE>| {
+            let mut history = Vec::new();
+            reading.history_from(reading.base(), &mut history);
+            history
+        };
+        prop_assert_eq!((other.end(), other.base(), history(&other)), (reading.end(), reading.base(), history(&reading)));
         for at in 0..17 {
-            prop_assert!(Reading::unpack(&image[..at]).is_none());
+            prop_assert!(Reading::<LITTLE>::unpack(&image[..at]).is_none());
         }
-        image.resize(18 + HISTORY, 0);
-        prop_assert!(Reading::unpack(&image).is_none());
-        if let Some(reading) = Reading::unpack(&bytes) {
+        image.resize(18 + MUCH, 0);
+        prop_assert!(Reading::<LITTLE>::unpack(&image).is_none());
+        if let Some(reading) = Reading::<LITTLE>::unpack(&bytes) {
             let mut again = Vec::new();
             reading.pack(&mut again);
             prop_assert_eq!(again, bytes);
         }
     }
+}
+
+#[test]
+fn a_shorter_history_takes_the_last_bytes_of_a_longer_one() {
+    let mut long = Reading::<MUCH>::default();
+    let bytes: Vec<u8> = (0..10_000u32).map(|at| (at % 251) as u8).collect();
+    bytes.chunks(1_460).for_each(|part| long.append(part, Some(77)));
+    let mut image = Vec::new();
+    long.pack(&mut image);
+    let short = Reading::<LITTLE>::unpack(&image).unwrap();
+    assert_eq!((short.end(), short.base()), (10_000, 10_000 - LITTLE as u64));
+    let mut history = Vec::new();
+    short.history_from(short.base(), &mut history);
+    assert_eq!(history, bytes[10_000 - LITTLE..]);
 }

@@ -8,7 +8,7 @@ use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_configured;
 
 use super::{answer, matches, open, run, segment, syn, udp};
-use crate::signature::{SignatureConfig, signature};
+use crate::signature::{HISTORY, SignatureConfig, signature};
 
 fn counts(pairs: &[(u32, u64)]) -> BTreeMap<u32, u64> {
     pairs.iter().copied().collect()
@@ -211,7 +211,7 @@ fn a_match_over_five_segments_in_any_order_is_found() {
     }
     let mut config = SignatureConfig::of(rules);
     config.flows = 256;
-    let report = run_configured(signature, config, frames);
+    let report = run_configured(signature::<HISTORY>, config, frames);
     assert_eq!(matches(&report), counts(&[(1, 120)]));
 }
 
@@ -252,7 +252,7 @@ fn a_connection_that_ends_in_many_pieces_counts_once() {
         let mut config = SignatureConfig::of(rules);
         config.flows = flows;
         // It gives its place to another one, or is there at the end of the run.
-        let report = run_configured(signature, config, begin().chain(open(1_001, 100)));
+        let report = run_configured(signature::<HISTORY>, config, begin().chain(open(1_001, 100)));
         assert_eq!(matches(&report), BTreeMap::from([(1, 1)]), "{flows}");
     }
     assert_eq!(matches(&run(&rules, begin())), BTreeMap::from([(1, 1)]), "the last packet's own");
