@@ -201,7 +201,7 @@ fn a_tenant_has_its_part_of_the_connections() {
 
 #[test]
 fn some_connections_are_the_operators_alone() {
-    // Whoever asks over TCP may be a tenant.
+    // Any client over TCP may be a tenant.
     let limits =
         Limits { connections: 16, tcp_connections: 16, operator_connections: 8, ..Limits::default() };
     let running = Running::with("reserved", limits, Some(tokens()));

@@ -232,7 +232,9 @@ impl Demultiplexer {
         Edge((tenant + 1).min(Self::MOST) as u8)
     }
 
-    /// The packets that go on: those of later tenants, before those of tenants here that match as well, and the rest.
+    /// The packets that go on: those of later tenants, and the rest.
+    ///
+    /// Later tenants' VLANs come before addresses of tenants here.
     fn guards_of_rest(&self) -> Guards {
         let decide = |guard: &Guard| guard.certainty == Certainty::Certain && guard.rank < LAST_RANK;
         let mut guards: Vec<Guard> =
@@ -506,6 +508,21 @@ mod tests {
                 prop_assert_eq!(*of, left, "{:?}", facts);
             }
         }
+    }
+
+    #[test]
+    fn the_guards_of_very_many_tenants_behind_a_node_are_not_told() {
+        let behind = |tenants: u16| {
+            let later = (0..tenants).map(|number| TenantFilter {
+                tenant: format!("t{number}"),
+                addresses: vec![(Ipv4Addr::from_bits(0x0a00_0000 + (u32::from(number) << 8)).into(), 24)],
+                vlans: vec![number + 1],
+            });
+            Demultiplexer::followed(Vec::new(), later.collect()).unwrap().guards(Edge::OUT)
+        };
+        let Guards::Only(few) = behind(256) else { panic!("these are told") };
+        assert_eq!(few.len(), MOST_GUARDS + 1);
+        assert_eq!(behind(257), Guards::Unknown);
     }
 
     /// Filters see no address behind three tags, and such packets may be of flows all the same.

@@ -300,7 +300,8 @@ impl Scheduler {
                 // The ceiling counts from now on.
                 None => (0, self.now),
             };
-            tenant.clock = old.clock;
+            // Else the first turn would take too many dear packets at once, and each change would be an overrun.
+            (tenant.clock, tenant.packet_cost) = (old.clock, old.packet_cost);
             (tenant.strikes, tenant.good, tenant.demoted_until) = (old.strikes, old.good, old.demoted_until);
             self.demoted.extend(old.demoted_until.map(|until| Reverse((until, number))));
             (tenant.cycles, tenant.slices, tenant.overruns) = (old.cycles, old.slices, old.overruns);
@@ -540,7 +541,9 @@ impl Scheduler {
         self.used += cycles;
     }
 
-    /// Charges something beside the slices that ended at `now`, such as a timer, and counts it if it is an overrun.
+    /// Charges something beside the slices that ended at `now`, such as a timer.
+    ///
+    /// A long one is an overrun.
     pub(crate) fn charge_event(&mut self, owner: u16, now: u64, packets: u64) {
         let Some((number, cycles)) = self.charged(owner, now, packets) else { return };
         let Some(tenant) = self.tenants.get_mut(number) else { return };
@@ -646,7 +649,9 @@ impl Scheduler {
         }
     }
 
-    /// The time since the last correction, and what of it the thread did not have. The next one counts from now.
+    /// The time since the last correction, and the part of it that the thread did not have.
+    ///
+    /// The next correction counts from now.
     fn look(&mut self) -> Option<Lost> {
         let clock = self.thread?;
         let cycles = self.now.saturating_sub(self.corrected);

@@ -328,6 +328,7 @@ fn tenants_keep_their_pass_where_a_graph_takes_over() {
     after.follow(&run.scheduler);
     assert_eq!(after.status()[1].cycles, run.cycles()[0]);
     assert_eq!(after.tenants[1].pass, run.scheduler.tenants[0].pass);
+    assert_eq!(after.most(2), run.scheduler.most(1), "its packets are as dear as before");
 }
 
 #[test]
