@@ -195,7 +195,10 @@ pub(super) struct Seats {
 
 /// A connection's part of what its tenant may have; none until it is known who asks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seat(Arc<Mutex<Option<(Box<str>, OwnedSemaphorePermit)>>>);
+pub(super) struct Seat(Arc<Mutex<Option<Taken>>>);
+
+/// A tenant, and one of the connections that it may have.
+type Taken = (Box<str>, OwnedSemaphorePermit);
 
 impl Seats {
     pub(super) fn new(most: usize) -> Self {
