@@ -2,7 +2,7 @@
 //!
 //! With a state directory it outlives the process. Without one it is in memory.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Instant;
 
@@ -24,11 +24,14 @@ pub(crate) struct Limits {
     pub(crate) writes: usize,
     /// Bytes of these writes.
     pub(crate) bytes: usize,
+    /// Writes of one tenant's handlers among them, and the bytes of these. All tenants together have half of all.
+    pub(crate) of_tenant: (usize, usize),
     /// Bytes of all configurations and journals in memory.
     pub(crate) text: usize,
 }
 
-const LIMITS: Limits = Limits { writes: 100_000, bytes: 64 << 20, text: 256 << 20 };
+const LIMITS: Limits =
+    Limits { writes: 100_000, bytes: 64 << 20, of_tenant: (1_000, 1 << 20), text: 256 << 20 };
 
 /// Changes of the running configuration that late answers of workers are compared with.
 const TRANSITIONS: usize = 32;
@@ -46,8 +49,8 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
-    /// The bytes of these.
-    written_bytes: usize,
+    /// The number and bytes of these, of all functions and by the tenant to whom the function belongs.
+    taken: Taken,
     /// Whether older ones were dropped, because there is no state directory to refuse them for.
     dropped: bool,
     pub(crate) limits: Limits,
@@ -55,6 +58,36 @@ pub struct Records {
     /// The last changes of the running configuration, oldest first.
     transitions: VecDeque<Transition>,
     store: Option<Store>,
+}
+
+/// Room of the journal that writes take.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: usize,
+    /// Number and bytes by tenant.
+    of: BTreeMap<String, (usize, usize)>,
+    /// Number and bytes of all tenants.
+    of_tenants: (usize, usize),
+}
+
+impl Taken {
+    fn by(written: &[Written]) -> Self {
+        let mut taken = Self::default();
+        written.iter().for_each(|written| taken.add(written));
+        taken
+    }
+
+    fn add(&mut self, written: &Written) {
+        let bytes = written.bytes();
+        self.bytes += bytes;
+        let Some(tenant) = written.tenant() else { return };
+        let add = |(writes, of): &mut (usize, usize)| (*writes, *of) = (*writes + 1, *of + bytes);
+        add(&mut self.of_tenants);
+        match self.of.get_mut(tenant) {
+            Some(of) => add(of),
+            None => _ = self.of.insert(tenant.to_owned(), (1, bytes)),
+        }
+    }
 }
 
 /// A change from one running configuration to the next.
@@ -128,7 +161,7 @@ impl Records {
             running: 0,
             unconfirmed: None,
             written: Vec::new(),
-            written_bytes: 0,
+            taken: Taken::default(),
             dropped: false,
             limits: LIMITS,
             under_way: UnderWay::default(),
@@ -152,7 +185,7 @@ impl Records {
             Some(number) => {
                 store.set_running(number)?;
                 records.written = store.records(number)?.into_iter().map(Written::from).collect();
-                records.written_bytes = bytes_of(&records.written);
+                records.taken = Taken::by(&records.written);
                 records.running = number.0;
                 records.store = Some(store);
             }
@@ -260,7 +293,7 @@ impl Records {
         time_ns: u64,
     ) -> Result<(), StoreError> {
         let before = std::mem::replace(&mut self.written, written);
-        self.written_bytes = bytes_of(&self.written);
+        self.taken = Taken::by(&self.written);
         self.dropped = false;
         let (running, is_stored) = (self.running, self.store.is_some());
         self.transitions.push_back(Transition { from: running, kept: kept.iter().cloned().collect() });
@@ -371,39 +404,100 @@ impl Records {
         }
     }
 
-    /// Whether the journal has room for a write of so many bytes.
+    /// Whether the journal has room for a write of so many bytes, which a tenant or the operator makes.
     ///
     /// Without a state directory there is always room, for the oldest writes are dropped.
-    pub(crate) fn may_record(&self, bytes: usize) -> Result<(), Problem> {
-        let Limits { writes, bytes: most, .. } = self.limits;
-        if self.store.is_none() || self.written.len() < writes && self.written_bytes + bytes <= most {
+    pub(crate) fn may_record(&self, bytes: usize, tenant: Option<&str>) -> Result<(), Problem> {
+        if self.store.is_none() {
+            return Ok(());
+        }
+        let Limits { writes, bytes: most, of_tenant, .. } = self.limits;
+        if let Some(tenant) = tenant {
+            let taken = self.taken.of.get(tenant).copied().unwrap_or_default();
+            if !fits(taken, bytes, of_tenant) {
+                let detail = format!(
+                    "tenant `{tenant}` has {} writes with {} bytes in the journal since the file was applied, and may have {} with {}",
+                    taken.0, taken.1, of_tenant.0, of_tenant.1
+                );
+                return Err(Problem::new(Code::Conflict, detail)
+                    .help("ask the operator to put the changes into the file and apply it"));
+            }
+            if !fits(self.taken.of_tenants, bytes, (writes / 2, most / 2)) {
+                let detail = format!(
+                    "the tenants' half of the journal is full: they made {} writes since the file was applied",
+                    self.taken.of_tenants.0
+                );
+                return Err(Problem::new(Code::Conflict, detail)
+                    .help("ask the operator to put the changes into the file and apply it"));
+            }
+        }
+        if fits((self.written.len(), self.taken.bytes), bytes, (writes, most)) {
             return Ok(());
         }
         let detail = format!(
             "the journal is full: {} writes with {} bytes since the file was applied, and it takes {writes} with {most}",
             self.written.len(),
-            self.written_bytes,
+            self.taken.bytes,
         );
         Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
     }
 
     /// Drops the oldest writes of a journal that nothing but this memory keeps.
-    fn drop_oldest(&mut self) {
-        let Limits { writes, bytes, .. } = self.limits;
-        if self.store.is_some() || self.written.len() <= writes && self.written_bytes <= bytes {
+    ///
+    /// Those of a tenant that has written more than its part go, and not others'.
+    fn drop_oldest(&mut self, tenant: Option<&str>) {
+        let Limits { writes, bytes, of_tenant, .. } = self.limits;
+        if self.store.is_some() {
+            return;
+        }
+        if let Some(tenant) = tenant {
+            let of = self.taken.of.get(tenant).copied().unwrap_or_default();
+            self.drop_beyond(of, of_tenant, |written| written.tenant() == Some(tenant));
+            self.drop_beyond(self.taken.of_tenants, (writes / 2, bytes / 2), |written| {
+                written.tenant().is_some()
+            });
+        }
+        if self.written.len() <= writes && self.taken.bytes <= bytes {
             return;
         }
         // A tenth more than needed, so that not each write moves all others.
-        let (keep, mut left) = (writes - writes / 10, self.written_bytes);
-        let fits = |(place, written): (usize, &Written)| {
+        let (keep, mut left) = (writes - writes / 10, self.taken.bytes);
+        let stays = |(place, written): (usize, &Written)| {
             let enough = self.written.len() - place <= keep && left <= bytes - bytes / 10;
             left -= written.bytes();
             enough
         };
-        let first = self.written.iter().enumerate().position(fits).unwrap_or(usize::MAX);
+        let first = self.written.iter().enumerate().position(stays).unwrap_or(usize::MAX);
         // The newest one stays.
         self.written.drain(..first.min(self.written.len() - 1));
-        self.written_bytes = bytes_of(&self.written);
+        self.taken = Taken::by(&self.written);
+        self.tell_of_dropped();
+    }
+
+    /// Drops the oldest of some writes where these, `left`, are more than `most`: a tenth more than needed.
+    fn drop_beyond(
+        &mut self,
+        mut left: (usize, usize),
+        most: (usize, usize),
+        is_one: impl Fn(&Written) -> bool,
+    ) {
+        if left.0 <= most.0 && left.1 <= most.1 {
+            return;
+        }
+        let keep = (most.0 - most.0 / 10, most.1 - most.1 / 10);
+        self.written.retain(|written| {
+            // The newest one stays.
+            if left.0 <= 1 || left.0 <= keep.0 && left.1 <= keep.1 || !is_one(written) {
+                return true;
+            }
+            left = (left.0 - 1, left.1 - written.bytes());
+            false
+        });
+        self.taken = Taken::by(&self.written);
+        self.tell_of_dropped();
+    }
+
+    fn tell_of_dropped(&mut self) {
         if !std::mem::replace(&mut self.dropped, true) {
             let told =
                 "the journal has the last writes of handlers only: a rollback brings back no older ones";
@@ -413,28 +507,31 @@ impl Records {
 
     /// Puts a write of a handler that succeeded into the journal of the configuration that it changed.
     ///
-    /// Where another one runs since, it also goes into that one's journal, if the function went on.
+    /// Where another one runs since, it also goes into that one's journal, if the function went on. A write that a
+    /// tenant made raises no generation.
     pub(crate) fn record(
         &mut self,
         written: Written,
         configuration: u64,
+        tenant: Option<&str>,
         time_ns: u64,
     ) -> Result<(), Problem> {
+        let counts = u64::from(tenant.is_none());
         if configuration != self.running {
             self.record_late(&written, configuration, time_ns)?;
             if !self.goes_on_since(configuration, &written.function) {
-                self.generation += 1;
+                self.generation += counts;
                 return Ok(());
             }
         }
-        self.may_record(written.bytes())?;
-        self.generation += 1;
+        self.may_record(written.bytes(), tenant)?;
+        self.generation += counts;
         if let Some(store) = &mut self.store {
             store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
         }
-        self.written_bytes += written.bytes();
+        self.taken.add(&written);
         self.written.push(written);
-        self.drop_oldest();
+        self.drop_oldest(tenant);
         Ok(())
     }
 
@@ -469,6 +566,11 @@ impl Records {
     fn find(&mut self, number: u64) -> Option<&mut Remembered> {
         self.history.iter_mut().find(|known| known.entry.number == number)
     }
+}
+
+/// Whether so many writes with so many bytes leave room for another one of these `bytes`.
+fn fits((writes, taken): (usize, usize), bytes: usize, (most_writes, most): (usize, usize)) -> bool {
+    writes < most_writes && taken + bytes <= most
 }
 
 /// A failure of the state directory as the API tells it.
@@ -532,6 +634,11 @@ impl Written {
     /// The bytes that it takes in memory.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.function.len() + self.handler.len() + self.argument.len()
+    }
+
+    /// The tenant to whom the function belongs.
+    fn tenant(&self) -> Option<&str> {
+        self.function.split_once(':').map(|(tenant, _)| tenant)
     }
 
     /// The bytes that a call would take.

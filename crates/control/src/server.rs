@@ -58,6 +58,12 @@ pub struct Limits {
     pub connections: usize,
     /// Connections at once over TCP, so that some are left for the Unix socket.
     pub tcp_connections: usize,
+    /// Connections at once of one tenant; further ones are answered 503.
+    pub tenant_connections: usize,
+    /// Connections that the operator alone can have, as root or as the user of this process on the Unix socket.
+    ///
+    /// It is an eighth of all at most.
+    pub operator_connections: usize,
     /// Streams of events and counters at once.
     pub streams: usize,
     /// Bytes of a body.
@@ -85,6 +91,8 @@ impl Default for Limits {
         Self {
             connections: 64,
             tcp_connections: 48,
+            tenant_connections: 8,
+            operator_connections: 8,
             streams: 32,
             body: 1 << 20,
             file: 64 << 20,
@@ -146,6 +154,7 @@ impl Listener {
             streams: Arc::new(Semaphore::new(limits.streams)),
             access: Arc::new(Access::Unix { read_only: config.unix_read_only }),
             grants: config.grants,
+            seats: tenants::Seats::new(limits.tenant_connections),
             limits,
         };
         let (tell, started) = sync_channel(1);
@@ -227,16 +236,18 @@ async fn serve(
 ) -> Result<(), ListenError> {
     let limits = app.limits.clone();
     let all = Arc::new(Semaphore::new(limits.connections));
+    let others = limits.connections - limits.operator_connections.min(limits.connections / 8);
+    let others = Arc::new(Semaphore::new(others));
     if let Some(listener) = unix {
         let listener = tokio::net::UnixListener::from_std(listener).map_err(ListenError::Thread)?;
-        let gate = connection::Gate::new(&app, all.clone(), None);
+        let gate = connection::Gate::new(&app, [&all, &others], None);
         tokio::spawn(connection::accept_unix(listener, gate));
     }
     if let Some((listener, access)) = tcp {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(ListenError::Thread)?;
         let app = App { access: Arc::new(access), ..app.clone() };
         let some = Arc::new(Semaphore::new(limits.tcp_connections.min(limits.connections)));
-        let gate = connection::Gate::new(&app, all.clone(), Some(some));
+        let gate = connection::Gate::new(&app, [&all, &others], Some(some));
         tokio::spawn(connection::accept_tcp(listener, gate));
     }
     let _asked = tell.send(Ok(()));

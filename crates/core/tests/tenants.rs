@@ -244,3 +244,16 @@ fn tenants_that_share_packets_are_told_apart() {
     let vlan = check(&[filter("a", &[], &[5]), filter("b", &[], &[4, 5])]);
     assert_eq!(vlan, Err(TenantFilterError::Vlan { first: "a".into(), second: "b".into(), vlan: 5 }));
 }
+
+#[test]
+fn a_call_of_a_handler_is_charged_to_the_tenant_whose_function_it_is() {
+    let pool = Pool::builder().frames(64).build().expect("the test is set up");
+    let mut graph = graph(&pool, 0, [0, 0, 0], three());
+    for _ in 0..100 {
+        assert_eq!(graph.call("queue1", "queued", "").as_deref(), Ok("0"));
+        assert!(graph.call("sink", "none", "").is_err(), "the operator's are charged to none");
+    }
+    let used: Vec<u64> = graph.tenants().into_iter().map(|tenant| tenant.cycles).collect();
+    assert!(used[1] > 0, "{used:?}");
+    assert_eq!((used[0], used[2]), (0, 0));
+}

@@ -43,11 +43,15 @@ pub enum Event {
         worker: usize,
     },
     /// A tenant took more time than it may at once, or is punished for that.
+    ///
+    /// At most one a second, tenant and kind is reported; the tenant's overruns are all counted.
     Tenant {
         /// The worker on which it happened.
         worker: usize,
         /// The event.
         event: TenantEvent,
+        /// Events of this kind and tenant since the last reported one.
+        untold: u64,
     },
     /// A problem that does not stop the run.
     Warning(String),
@@ -74,32 +78,39 @@ impl fmt::Display for Event {
                         write!(f, "in quarantine for {left} s")?;
                     }
                 }
-                if *untold > 0 {
-                    write!(f, " ({untold} more since the last report)")?;
-                }
-                Ok(())
+                more(f, *untold)
             }
             Self::PortDown { port, problem } => write!(f, "port `{port}` is down: {problem}"),
             Self::PortUp { port } => write!(f, "port `{port}` is up again"),
-            Self::Tenant { worker, event } => match event {
-                TenantEvent::Overran { tenant, ns } => {
-                    let ms = *ns as f64 / 1e6;
-                    write!(f, "tenant `{tenant}` held worker {worker} for {ms:.2} ms at once")
+            Self::Tenant { worker, event, untold } => {
+                match event {
+                    TenantEvent::Overran { tenant, ns } => {
+                        let ms = *ns as f64 / 1e6;
+                        write!(f, "tenant `{tenant}` held worker {worker} for {ms:.2} ms at once")?;
+                    }
+                    TenantEvent::Preempted { tenant } => {
+                        write!(f, "a module of tenant `{tenant}` was preempted on worker {worker}")?;
+                    }
+                    TenantEvent::Demoted { tenant } => {
+                        write!(
+                            f,
+                            "tenant `{tenant}` held worker {worker} too often: it comes last for 10 s"
+                        )?;
+                    }
+                    TenantEvent::Restored { tenant } => {
+                        write!(f, "tenant `{tenant}` has its priority again on worker {worker}")?;
+                    }
                 }
-                TenantEvent::Preempted { tenant } => {
-                    write!(f, "a module of tenant `{tenant}` was preempted on worker {worker}")
-                }
-                TenantEvent::Demoted { tenant } => {
-                    write!(f, "tenant `{tenant}` held worker {worker} too often: it comes last for 10 s")
-                }
-                TenantEvent::Restored { tenant } => {
-                    write!(f, "tenant `{tenant}` has its priority again on worker {worker}")
-                }
-            },
+                more(f, *untold)
+            }
             Self::WorkerEnded { worker } => write!(f, "worker {worker} has ended"),
             Self::Warning(warning) => f.write_str(warning),
         }
     }
+}
+
+fn more(f: &mut fmt::Formatter<'_>, untold: u64) -> fmt::Result {
+    if untold == 0 { Ok(()) } else { write!(f, " ({untold} more since the last report)") }
 }
 
 /// The destination of events.
@@ -162,13 +173,67 @@ pub struct PanicReport {
 /// The most places that are counted separately; panics at further ones are added to the last.
 const PLACES: usize = 64;
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Subjects that are kept apart; beyond that, quiet ones are forgotten.
+const SUBJECTS: usize = 16_384;
 
 /// The panics of one worker: all are counted, and one a second and node is reported.
 #[derive(Debug, Default)]
 pub(crate) struct PanicLog {
     reports: Vec<PanicReport>,
-    /// By graph and node: the time of the last reported one, and the number since.
-    told: BTreeMap<(String, String), (Instant, u64)>,
+    /// By graph and node.
+    told: OnceASecond<(String, String)>,
+}
+
+/// The time of the last report of each subject, and the number of events since.
+#[derive(Debug)]
+struct OnceASecond<K>(BTreeMap<K, (Instant, u64)>);
+
+impl<K> Default for OnceASecond<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> OnceASecond<K> {
+    /// Where an event is to be reported: the number of its kind that was not, since the last report.
+    fn report(&mut self, subject: K, now: Instant) -> Option<u64> {
+        match self.0.get_mut(&subject) {
+            Some((last, untold)) if now.saturating_duration_since(*last) < INTERVAL => {
+                *untold += 1;
+                None
+            }
+            Some((last, untold)) => {
+                *last = now;
+                Some(std::mem::take(untold))
+            }
+            None => {
+                // Tenants come and go: subjects of which nothing was to be told for long are forgotten.
+                if self.0.len() >= SUBJECTS {
+                    self.0.retain(|_, (last, _)| now.saturating_duration_since(*last) < INTERVAL);
+                }
+                self.0.insert(subject, (now, 0));
+                Some(0)
+            }
+        }
+    }
+}
+
+/// The events of one worker's tenants: one a second, tenant and kind is reported.
+#[derive(Debug, Default)]
+pub(crate) struct TenantLog(OnceASecond<(String, u8)>);
+
+impl TenantLog {
+    /// The event to report at `now`, if one is due.
+    pub(crate) fn add(&mut self, worker: usize, event: TenantEvent, now: Instant) -> Option<Event> {
+        let kind = match event {
+            TenantEvent::Overran { .. } => 0,
+            TenantEvent::Preempted { .. } => 1,
+            TenantEvent::Demoted { .. } => 2,
+            TenantEvent::Restored { .. } => 3,
+        };
+        let untold = self.0.report((event.tenant().to_owned(), kind), now)?;
+        Some(Event::Tenant { worker, event, untold })
+    }
 }
 
 impl PanicLog {
@@ -186,20 +251,7 @@ impl PanicLog {
                 rebuilt: panic.rebuilt,
             },
         );
-        let untold = match self.told.get_mut(&(graph.to_owned(), panic.node.clone())) {
-            Some((last, untold)) if now.saturating_duration_since(*last) < INTERVAL => {
-                *untold += 1;
-                return None;
-            }
-            Some((last, untold)) => {
-                *last = now;
-                std::mem::take(untold)
-            }
-            None => {
-                self.told.insert((graph.to_owned(), panic.node.clone()), (now, 0));
-                0
-            }
-        };
+        let untold = self.told.report((graph.to_owned(), panic.node.clone()), now)?;
         Some(Event::Panic { worker, graph: graph.to_owned(), panic, untold })
     }
     pub(crate) fn reports(&self) -> &[PanicReport] {
@@ -262,6 +314,35 @@ mod tests {
         assert_eq!(told.len(), 6);
         assert!(told.iter().all(|event| event.to_string().lines().count() == 1));
         assert_eq!(log.reports().iter().map(|report| report.count).collect::<Vec<_>>(), [2_500, 2_500]);
+    }
+
+    #[test]
+    fn one_a_second_a_tenant_and_kind_is_told() {
+        let mut log = TenantLog::default();
+        let start = Instant::now();
+        let mut told = Vec::new();
+        let name = |tenant: &str| tenant.to_owned();
+        for ms in 0..2_500 {
+            let now = start + Duration::from_millis(ms);
+            for event in [
+                TenantEvent::Overran { tenant: name("a"), ns: 200_000 + ms },
+                TenantEvent::Preempted { tenant: name("a") },
+                TenantEvent::Overran { tenant: name("b"), ns: 200_000 },
+            ] {
+                told.extend(log.add(0, event, now));
+            }
+        }
+        let of_a: Vec<u64> = told
+            .iter()
+            .filter_map(|event| match event {
+                Event::Tenant { event: TenantEvent::Overran { tenant, .. }, untold, .. } if tenant == "a" => {
+                    Some(*untold)
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!((of_a, told.len()), (vec![0, 999, 999], 9));
+        assert!(told[3].to_string().ends_with("(999 more since the last report)"), "{}", told[3]);
     }
 
     #[test]

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use netbricks_core::graph::contain;
 use netbricks_core::observer::Watch;
+use netbricks_core::tenants::ThreadTime;
 use netbricks_core::{Graph, GraphBuilder, Totals, Turn};
 
 use crate::clock::Clock;
 use crate::config::WorkerContext;
 use crate::control::Shared;
-use crate::event::{Event, PanicLog};
+use crate::event::{Event, PanicLog, TenantLog};
 use crate::idle::{Idler, Rest, Sleeper, Woken};
 use crate::mailbox::Mailbox;
 use crate::report::GraphReport;
@@ -54,14 +55,13 @@ pub(crate) struct Hosted {
     done: bool,
     /// Its next timer (ns), when it is idle.
     timer: Option<u64>,
-    /// The time, and the thread's time on its core, when tenants last got back what the system took.
-    corrected: (Instant, Duration),
 }
 
 impl Hosted {
     pub(crate) fn new(mut graph: Graph, clock: Clock, burst: usize) -> Self {
         graph.set_burst(burst);
         graph.follow_arrivals(matches!(clock, Clock::Driven));
+        graph.follow_thread(thread_time);
         Self {
             graph,
             clock,
@@ -71,7 +71,6 @@ impl Hosted {
             waiting: None,
             done: false,
             timer: None,
-            corrected: (Instant::now(), Duration::ZERO),
         }
     }
 
@@ -170,6 +169,7 @@ pub(crate) struct Worker {
     pub(crate) idler: Idler,
     sleeper: Sleeper,
     pub(crate) panics: PanicLog,
+    tenants: TenantLog,
     /// The reason why it ended the run.
     pub(crate) gave_up: Option<String>,
     pub(crate) now: Instant,
@@ -191,6 +191,7 @@ impl Worker {
             idler,
             sleeper: Sleeper::default(),
             panics: PanicLog::default(),
+            tenants: TenantLog::default(),
             gave_up: None,
             now: Instant::now(),
             round_turns: 1,
@@ -246,10 +247,8 @@ impl Worker {
 
     /// Leaves the rest out of the time that tenants are charged for.
     fn restart_corrections(&mut self) {
-        let now = self.now;
         for hosted in self.graphs.iter_mut().filter(|hosted| hosted.graph.has_tenants()) {
             hosted.graph.restart_correction();
-            hosted.corrected = (now, thread_time());
         }
     }
 
@@ -319,7 +318,7 @@ impl Worker {
             round.unsettled |= !rested && !hosted.done;
             tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
             if hosted.graph.is_correction_due() {
-                correct_time(hosted, &self.shared, self.context.index());
+                correct_time(hosted, &mut self.tenants, &self.shared, self.context.index(), self.now);
             }
         }
         round
@@ -436,22 +435,26 @@ fn limited_turn(shared: &Shared, graph: &mut Graph, now: u64) -> Option<Turn> {
 
 /// Gives tenants back the time that the system took the core away, and tells what happened to them.
 #[cold]
-fn correct_time(hosted: &mut Hosted, shared: &Shared, worker: usize) {
-    let (before, on_core_before) = hosted.corrected;
-    let (now, on_core) = (Instant::now(), thread_time());
-    let (wall, ran) = (now.saturating_duration_since(before), on_core.saturating_sub(on_core_before));
-    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    hosted.corrected = (now, on_core);
-    hosted.graph.correct_time(ns(wall), ns(ran));
+fn correct_time(hosted: &mut Hosted, log: &mut TenantLog, shared: &Shared, worker: usize, now: Instant) {
+    hosted.graph.correct_time();
     for event in hosted.graph.take_tenant_events() {
-        shared.config.events.tell(Event::Tenant { worker, event });
+        if let Some(event) = log.add(worker, event, now) {
+            shared.config.events.tell(event);
+        }
     }
 }
 
-/// The time that this thread has run on a core.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+/// The time of this thread.
+fn thread_time() -> ThreadTime {
+    let ns = |clock| {
+        let time = rustix::time::clock_gettime(clock);
+        let seconds = time.tv_sec.unsigned_abs().saturating_mul(1_000_000_000);
+        seconds.saturating_add(time.tv_nsec.unsigned_abs())
+    };
+    ThreadTime {
+        wall: ns(rustix::time::ClockId::Monotonic),
+        on_core: ns(rustix::time::ClockId::ThreadCPUTime),
+    }
 }
 
 #[inline(always)]

@@ -139,13 +139,23 @@ impl Run {
         Director::new(&mut self.plane, &mut self.records)
     }
     fn write(&mut self, function: &str, handler: &str, argument: &str, expected: Option<u64>) -> Answered {
+        self.write_as(None, function, handler, argument, expected)
+    }
+    fn write_as(
+        &mut self,
+        tenant: Option<&str>,
+        function: &str,
+        handler: &str,
+        argument: &str,
+        expected: Option<u64>,
+    ) -> Answered {
         let deadline = Instant::now();
         let (function, handler, argument) = (function.into(), handler.into(), argument.into());
         let call = Call { function, handler, argument, write: true, worker: None, deadline };
         let (sender, answered) = std::sync::mpsc::channel();
         let answer = move |generation, result| drop(sender.send((generation, result)));
         let tasks = self.tasks.clone();
-        self.director().write(call, expected, &tasks, Box::new(answer));
+        self.director().write(call, expected, tenant.map(Into::into), &tasks, Box::new(answer));
         answered
     }
     fn apply(&mut self, text: &str, options: ApplyOptions) -> Applied {
@@ -271,6 +281,84 @@ fn with_a_state_directory_a_full_journal_refuses_before_the_handler_does_it() {
     assert!(run.plane.held.is_empty());
     assert_eq!(code(&run.write("f", "now", "small", None)), None);
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn tenants_writes_hold_up_no_change_of_the_operators() {
+    let mut run = Run::new();
+    // One is under way, one is made, and one failed.
+    let later = run.write_as(Some("acme"), "acme:f", "later", "one", None);
+    assert_eq!(code(&run.write_as(Some("acme"), "acme:f", "now", "two", None)), None);
+    run.write_as(Some("acme"), "acme:f", "now", "bad", None);
+    assert_eq!(code(&run.write("f", "now", "mine", Some(1))), None);
+    let lost = run.write_as(Some("acme"), "acme:f", "later", "lost", None);
+    run.plane.held.truncate(1);
+    assert!(lost.try_recv().is_err());
+    assert_eq!(code(&run.write("f", "now", "mine", Some(2))), None);
+    run.plane.answer();
+    run.work();
+    assert_eq!((code(&later), run.records.generation), (None, 3));
+    assert_eq!(run.journal().iter().filter(|written| written.starts_with("acme:f")).count(), 2);
+    // A tenant's own condition is about the operator's changes.
+    assert_eq!(code(&run.write_as(Some("acme"), "acme:f", "now", "x", Some(2))), Some(Code::Stale));
+    assert_eq!(code(&run.write_as(Some("acme"), "acme:f", "now", "x", Some(3))), None);
+}
+
+#[test]
+fn a_tenant_has_its_part_of_a_journal_that_is_kept() {
+    let directory = std::env::temp_dir().join(format!("nb-parts-{}", std::process::id()));
+    let store = crate::store::Store::open(&directory).unwrap();
+    let mut run = Run::new();
+    run.records = Records::new(file("one"), 1, Events::new(), Some(store)).unwrap();
+    (run.records.limits.writes, run.records.limits.of_tenant) = (40, (10, 10_000));
+    let write = |run: &mut Run, tenant: &str, argument: &str| {
+        run.write_as(Some(tenant), &format!("{tenant}:f"), "now", argument, None).try_recv().unwrap().1
+    };
+    for number in 0..10 {
+        assert!(write(&mut run, "acme", &number.to_string()).is_ok());
+    }
+    let full = write(&mut run, "acme", "more").unwrap_err();
+    assert_eq!(full.code, Code::Conflict);
+    assert!(full.detail.starts_with("tenant `acme` has 10 writes"), "{}", full.detail);
+    let large = write(&mut run, "corp", &"x".repeat(10_001)).unwrap_err();
+    assert!(large.detail.starts_with("tenant `corp` has 0 writes"), "{}", large.detail);
+    (0..10).for_each(|_| assert!(write(&mut run, "corp", "x").is_ok()));
+    let half = write(&mut run, "third", "x").unwrap_err();
+    assert!(half.detail.starts_with("the tenants' half"), "{}", half.detail);
+    // The operator has the rest, for functions of tenants too, and the parts outlive a restart.
+    (0..20).for_each(|_| assert_eq!(code(&run.write("acme:f", "now", "x", None)), None));
+    assert_eq!(code(&run.write("f", "now", "x", None)), Some(Code::Conflict));
+    drop(run.records);
+    let store = crate::store::Store::open(&directory).unwrap();
+    run.records = Records::new(file("one"), 1, Events::new(), Some(store)).unwrap();
+    run.records.limits.of_tenant = (10, 10_000);
+    assert_eq!(write(&mut run, "corp", "more").unwrap_err().code, Code::Conflict);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_tenant_drops_none_but_its_own_writes_from_a_journal_in_memory() {
+    let mut run = Run::new();
+    (run.records.limits.writes, run.records.limits.of_tenant) = (100, (10, 10_000));
+    run.write("f", "now", "first", None);
+    let write = |run: &mut Run, tenant: &str, argument: &str| {
+        assert_eq!(code(&run.write_as(Some(tenant), &format!("{tenant}:f"), "now", argument, None)), None);
+    };
+    write(&mut run, "corp", "one");
+    for number in 0..1_000 {
+        write(&mut run, "acme", &number.to_string());
+        assert!(run.journal().len() <= 12, "{number}");
+    }
+    let journal = run.journal();
+    assert_eq!(journal[..2], ["f first", "corp:f one"]);
+    assert_eq!(journal.last().unwrap(), "acme:f 999");
+    for number in 0..200 {
+        write(&mut run, &format!("t{number}"), "x");
+    }
+    assert_eq!(run.journal()[0], "f first", "all tenants together have half");
+    assert!(run.journal().len() <= 51);
+    write(&mut run, "acme", &"x".repeat(20_000));
+    assert!(run.journal().last().unwrap().starts_with("acme:f xxx"), "the newest one stays");
 }
 
 #[test]

@@ -57,7 +57,10 @@ struct Pending {
     written: Written,
     /// The configuration that it changes.
     configuration: u64,
-    ticket: Ticket,
+    /// The tenant who writes; the operator where there is none.
+    tenant: Option<Arc<str>>,
+    /// A write that the generation counts.
+    ticket: Option<Ticket>,
     answer: WriteAnswer,
 }
 
@@ -65,7 +68,8 @@ impl Pending {
     /// Answers a write that a handler refused, or that failed.
     fn fail(mut self, generation: u64, problem: Problem) {
         // A refusal comes before anything is changed. After other failures, some workers may have changed.
-        self.ticket.is_counted = matches!(problem.code, Code::BadRequest | Code::NotFound | Code::WrongKind);
+        let is_counted = matches!(problem.code, Code::BadRequest | Code::NotFound | Code::WrongKind);
+        self.ticket.iter_mut().for_each(|ticket| ticket.is_counted = is_counted);
         self.end(generation, problem);
     }
 
@@ -90,23 +94,37 @@ impl Director<'_> {
     ///
     /// # Errors
     /// [`Code::Stale`] where the generation is not `expected`, and where the journal is full.
-    pub fn may_write(&mut self, call: &Call, expected: Option<u64>) -> Result<(), Problem> {
+    pub fn may_write(
+        &mut self,
+        call: &Call,
+        expected: Option<u64>,
+        tenant: Option<&str>,
+    ) -> Result<(), Problem> {
         self.is_current(expected)?;
-        self.records.may_record(Written::bytes_of(call))
+        self.records.may_record(Written::bytes_of(call), tenant)
     }
 
     /// Writes a handler, if the generation is still `expected`, and puts the write into the journal.
     ///
-    /// The answer may come before this returns, or later, from another thread.
-    pub fn write(&mut self, call: Call, expected: Option<u64>, tasks: &Tasks, answer: WriteAnswer) {
-        let allowed = self.may_write(&call, expected);
+    /// The answer may come before this returns, or later, from another thread. A `tenant` has a part of the journal,
+    /// and its writes raise no generation: changes of the operator's do not wait for them.
+    pub fn write(
+        &mut self,
+        call: Call,
+        expected: Option<u64>,
+        tenant: Option<Arc<str>>,
+        tasks: &Tasks,
+        answer: WriteAnswer,
+    ) {
+        let allowed = self.may_write(&call, expected, tenant.as_deref());
         let generation = self.records.generation;
         if let Err(problem) = allowed {
             return answer(generation, Err(problem));
         }
         let written = written(&call);
-        let (configuration, ticket) = (self.records.running, self.records.under_way.begin());
-        let pending = Pending { written, configuration, ticket, answer };
+        let configuration = self.records.running;
+        let ticket = tenant.is_none().then(|| self.records.under_way.begin());
+        let pending = Pending { written, configuration, tenant, ticket, answer };
         let slot = Arc::new(Mutex::new(Slot::Calling));
         let (answered, tasks) = (slot.clone(), tasks.clone());
         let answer = move |result| {
@@ -127,9 +145,9 @@ impl Director<'_> {
 
     /// Records a write that was made, and answers it.
     fn settle(&mut self, pending: Pending, answers: Answers) {
-        let Pending { written, configuration, mut ticket, answer } = pending;
-        let recorded = self.records.record(written, configuration, now_ns());
-        ticket.is_counted = recorded.is_ok();
+        let Pending { written, configuration, tenant, mut ticket, answer } = pending;
+        let recorded = self.records.record(written, configuration, tenant.as_deref(), now_ns());
+        ticket.iter_mut().for_each(|ticket| ticket.is_counted = recorded.is_ok());
         drop(ticket);
         self.records.count_writes();
         answer(self.records.generation, recorded.map(|()| answers).map_err(unrecorded));

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 
 use super::answer::{App, Failure};
 use super::socket::ListenError;
-use super::tenants::{Caller, Grants, Peer};
+use super::tenants::{Caller, Grants, Peer, Standing};
 use crate::api::{Code, Problem};
 
 /// How many characters a token may have.
@@ -71,14 +71,16 @@ impl Access {
     }
 
     /// The maker of the request, where it may be done.
-    fn check(&self, request: &Request, grants: &Grants) -> Result<Caller, Problem> {
+    pub(super) fn check(&self, request: &Request, grants: &Grants) -> Result<Caller, Problem> {
         let tenant = match self {
             Self::Unix { .. } => {
-                let peer = request.extensions().get::<Peer>().and_then(|peer| peer.0);
+                let peer = request.extensions().get::<Peer>();
                 // The operator and the process itself are never a tenant.
-                let own = rustix::process::geteuid().as_raw();
-                let is_operator = peer.is_some_and(|user| user == 0 || user == own);
-                let tenant = peer.filter(|_| !is_operator).and_then(|user| grants.of_user(user));
+                let is_operator = peer.is_some_and(|peer| peer.is_operator());
+                let tenant = peer
+                    .and_then(|peer| peer.0)
+                    .filter(|_| !is_operator)
+                    .and_then(|user| grants.of_user(user));
                 if tenant.is_none() && !is_operator && !grants.trusts_others() {
                     let detail = "you are neither a tenant nor the user of this dataplane";
                     return Err(Problem::new(Code::Forbidden, detail)
@@ -188,6 +190,8 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         _ => None,
     };
     let other = other.filter(|_| request.uri().path().contains("/handlers/"));
+    // Before the check, so that a change during it is noticed.
+    let changes = app.grants.changes();
     let mut response = match app.access.check(&request, &app.grants) {
         // The operator keeps half of the streams.
         Ok(Caller::Tenant(_))
@@ -197,10 +201,19 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
             let problem = Problem::new(Code::Busy, "as many traces and captures run as tenants may have");
             Failure(problem.help("end one of them, or try again in a moment")).into_response()
         }
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
+        Ok(caller) => match app.seats.check(&caller, &request) {
+            Ok(()) => {
+                let standing = Standing::of(&request, &caller, &app, changes);
+                request.extensions_mut().insert(standing);
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
+            Err(problem) => {
+                let mut response = Failure(problem).into_response();
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                response
+            }
+        },
         Err(problem) => Failure(problem).into_response(),
     };
     // A handler that exists takes the other method (RFC 9110, section 15.5.6, asks for this header). For other paths

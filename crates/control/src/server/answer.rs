@@ -14,7 +14,7 @@ use utoipa::{IntoResponses, ToSchema, openapi};
 
 use super::Limits;
 use super::access::Access;
-use super::tenants::Grants;
+use super::tenants::{Grants, Seats};
 use crate::api::{Code, Problem, Stats, Status};
 use crate::{Director, Events, Tasks};
 
@@ -36,6 +36,8 @@ pub(super) struct App {
     pub(super) streams: Arc<Semaphore>,
     pub(super) access: Arc<Access>,
     pub(super) grants: Grants,
+    /// The connections of tenants.
+    pub(super) seats: Seats,
     pub(super) limits: Arc<Limits>,
 }
 

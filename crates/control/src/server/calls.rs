@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -10,6 +11,7 @@ use utoipa::IntoParams;
 
 use super::answer::{App, Asker, Failure, Known};
 use super::request::{self, Expected, Form, IfMatch, Names, Parameters, flag, form, upload};
+use super::tenants::Caller;
 use crate::api::{Answers, CallArgument, Code, Function, Handler, Problem};
 use crate::{Call, Director};
 
@@ -99,6 +101,7 @@ pub(super) async fn read(
 )]
 pub(super) async fn write(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Names(HandlerPath { function, handler }): Names<HandlerPath>,
     Parameters(query): Parameters<WriteQuery>,
     Expected(expected): Expected,
@@ -119,6 +122,10 @@ pub(super) async fn write(
     let (time, deadline) = deadline(query.deadline)?;
     let worker = argument.worker.or(query.worker);
     let call = Call { function, handler, argument: argument.value, write: true, worker, deadline };
+    let tenant = match caller {
+        Caller::Operator => None,
+        Caller::Tenant(tenant) => Some(tenant),
+    };
     let tasks = app.tasks.clone();
     let answers = app.post(time, move |director, asker: Asker<Answers>| {
         let checked = check(director, &call);
@@ -126,7 +133,7 @@ pub(super) async fn write(
             return asker.answer(director.generation(), Err(problem));
         }
         if query.dry_run {
-            let may = director.may_write(&call, expected);
+            let may = director.may_write(&call, expected, tenant.as_deref());
             let Call { function, handler, .. } = call;
             let answers = Answers { function, handler, answers: Vec::new() };
             return asker.answer(director.generation(), may.map(|()| answers));
@@ -135,7 +142,7 @@ pub(super) async fn write(
             asker.answer(generation, result);
             drop(memory);
         };
-        director.write(call, expected, &tasks, Box::new(answer));
+        director.write(call, expected, tenant, &tasks, Box::new(answer));
     });
     Ok(answers.await?)
 }

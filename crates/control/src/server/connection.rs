@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::Limits;
 use super::answer::{App, PROBLEM, ProblemDocument, ended};
 use super::resources::router;
-use super::tenants::Peer;
+use super::tenants::{Caller, Grants, Peer, Seat, Seats};
 use crate::api::{Code, Problem};
 
 /// The most bytes of a request's head, and of a response that waits for the socket.
@@ -34,8 +34,12 @@ pub(super) struct Gate {
     router: Router,
     limits: Arc<Limits>,
     ends: watch::Receiver<bool>,
+    grants: Grants,
+    seats: Seats,
     /// Connections that may still come.
     all: Arc<Semaphore>,
+    /// Those of others than the operator.
+    others: Arc<Semaphore>,
     /// Those that may still come over this socket.
     some: Option<Arc<Semaphore>>,
     /// Connections that may still be refused in words.
@@ -44,13 +48,13 @@ pub(super) struct Gate {
     full: Arc<[u8]>,
 }
 
-type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+type Permits = Vec<OwnedSemaphorePermit>;
 
 impl Gate {
-    pub(super) fn new(app: &App, all: Arc<Semaphore>, some: Option<Arc<Semaphore>>) -> Self {
-        let problem =
-            Problem::new(Code::Busy, format!("there are {} connections already", app.limits.connections))
-                .help("try again in a moment");
+    /// A gate for so many connections of all, and of others than the operator.
+    pub(super) fn new(app: &App, [all, others]: [&Arc<Semaphore>; 2], some: Option<Arc<Semaphore>>) -> Self {
+        let problem = Problem::new(Code::Busy, "there are as many connections already as you may have")
+            .help(format!("try again in a moment; all together have {}", app.limits.connections));
         let body = serde_json::to_string(&ProblemDocument::from(problem)).unwrap_or_default();
         let full = format!(
             "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {PROBLEM}\r\nretry-after: 1\r\nconnection: close\r\n\
@@ -61,26 +65,39 @@ impl Gate {
             router: router(app.clone()),
             limits: app.limits.clone(),
             ends: app.ends.clone(),
-            all,
+            grants: app.grants.clone(),
+            seats: app.seats.clone(),
+            all: all.clone(),
+            others: others.clone(),
             some,
             refusals: Arc::new(Semaphore::new(app.limits.connections)),
             full: full.into_bytes().into(),
         }
     }
 
-    fn enter(&self) -> Option<Permits> {
-        let all = self.all.clone().try_acquire_owned().ok()?;
-        let some = match &self.some {
-            Some(some) => Some(some.clone().try_acquire_owned().ok()?),
-            None => None,
+    /// Lets a connection in that has a user where it comes over the Unix socket.
+    fn enter(&self, peer: Peer) -> Option<(Permits, Seat)> {
+        let is_unix = self.some.is_none();
+        let trusts = is_unix && (peer.is_operator() || self.grants.trusts_others());
+        let semaphores = [Some(&self.all), self.some.as_ref(), Some(&self.others).filter(|_| !trusts)];
+        let permits: Option<Permits> =
+            semaphores.into_iter().flatten().map(|some| some.clone().try_acquire_owned().ok()).collect();
+        let permits = permits?;
+        let seat = match peer.0.filter(|_| !trusts) {
+            Some(user) => match self.grants.of_user(user) {
+                Some(Caller::Tenant(tenant)) => self.seats.take(&tenant)?,
+                // A name that no tenant has.
+                _ => self.seats.take(&format!("user {user}"))?,
+            },
+            None => Seat::default(),
         };
-        Some((all, some))
+        Some((permits, seat))
     }
 
     /// Answers a connection, or refuses it where there are too many, or closes it where too many are refused.
     fn admit(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
-        if let Some(permits) = self.enter() {
-            tokio::spawn(serve(stream, self.clone(), permits, peer));
+        if let Some((permits, seat)) = self.enter(peer) {
+            tokio::spawn(serve(stream, self.clone(), permits, (peer, seat)));
         } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
             tokio::spawn(refuse(stream, self.full.clone(), permit));
         }
@@ -137,11 +154,17 @@ async fn refuse(
 }
 
 /// Answers the requests of one connection.
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, mut gate: Gate, permits: Permits, peer: Peer) {
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut gate: Gate,
+    permits: Permits,
+    (peer, seat): (Peer, Seat),
+) {
     let io = TokioIo::new(Impatient { stream, limit: gate.limits.unread, waits: None });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(gate.limits.head).max_buf_size(BUFFER);
-    let service = TowerToHyperService::new(gate.router.clone().layer(axum::Extension(peer)));
+    let router = gate.router.clone().layer(axum::Extension(peer)).layer(axum::Extension(seat));
+    let service = TowerToHyperService::new(router);
     let mut connection = pin!(builder.serve_connection(io, service));
     // A client's fault ends its connection and is nobody else's concern.
     tokio::select! {

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -21,6 +22,7 @@ use utoipa::IntoParams;
 use super::answer::{App, Failure, Known, ProblemDocument, ended, json};
 use super::request::{Parameters, flag};
 use super::resources::accepts;
+use super::tenants::Standing;
 use crate::Events;
 use crate::api::{Code, Event, EventLevel, Problem};
 
@@ -107,6 +109,7 @@ pub(super) struct EventsQuery {
 )]
 pub(super) async fn events(
     State(app): State<App>,
+    Extension(standing): Extension<Standing>,
     Parameters(query): Parameters<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
@@ -126,13 +129,13 @@ pub(super) async fn events(
     let (feed, response) = Feed::begin(&app, EVENTS)?;
     tokio::spawn(async move {
         // Whoever has gone needs no word.
-        let _gone = follow(app, feed, from).await;
+        let _gone = follow(app, standing, feed, from).await;
     });
     Ok(response)
 }
 
-/// Sends events until the reader or the listener has gone.
-async fn follow(mut app: App, feed: Feed, mut from: u64) -> Result<(), Gone> {
+/// Sends events until the reader, its right or the listener has gone.
+async fn follow(mut app: App, mut standing: Standing, feed: Feed, mut from: u64) -> Result<(), Gone> {
     // A reader learns at once that the stream has begun.
     feed.alive().await?;
     loop {
@@ -145,6 +148,7 @@ async fn follow(mut app: App, feed: Feed, mut from: u64) -> Result<(), Gone> {
             () = tokio::time::sleep(app.limits.alive) => feed.alive().await?,
             () = ended(&mut app.ends) => return Ok(()),
             () = feed.closed() => return Ok(()),
+            () = standing.lost() => return Ok(()),
         }
     }
 }
@@ -173,16 +177,16 @@ fn take(events: &Events, from: &mut u64) -> VecDeque<Event> {
 }
 
 /// The counters again and again. A round that the reader or the director is too slow for is left out.
-pub(super) fn stats(app: &App, every: Duration) -> Result<Response, Problem> {
+pub(super) fn stats(app: &App, standing: Standing, every: Duration) -> Result<Response, Problem> {
     let (feed, response) = Feed::begin(app, EVENTS)?;
     let app = app.clone();
     tokio::spawn(async move {
-        let _gone = count(app, feed, every).await;
+        let _gone = count(app, standing, feed, every).await;
     });
     Ok(response)
 }
 
-async fn count(mut app: App, feed: Feed, every: Duration) -> Result<(), Gone> {
+async fn count(mut app: App, mut standing: Standing, feed: Feed, every: Duration) -> Result<(), Gone> {
     let mut rounds = interval(every);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -194,6 +198,7 @@ async fn count(mut app: App, feed: Feed, every: Duration) -> Result<(), Gone> {
             }
             () = ended(&mut app.ends) => return Ok(()),
             () = feed.closed() => return Ok(()),
+            () = standing.lost() => return Ok(()),
         }
         match app.stats().await {
             Ok(Known { value: (_, stats), .. }) => feed.send(piece("stats", None, &stats)).await?,

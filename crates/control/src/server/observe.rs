@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use utoipa::IntoParams;
 use super::answer::{App, Failure, ended};
 use super::live::{Feed, Gone};
 use super::request::Parameters;
+use super::tenants::Standing;
 use crate::Observing;
 use crate::api::{ObserveKind, ObserveRequest, TraceRecord};
 
@@ -48,10 +50,11 @@ pub(super) struct TraceQuery {
 )]
 pub(super) async fn trace(
     State(app): State<App>,
+    Extension(standing): Extension<Standing>,
     Parameters(TraceQuery { filter, at, count }): Parameters<TraceQuery>,
 ) -> Result<Response, Failure> {
     let request = ObserveRequest { kind: ObserveKind::Trace, filter, at, count, snaplen: 0 };
-    observe(app, request, "text/event-stream").await
+    observe((app, standing), request, "text/event-stream").await
 }
 
 /// Parameters of `capture`.
@@ -77,25 +80,30 @@ pub(super) struct CaptureQuery {
 )]
 pub(super) async fn capture(
     State(app): State<App>,
+    Extension(standing): Extension<Standing>,
     Parameters(CaptureQuery { filter, at, count, snaplen }): Parameters<CaptureQuery>,
 ) -> Result<Response, Failure> {
     let snaplen = snaplen.unwrap_or(SNAPLEN).clamp(1, SNAPLEN);
     let request = ObserveRequest { kind: ObserveKind::Capture, filter, at, count, snaplen };
-    observe(app, request, "application/octet-stream").await
+    observe((app, standing), request, "application/octet-stream").await
 }
 
-async fn observe(app: App, request: ObserveRequest, kind: &'static str) -> Result<Response, Failure> {
+async fn observe(
+    (app, standing): (App, Standing),
+    request: ObserveRequest,
+    kind: &'static str,
+) -> Result<Response, Failure> {
     let observing = app.ask(move |director| director.observe(&request)).await?.value;
     let (feed, response) = Feed::begin(&app, kind)?;
     tokio::spawn(async move {
         // Whoever has gone needs no word.
-        let _gone = stream(app, feed, observing).await;
+        let _gone = stream(app, standing, feed, observing).await;
     });
     Ok(response)
 }
 
-/// Sends what workers see until all is seen, or the reader or the dataplane has gone.
-async fn stream(mut app: App, feed: Feed, observing: Observing) -> Result<(), Gone> {
+/// Sends what workers see until all is seen, or the reader, its right or the dataplane has gone.
+async fn stream(mut app: App, mut standing: Standing, feed: Feed, observing: Observing) -> Result<(), Gone> {
     let Observing { observation, mut encode } = observing;
     send(&feed, encode.begin()).await?;
     let mut sent = Instant::now();
@@ -105,6 +113,8 @@ async fn stream(mut app: App, feed: Feed, observing: Observing) -> Result<(), Go
             () = tokio::time::sleep(EVERY) => {}
             () = ended(&mut app.ends) => ending = true,
             () = feed.closed() => return Ok(()),
+            // What workers saw since the last look is not for this reader any more.
+            () = standing.lost() => break,
         }
         encode.before();
         let seen = take(&observation, app.limits.answer).await;

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use super::answer::{App, Failure, Known, json, tagged};
 use super::calls::FunctionPath;
 use super::request::{self, Memory, Names, Parameters};
-use super::tenants::Caller;
+use super::tenants::{Caller, Standing};
 use super::{access, calls, changes, live, observe, openapi, tenants};
 use crate::api::{Code, Function, Graph, Handler, HistoryEntry, Port, Problem, Source, Stats, Status};
 use crate::metrics;
@@ -117,10 +117,11 @@ pub(super) struct StatsQuery {
 pub(super) async fn stats(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Extension(standing): Extension<Standing>,
     Parameters(query): Parameters<StatsQuery>,
 ) -> Result<Response, Failure> {
     match query.every {
-        Some(every) => Ok(live::stats(&app, request::seconds("every", every, 0.1, 3_600.0)?)?),
+        Some(every) => Ok(live::stats(&app, standing, request::seconds("every", every, 0.1, 3_600.0)?)?),
         None => Ok(app.stats().await?.map(|(_, stats)| tenants::stats(&caller, stats)).into_response()),
     }
 }

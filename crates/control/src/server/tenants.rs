@@ -1,14 +1,18 @@
 //! Tenants as callers: each sees its own counters, functions, traces and captures, and nothing else.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::Extension;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Method;
+use axum::http::request::Parts;
 use subtle::ConstantTimeEq;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::access::check_token;
+use super::access::{Access, check_token};
 use super::answer::{App, Failure, Known};
 use super::socket::ListenError;
 use crate::api::{Code, Function, Graph, Problem, Stats, TenantStats};
@@ -50,17 +54,34 @@ impl Grant {
 #[derive(Clone, Debug, Default)]
 pub struct Grants {
     grants: Arc<RwLock<Vec<Grant>>>,
+    /// Tells of each change.
+    changes: Arc<Changes>,
     /// Users of this machine have been tenants: others than the operator are strangers from then on.
     had_users: Arc<AtomicBool>,
 }
 
+#[derive(Debug)]
+struct Changes(watch::Sender<()>);
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self(watch::channel(()).0)
+    }
+}
+
 impl Grants {
-    /// Replaces all of them.
+    /// Replaces all of them. Streams end whose credentials are none any more.
     pub fn set(&self, grants: Vec<Grant>) {
         if grants.iter().any(|grant| !grant.users.is_empty()) {
             self.had_users.store(true, Ordering::Relaxed);
         }
         *self.grants.write().unwrap_or_else(PoisonError::into_inner) = grants;
+        self.changes.0.send_replace(());
+    }
+
+    /// Changes from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.0.subscribe()
     }
 
     /// Whether a user without a grant may be the operator.
@@ -95,6 +116,13 @@ impl Grants {
 /// The user at the other end of a Unix socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) Option<u32>);
+
+impl Peer {
+    /// Whether it is the operator, or the process itself.
+    pub(super) fn is_operator(self) -> bool {
+        self.0.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
+    }
+}
 
 /// The one who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +183,97 @@ fn place(request: &Request) -> String {
     // Of several, one might be another's.
     let place = places.next().filter(|_| places.next().is_none());
     place.map(|(_, place)| place.into_owned()).unwrap_or_default()
+}
+
+/// The connections that each tenant has, which are bounded.
+#[derive(Clone, Debug)]
+pub(super) struct Seats {
+    most: usize,
+    /// By tenant. Users who may ask for nothing are counted as well.
+    left: Arc<Mutex<BTreeMap<Box<str>, Arc<Semaphore>>>>,
+}
+
+/// A connection's part of what its tenant may have; none until it is known who asks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seat(Arc<Mutex<Option<Taken>>>);
+
+/// A tenant, and one of the connections that it may have.
+type Taken = (Box<str>, OwnedSemaphorePermit);
+
+impl Seats {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, left: Arc::default() }
+    }
+
+    /// A connection of this tenant; `None` where it has as many as it may.
+    pub(super) fn take(&self, tenant: &str) -> Option<Seat> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        // Tenants come and go.
+        left.retain(|_, left| left.available_permits() < self.most);
+        let of = left.entry(tenant.into()).or_insert_with(|| Arc::new(Semaphore::new(self.most)));
+        let permit = of.clone().try_acquire_owned().ok()?;
+        Some(Seat(Arc::new(Mutex::new(Some((tenant.into(), permit))))))
+    }
+
+    /// Counts the connection of a request that this caller made.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] where the caller is a tenant that has as many as it may.
+    pub(super) fn check(&self, caller: &Caller, request: &Request) -> Result<(), Problem> {
+        let (Caller::Tenant(tenant), Some(seat)) = (caller, request.extensions().get::<Seat>()) else {
+            return Ok(());
+        };
+        let mut seat = seat.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seat.as_ref().is_some_and(|(known, _)| **known == **tenant) {
+            return Ok(());
+        }
+        let Some(Seat(new)) = self.take(tenant) else {
+            let detail = format!("tenant `{tenant}` has {} connections already", self.most);
+            return Err(Problem::new(Code::Busy, detail).help("end one of them, or try again in a moment"));
+        };
+        *seat = new.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(())
+    }
+}
+
+/// The right to a stream, which ends when the credentials of its request are no longer good for it.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    head: Parts,
+    caller: Caller,
+    access: Arc<Access>,
+    grants: Grants,
+    /// The grants may have changed since `caller` was known.
+    changes: watch::Receiver<()>,
+}
+
+impl Standing {
+    /// The right of this request, whose maker was found after `changes` began.
+    pub(super) fn of(request: &Request, caller: &Caller, app: &App, changes: watch::Receiver<()>) -> Self {
+        let mut head = Request::new(()).into_parts().0;
+        head.method.clone_from(request.method());
+        head.uri.clone_from(request.uri());
+        head.headers.clone_from(request.headers());
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            head.extensions.insert(*peer);
+        }
+        let (access, grants) = (app.access.clone(), app.grants.clone());
+        Self { head, caller: caller.clone(), access, grants, changes }
+    }
+
+    /// Waits until the request would be refused, or would be another tenant's.
+    pub(super) async fn lost(&mut self) {
+        loop {
+            if self.changes.changed().await.is_err() {
+                // No grant changes any more.
+                return std::future::pending::<()>().await;
+            }
+            let request = Request::from_parts(self.head.clone(), Body::empty());
+            if self.access.check(&request, &self.grants).ok().as_ref() != Some(&self.caller) {
+                return;
+            }
+        }
+    }
 }
 
 /// The part of the counters that the caller may see.

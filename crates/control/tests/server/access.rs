@@ -1,5 +1,6 @@
 //! Permissions, and where a dataplane does not listen.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -104,6 +105,114 @@ fn a_tenant_sees_what_is_its_own_and_nothing_else() {
     grants.set(vec![grant("acme-another-0123456789")]);
     assert_eq!(tenant.tenants().expect_err("its token has changed").code, Code::Unauthorized);
     assert!(grant("short").check().is_err());
+}
+
+/// Reads a stream until this text; `false` where it ends, or does not come.
+fn reads_until(stream: &mut TcpStream, text: &str) -> bool {
+    let (mut read, mut piece) = (Vec::new(), [0; 1_024]);
+    loop {
+        if String::from_utf8_lossy(&read).contains(text) {
+            return true;
+        }
+        match stream.read(&mut piece) {
+            Ok(count) if count > 0 => read.extend_from_slice(&piece[..count]),
+            _ => return false,
+        }
+    }
+}
+
+fn begin(running: &Running, path: &str, token: Option<&str>) -> TcpStream {
+    let mut stream = TcpStream::connect(running.tcp()).expect("it listens");
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a socket");
+    let token = token.map(|token| format!("Bearer {token}"));
+    let headers: Vec<(&str, &str)> = token.iter().map(|token| ("authorization", token.as_str())).collect();
+    stream.write_all(&request("GET", path, &headers, b"")).expect("it reads");
+    stream
+}
+
+#[test]
+fn streams_end_with_the_credentials_that_began_them() {
+    const OLD: &str = "acme-0123456789abcdef";
+    const CORP: &str = "corp-0123456789abcdef";
+    let grant = |tenant: &str, token: &str| Grant {
+        tenant: tenant.into(),
+        users: Vec::new(),
+        token: Some(token.into()),
+    };
+    let capture = "/v1/capture?filter=&at=acme:captured";
+    for after in [
+        vec![],
+        vec![grant("acme", "acme-another-0123456789")],
+        vec![grant("corp", OLD), grant("acme", "acme-another-0123456789")],
+    ] {
+        let grants = Grants::default();
+        grants.set(vec![grant("acme", OLD)]);
+        let running = Running::granting("revoked", Limits::default(), Some(tokens()), grants.clone());
+        let mut revoked = begin(&running, capture, Some(OLD));
+        let mut operators = begin(&running, capture, Some(ADMIN));
+        assert!(reads_until(&mut revoked, "begun") && reads_until(&mut operators, "begun"));
+        // A change of others' credentials ends nothing.
+        grants.set(vec![grant("corp", CORP), grant("acme", OLD)]);
+        let mut second = begin(&running, capture, Some(OLD));
+        assert!(reads_until(&mut second, "begun"));
+        revoked.set_nonblocking(true).expect("a socket");
+        assert!(!reads_until(&mut revoked, "ended"));
+        revoked.set_nonblocking(false).expect("a socket");
+        grants.set(after.clone());
+        assert!(reads_until(&mut revoked, "ended") && reads_until(&mut second, "ended"), "{after:?}");
+        operators.set_nonblocking(true).expect("a socket");
+        assert!(!reads_until(&mut operators, "ended"));
+    }
+    // Without tenants, counters and events need no token on this machine.
+    let grants = Grants::default();
+    let running = Running::granting("open", Limits::default(), Some(Tokens::default()), grants.clone());
+    let mut open = ["/v1/events?follow=true", "/v1/stats?every=3600"].map(|path| begin(&running, path, None));
+    assert!(reads_until(&mut open[0], ":\n\n") && reads_until(&mut open[1], "event: stats"));
+    grants.set(vec![grant("acme", OLD)]);
+    for stream in &mut open {
+        assert!(reads_until(stream, "0\r\n\r\n"), "it ends");
+    }
+}
+
+#[test]
+fn a_tenant_has_its_part_of_the_connections() {
+    const TENANT: &str = "acme-0123456789abcdef";
+    let grants = Grants::default();
+    let grant = |tenant: &str, token: &str| Grant {
+        tenant: tenant.into(),
+        users: Vec::new(),
+        token: Some(token.into()),
+    };
+    grants.set(vec![grant("acme", TENANT), grant("corp", "corp-0123456789abcdef")]);
+    let limits = Limits { tenant_connections: 2, ..Limits::default() };
+    let running = Running::granting("seats", limits, Some(tokens()), grants);
+    let capture = "/v1/capture?filter=&at=acme:captured";
+    let mut held: Vec<TcpStream> = (0..2).map(|_| begin(&running, capture, Some(TENANT))).collect();
+    held.iter_mut().for_each(|stream| assert!(reads_until(stream, "begun")));
+    let busy = client(&running, Some(TENANT)).tenants().expect_err("it has two");
+    assert_eq!((busy.code, busy.detail.as_str()), (Code::Busy, "tenant `acme` has 2 connections already"));
+    assert!(client(&running, Some("corp-0123456789abcdef")).tenants().is_ok());
+    assert!(client(&running, Some(ADMIN)).status().is_ok());
+    drop(held);
+    while client(&running, Some(TENANT)).tenants().is_err() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn some_connections_are_the_operators_alone() {
+    // Any client over TCP may be a tenant.
+    let limits =
+        Limits { connections: 16, tcp_connections: 16, operator_connections: 8, ..Limits::default() };
+    let running = Running::with("reserved", limits, Some(tokens()));
+    let held: Vec<TcpStream> =
+        (0..16).map(|_| TcpStream::connect(running.tcp()).expect("it listens")).collect();
+    for _ in 0..10 {
+        assert!(running.client().status().is_ok(), "an eighth is left");
+    }
+    let refused = begin(&running, "/v1/status", Some(ADMIN));
+    assert_eq!(crate::read_reply(&mut &refused).status, 503);
+    drop(held);
 }
 
 #[test]

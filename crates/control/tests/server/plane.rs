@@ -11,9 +11,14 @@ use netbricks_control::api::{
 };
 use netbricks_control::server::Limits;
 use netbricks_control::{
-    Address, Answer, Call, Client, Dataplane, Director, Events, Files, Grants, ListenConfig, Listener,
-    Observing, Records, Tasks, Tokens, Waiting, Written,
+    Address, Answer, Call, Client, Dataplane, Director, Encode, Events, Files, Grants, ListenConfig,
+    Listener, Observing, Records, Tasks, Tokens, Waiting, Written,
 };
+use netbricks_core::GraphBuilder;
+use netbricks_core::buffer::Pool;
+use netbricks_core::filter::Filter;
+use netbricks_core::observer::{Allowance, At, Sightings, Watch};
+use netbricks_runtime::{Config, Factory, Runtime};
 
 pub(crate) struct Plane {
     source: Source,
@@ -22,6 +27,8 @@ pub(crate) struct Plane {
     routes: Vec<String>,
     /// Answers that never come.
     stuck: Vec<Answer<Answers>>,
+    /// Workers for those who look at packets.
+    runtime: Option<Runtime>,
 }
 
 pub(crate) fn file(text: &str) -> Source {
@@ -137,7 +144,45 @@ impl Dataplane for Plane {
         Ok(())
     }
     fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem> {
+        if request.at.as_deref() == Some("acme:captured") {
+            let control = self.runtime.get_or_insert_with(rests).control();
+            let at = At::Nodes(vec!["acme:captured".into()]);
+            let (all, left) = (Filter::parse("").expect("it matches all"), Allowance::of(None));
+            let watch = Watch::capture(at, all, left, 64, control.numbers());
+            let observation = control.observe(watch).expect("the worker answers");
+            return Ok(Observing { observation, encode: Box::new(Silent) });
+        }
         Err(Problem::new(Code::BadRequest, format!("no packets: {request:?}")))
+    }
+}
+
+/// A worker without packets.
+fn rests() -> Runtime {
+    let pool = Pool::builder().frames(64).build().expect("there is memory");
+    let mut config = Config::new(pool).workers(1);
+    config.linger = true;
+    let rests = |_| Factory::new(|context| GraphBuilder::new("rests").build(context.pool().clone()));
+    Runtime::start(config, rests).expect("it starts")
+}
+
+/// A stream in which nothing comes between its beginning and its end.
+struct Silent;
+
+impl Encode for Silent {
+    fn begin(&mut self) -> Vec<u8> {
+        b"begun ".to_vec()
+    }
+    fn add(&mut self, _: &[(usize, Sightings)], _: Instant) -> Vec<u8> {
+        Vec::new()
+    }
+    fn is_complete(&self) -> bool {
+        false
+    }
+    fn end(&mut self) -> Vec<u8> {
+        b"ended".to_vec()
+    }
+    fn sign_of_life(&mut self) -> Vec<u8> {
+        Vec::new()
     }
 }
 
@@ -215,8 +260,13 @@ impl Drop for Running {
 
 fn direct(waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
     let source = file("# one\n");
-    let mut plane =
-        Plane { source: source.clone(), state: RunState::Running, routes: Vec::new(), stuck: Vec::new() };
+    let mut plane = Plane {
+        source: source.clone(),
+        state: RunState::Running,
+        routes: Vec::new(),
+        stuck: Vec::new(),
+        runtime: None,
+    };
     let mut records = Records::new(source, 1, events, None).expect("nothing is stored");
     while plane.state != RunState::Stopping {
         let task = waiting.next(Instant::now() + Duration::from_millis(50));

@@ -548,9 +548,11 @@ impl Graph {
     pub fn call(&mut self, node: &str, handler: &str, argument: &str) -> Result<String, CallError> {
         match self.place(node) {
             Some(i) => {
+                let began = self.before_call();
                 let answer = self.guarded(i, |node| node.call(handler, argument)).unwrap_or_else(|caught| {
                     Err(CallError::Panicked { name: handler.into(), message: caught.message })
                 });
+                self.charge_call(i, began);
                 // A handler may give the node something to do before the time that it slept until.
                 self.wake_sleeper(i);
                 answer

@@ -3,7 +3,7 @@
 use netbricks_tables::cycles;
 
 use super::Graph;
-use crate::tenants::{TenantEvent, TenantStatus};
+use crate::tenants::{TenantEvent, TenantStatus, ThreadClock};
 
 impl Graph {
     /// Makes a node ready, at the end of its owner's list.
@@ -97,6 +97,34 @@ impl Graph {
         }
     }
 
+    /// As [`charge`](Self::charge), for a turn that a timer brought.
+    pub(super) fn charge_event(&mut self, node: usize, packets: u64) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.charge_event(self.slots[node].owner, cycles::now(), packets);
+        }
+    }
+
+    /// The cycle counter before a call of a node, where its owner is charged for that.
+    pub(super) fn before_call(&self) -> u64 {
+        if self.tenants.is_some() { cycles::now() } else { 0 }
+    }
+
+    /// Charges a call of a node that began [then](Self::before_call) to its owner.
+    pub(super) fn charge_call(&mut self, node: usize, began: u64) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.charge_call(self.slots[node].owner, began, cycles::now());
+        }
+    }
+
+    /// Compares the tenants' time with that of the worker's thread from now on, where they have any.
+    ///
+    /// Without it, time that the system took the core away counts as the tenants'.
+    pub fn follow_thread(&mut self, clock: ThreadClock) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.follow_thread(clock);
+        }
+    }
+
     /// Begins a round of turns: what came before it is charged to none.
     #[inline(always)]
     pub fn begin_round(&mut self) {
@@ -124,12 +152,10 @@ impl Graph {
         self.tenants.as_ref().is_some_and(|tenants| tenants.is_correction_due())
     }
 
-    /// Gives tenants back the time that the worker's thread did not run: of `wall` it ran `on_core` (ns).
-    ///
-    /// Both are since the last call.
-    pub fn correct_time(&mut self, wall: u64, on_core: u64) {
+    /// Gives tenants back the time that the worker's thread did not run, by [its clock](Self::follow_thread).
+    pub fn correct_time(&mut self) {
         if let Some(tenants) = &mut self.tenants {
-            tenants.correct(wall, on_core);
+            tenants.correct();
         }
     }
 

@@ -96,7 +96,7 @@ impl Graph {
             }
             self.timers.pop();
             let packets = self.contained(Some(node), 1);
-            self.charge(node, packets);
+            self.charge_event(node, packets);
             moved += packets;
         }
         self.set_deadline();

@@ -9,7 +9,7 @@ use netbricks_packet::protocol;
 use netbricks_tables::{LpmConfig, Routes};
 
 use crate::context::Context;
-use crate::guards::{Filter, Guard, Guards, Prefix};
+use crate::guards::{Certainty, Filter, Guard, Guards, Prefix};
 use crate::node::{Node, Output, Shape};
 use crate::reason::{DropReason, Edge};
 use crate::worker::BuildError;
@@ -86,6 +86,9 @@ impl TenantFilter {
     }
 }
 
+/// The rank of guards by source, which no other packets of tenants come behind.
+const LAST_RANK: u16 = 2;
+
 impl TenantFilter {
     /// The packets that may be the tenant's, in the order in which [`Demultiplexer`] looks.
     fn guards(&self) -> Vec<Guard> {
@@ -94,7 +97,7 @@ impl TenantFilter {
         let prefixes = || self.addresses.iter().map(|(address, length)| Prefix::around(*address, *length));
         let certain = |rank, filter: Filter| filter.checked().ok().map(|filter| Guard::certain(rank, filter));
         guards.extend(prefixes().filter_map(|prefix| certain(1, Filter::ANY.to(prefix))));
-        guards.extend(prefixes().filter_map(|prefix| certain(2, Filter::ANY.from(prefix))));
+        guards.extend(prefixes().filter_map(|prefix| certain(LAST_RANK, Filter::ANY.from(prefix))));
         // Filters see no header in a malformed packet, and no address in ARP. A neighbour solicitation goes to a group
         // of its target.
         let v4 = prefixes().any(|prefix| prefix.version() == Version::V4);
@@ -130,6 +133,8 @@ fn holds((network, length): (IpAddr, u8), address: IpAddr) -> bool {
 #[derive(Debug)]
 pub struct Demultiplexer {
     filters: Vec<TenantFilter>,
+    /// The tenants of nodes behind this one.
+    later: Vec<TenantFilter>,
     table: Table,
     /// Whether packets of no tenant go on.
     rest: bool,
@@ -150,9 +155,15 @@ impl std::fmt::Debug for Table {
 
 /// The edge for packets that are dropped.
 const DROPPED: u8 = u8::MAX;
+/// The entry of the tenants behind this node, whose packets go on.
+const LATER: u8 = DROPPED - 1;
+/// The most guards of the way to later tenants; where it has more of them, they are not told.
+///
+/// A walk conjoins them with those of each of these tenants.
+const MOST_GUARDS: usize = 512;
 
 impl Demultiplexer {
-    /// The most tenants of one node; further ones need another node behind it.
+    /// The most tenants of one node; further ones need [another node](Self::followed) behind it.
     pub const MOST: usize = 250;
 
     /// A node with a way out for each of these tenants, named as the tenant.
@@ -163,6 +174,24 @@ impl Demultiplexer {
     /// # Errors
     /// For more than [`MOST`](Self::MOST) tenants, VLANs above 4094, or where there is no memory for the table.
     pub fn new(filters: Vec<TenantFilter>, rest: bool) -> Result<Self, BuildError> {
+        Self::with_later(filters, Vec::new(), rest)
+    }
+
+    /// As [`new`](Self::new), with another node behind [`Edge::OUT`] that has the tenants of `later`.
+    ///
+    /// A packet in a VLAN of a later tenant goes on there, also where its addresses are those of a tenant here.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn followed(filters: Vec<TenantFilter>, later: Vec<TenantFilter>) -> Result<Self, BuildError> {
+        Self::with_later(filters, later, true)
+    }
+
+    fn with_later(
+        filters: Vec<TenantFilter>,
+        later: Vec<TenantFilter>,
+        rest: bool,
+    ) -> Result<Self, BuildError> {
         if filters.len() > Self::MOST {
             let most = Self::MOST;
             return Err(BuildError::new(format_args!(
@@ -171,7 +200,7 @@ impl Demultiplexer {
             )));
         }
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for (address, length) in filters.iter().flat_map(|filter| &filter.addresses) {
+        for (address, length) in filters.iter().chain(&later).flat_map(|filter| &filter.addresses) {
             match address {
                 IpAddr::V4(address) => v4.push((*address, *length)),
                 IpAddr::V6(address) => v6.push((*address, *length)),
@@ -180,9 +209,10 @@ impl Demultiplexer {
         let v4 = (!v4.is_empty()).then(|| LpmConfig::for_prefixes::<Ipv4Addr>(v4));
         let v6 = (!v6.is_empty()).then(|| LpmConfig::for_prefixes::<Ipv6Addr>(v6));
         let mut routes = Routes::new(v4, v6).map_err(BuildError::new)?;
-        let mut vlans = filters.iter().any(|filter| !filter.vlans.is_empty()).then(|| Box::new([0; 4096]));
-        for (number, filter) in filters.iter().enumerate() {
-            let edge = Self::edge(number).0;
+        let has_vlans = filters.iter().chain(&later).any(|filter| !filter.vlans.is_empty());
+        let mut vlans = has_vlans.then(|| Box::new([0; 4096]));
+        let own = filters.iter().enumerate().map(|(number, filter)| (filter, Self::edge(number).0));
+        for (filter, edge) in own.chain(later.iter().map(|filter| (filter, LATER))) {
             for (address, length) in &filter.addresses {
                 routes.insert(*address, *length, edge).map_err(BuildError::new)?;
             }
@@ -193,12 +223,27 @@ impl Demultiplexer {
                     edge;
             }
         }
-        Ok(Self { filters, table: Table { routes, vlans }, rest, edges: Vec::with_capacity(BATCH) })
+        let (table, edges) = (Table { routes, vlans }, Vec::with_capacity(BATCH));
+        Ok(Self { filters, later, table, rest, edges })
     }
 
     /// The way out of the tenant with this number.
     pub fn edge(tenant: usize) -> Edge {
-        Edge((tenant + 1).min(usize::from(DROPPED - 1)) as u8)
+        Edge((tenant + 1).min(Self::MOST) as u8)
+    }
+
+    /// The packets that go on: those of later tenants, and the rest.
+    ///
+    /// Later tenants' VLANs come before addresses of tenants here.
+    fn guards_of_rest(&self) -> Guards {
+        let decide = |guard: &Guard| guard.certainty == Certainty::Certain && guard.rank < LAST_RANK;
+        let mut guards: Vec<Guard> =
+            self.later.iter().flat_map(TenantFilter::guards).filter(decide).take(MOST_GUARDS + 1).collect();
+        if guards.len() > MOST_GUARDS {
+            return Guards::Unknown;
+        }
+        guards.push(Guard::certain(u16::MAX, Filter::ANY));
+        Guards::Only(guards)
     }
 }
 
@@ -272,6 +317,7 @@ impl Node for Demultiplexer {
         edges.clear();
         edges.extend(batch.iter().map(|packet| match table.edge_of(packet.data()) {
             0 => none,
+            LATER => 0,
             edge => edge,
         }));
         let kept = batch.compact(|slot, _| u16::from(edges[slot] != 0));
@@ -287,7 +333,7 @@ impl Node for Demultiplexer {
         let tenant = (0..self.filters.len()).find(|number| Self::edge(*number) == edge);
         match (tenant, edge) {
             (Some(tenant), _) => Guards::Only(self.filters[tenant].guards()),
-            (None, Edge::OUT) => Guards::Only(vec![Guard::certain(u16::MAX, Filter::ANY)]),
+            (None, Edge::OUT) => self.guards_of_rest(),
             (None, _) => Guards::Unknown,
         }
     }
@@ -313,7 +359,7 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
-    use crate::guards::{Certainty, Facts};
+    use crate::guards::Facts;
 
     const V4: [[u8; 4]; 4] = [[10, 0, 0, 1], [10, 1, 0, 1], [10, 1, 200, 1], [192, 0, 2, 1]];
     const NETWORKS: [&str; 6] =
@@ -420,6 +466,63 @@ mod tests {
                 prop_assert_eq!(*of, edge, "{:?}", facts);
             }
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        /// Nodes one behind the other find the tenant that a single node finds, and their guards say so.
+        #[test]
+        fn tenants_behind_another_node_are_found_as_by_one_node(
+            tenants in tenants(),
+            split in 0usize..4,
+            frame in frame(),
+        ) {
+            let (first, second) = tenants.split_at(split);
+            let one = Demultiplexer::new(tenants.clone(), true).unwrap().table.edge_of(&frame);
+            let front = Demultiplexer::followed(first.to_vec(), second.to_vec()).unwrap();
+            let back = Demultiplexer::new(second.to_vec(), true).unwrap();
+            let edge = front.table.edge_of(&frame);
+            let found = match edge {
+                0 | LATER => match back.table.edge_of(&frame) {
+                    0 => 0,
+                    behind => behind + split as u8,
+                },
+                edge => edge,
+            };
+            prop_assert_eq!(found, one);
+            let facts = Facts::of(&frame);
+            let left = if edge == LATER { Edge::OUT } else { Edge(edge) };
+            prop_assert!(front.guards(left).admit(&facts));
+            let mut certain: Vec<(u16, Edge)> = Vec::new();
+            for of in (0..split).map(Demultiplexer::edge).chain([Edge::OUT]) {
+                let Guards::Only(guards) = front.guards(of) else { panic!("each way has guards") };
+                let decides =
+                    |guard: &&Guard| guard.certainty == Certainty::Certain && guard.filter.matches(&facts);
+                certain.extend(guards.iter().filter(decides).map(|guard| (guard.rank, of)));
+            }
+            certain.sort_by_key(|(rank, _)| *rank);
+            // Where filters see no address, guards that are not certain have such packets.
+            let sees = facts.ip.is_some() && !is_solicitation(&frame);
+            if let Some((_, of)) = certain.first().filter(|(rank, _)| sees || *rank == 0) {
+                prop_assert_eq!(*of, left, "{:?}", facts);
+            }
+        }
+    }
+
+    #[test]
+    fn the_guards_of_very_many_tenants_behind_a_node_are_not_told() {
+        let behind = |tenants: u16| {
+            let later = (0..tenants).map(|number| TenantFilter {
+                tenant: format!("t{number}"),
+                addresses: vec![(Ipv4Addr::from_bits(0x0a00_0000 + (u32::from(number) << 8)).into(), 24)],
+                vlans: vec![number + 1],
+            });
+            Demultiplexer::followed(Vec::new(), later.collect()).unwrap().guards(Edge::OUT)
+        };
+        let Guards::Only(few) = behind(256) else { panic!("these are told") };
+        assert_eq!(few.len(), MOST_GUARDS + 1);
+        assert_eq!(behind(257), Guards::Unknown);
     }
 
     /// Filters see no address behind three tags, and such packets may be of flows all the same.

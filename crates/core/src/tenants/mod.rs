@@ -12,4 +12,4 @@ pub(crate) mod scheduler;
 pub use demultiplexer::{Demultiplexer, TenantFilter, TenantFilterError};
 pub use policy::{TenantPolicy, TenantPolicyError};
 pub use queue::TenantQueue;
-pub use scheduler::{TenantEvent, TenantStatus};
+pub use scheduler::{TenantEvent, TenantStatus, ThreadClock, ThreadTime};

@@ -5,7 +5,8 @@
 //! bucket: a tenant that has used its tokens up waits until there are some again.
 //!
 //! The costs of a turn are the cycles from the end of the turn before to its own end, so that every cycle of a round
-//! is someone's. Time that the system took the worker's core away is given back, in proportion.
+//! is someone's. Time that the system took the worker's core away is given back, in proportion. A turn that seems
+//! to be too long is compared with the time that the thread had at once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,7 +22,7 @@ const OVERRUN: u64 = 4;
 /// Overruns and preemptions, less one for each [`PARDON`] slices without one, after which a tenant is demoted.
 const STRIKES: u32 = 8;
 const PARDON: u32 = 1_000;
-/// The time that a demoted tenant is in the last class (µs).
+/// The time that a demoted tenant comes last (µs).
 const DEMOTED_US: u64 = 10_000_000;
 /// Cycles of a microsecond until they are measured.
 const CYCLES_PER_US: u64 = 2_000;
@@ -34,7 +35,23 @@ const TURN_COST: u64 = 256;
 const PACKET_COST: u64 = 128;
 /// Events that are kept until they are asked for.
 const EVENTS: usize = 16;
-const CLASSES: usize = TenantPolicy::LAST as usize + 1;
+/// The class of demoted tenants, behind all that a tenant can ask for.
+const DEMOTED: u8 = TenantPolicy::LAST + 1;
+const CLASSES: usize = DEMOTED as usize + 1;
+/// A time of the thread that is too short to compare with its time on a core (ns).
+const SHORT_NS: u64 = 20_000;
+
+/// The time of a worker's thread since some beginning, and the part of it on a core (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// The time that has passed.
+    pub wall: u64,
+    /// The time that the thread ran.
+    pub on_core: u64,
+}
+
+/// Reads the time of the calling thread.
+pub type ThreadClock = fn() -> ThreadTime;
 
 /// Something that the operator should know about a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +68,7 @@ pub enum TenantEvent {
         /// The tenant.
         tenant: String,
     },
-    /// It did one or the other repeatedly: it is in the last class for a while.
+    /// It did one or the other repeatedly: it comes behind all classes for a while.
     Demoted {
         /// The tenant.
         tenant: String,
@@ -61,6 +78,18 @@ pub enum TenantEvent {
         /// The tenant.
         tenant: String,
     },
+}
+
+impl TenantEvent {
+    /// The tenant.
+    pub fn tenant(&self) -> &str {
+        match self {
+            Self::Overran { tenant, .. }
+            | Self::Preempted { tenant }
+            | Self::Demoted { tenant }
+            | Self::Restored { tenant } => tenant,
+        }
+    }
 }
 
 /// A tenant's use of one worker.
@@ -80,7 +109,7 @@ pub struct TenantStatus {
     pub longest_slice: u64,
     /// Times that it waited because of its ceiling.
     pub throttled: u64,
-    /// Whether it is in the last class because of its overruns.
+    /// Whether it comes behind all classes because of its overruns.
     pub demoted: bool,
 }
 
@@ -144,11 +173,7 @@ impl Tenant {
     }
 
     fn class(&self) -> u8 {
-        if self.demoted_until.is_some() {
-            TenantPolicy::LAST
-        } else {
-            self.policy.priority.min(TenantPolicy::LAST)
-        }
+        if self.demoted_until.is_some() { DEMOTED } else { self.policy.priority.min(TenantPolicy::LAST) }
     }
 
     fn charge(&mut self, cycles: u64) {
@@ -156,16 +181,21 @@ impl Tenant {
         let cost = cycles.saturating_mul(SCALE).saturating_add(self.rest);
         self.pass = self.pass.saturating_add(cost / weight);
         self.rest = cost % weight;
-        self.cycles += cycles;
-        self.recent += cycles;
-        self.tokens = self.tokens.saturating_sub_unsigned(cycles);
+        self.cycles = self.cycles.saturating_add(cycles);
+        self.recent = self.recent.saturating_add(cycles);
+        // Without a ceiling no tokens come back: a ceiling that is added later would begin with a debt.
+        if self.policy.ceiling.is_some() {
+            self.tokens = self.tokens.saturating_sub_unsigned(cycles);
+        }
     }
 
     fn give_back(&mut self, cycles: u64) {
         let weight = u64::from(self.policy.weight.max(1));
         self.pass = self.pass.saturating_sub(cycles.saturating_mul(SCALE) / weight);
         self.cycles = self.cycles.saturating_sub(cycles);
-        self.tokens = self.tokens.saturating_add_unsigned(cycles);
+        if self.policy.ceiling.is_some() {
+            self.tokens = self.tokens.saturating_add_unsigned(cycles);
+        }
     }
 
     /// Adds the tokens since the last time; answers when it may run, where that is later than now.
@@ -176,8 +206,22 @@ impl Tenant {
             self.filled = now;
             self.tokens = self.tokens.saturating_add_unsigned(new).min(most.cast_signed());
         }
-        (self.tokens < 0).then(|| now + (self.tokens.unsigned_abs() * 1_000).div_ceil(ceiling))
+        let missing = || self.tokens.unsigned_abs().saturating_mul(1_000).div_ceil(ceiling);
+        (self.tokens < 0).then(|| now.saturating_add(missing()))
     }
+}
+
+/// A time in cycles and in nanoseconds, and the nanoseconds of it that the thread did not run.
+struct Lost {
+    cycles: u64,
+    wall: u64,
+    lost: u64,
+}
+
+/// The part of these cycles that `of` is of `whole`.
+fn part(cycles: u64, of: u64, whole: u64) -> u64 {
+    let part = u128::from(cycles) * u128::from(of) / u128::from(whole.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// Gives tenants their slices.
@@ -188,11 +232,13 @@ pub(crate) struct Scheduler {
     waiting: BinaryHeap<Reverse<(u8, u64, usize, u64)>>,
     /// Tenants whose ceiling holds them back: until when, and number.
     throttled: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Tenants in the last class because of their overruns: until when, and number.
+    /// Tenants that come last because of their overruns: until when, and number.
     demoted: BinaryHeap<Reverse<(u64, usize)>>,
     /// The pass at which the last slice of each class began.
     began: [u64; CLASSES],
     running: Option<usize>,
+    /// Class and pass with which the present slice began, until a turn is charged to it.
+    beginning: Option<(u8, u64)>,
     /// Cycles of the present slice.
     used: u64,
     /// Turns of the operator's nodes before the next slice.
@@ -200,6 +246,9 @@ pub(crate) struct Scheduler {
     /// The counter at the end of the last turn, and at the last correction.
     now: u64,
     corrected: u64,
+    /// The clock of the worker's thread, and its time at the last correction.
+    thread: Option<ThreadClock>,
+    thread_then: ThreadTime,
     cycles_per_us: u64,
     /// Turns are charged by packets, since packets drive the clock.
     pub(crate) by_packets: bool,
@@ -218,10 +267,13 @@ impl Scheduler {
             demoted: BinaryHeap::new(),
             began: [0; CLASSES],
             running: None,
+            beginning: None,
             used: 0,
             operator_turns: 1,
             now: 0,
             corrected: 0,
+            thread: None,
+            thread_then: ThreadTime::default(),
             cycles_per_us: CYCLES_PER_US,
             by_packets: false,
             events: Vec::new(),
@@ -232,6 +284,7 @@ impl Scheduler {
     /// Goes on with the passes and counts of the tenants that the graph before had, by name.
     pub(crate) fn follow(&mut self, before: &Self) {
         (self.now, self.corrected, self.began) = (before.now, before.corrected, before.began);
+        (self.thread, self.thread_then) = (before.thread, before.thread_then);
         (self.cycles_per_us, self.by_packets) = (before.cycles_per_us, before.by_packets);
         self.events.clone_from(&before.events);
         let names: std::collections::BTreeMap<&str, &Tenant> =
@@ -241,8 +294,14 @@ impl Scheduler {
                 tenant.filled = self.now;
                 continue;
             };
-            (tenant.pass, tenant.tokens, tenant.filled) = (old.pass, old.tokens, old.filled);
-            tenant.clock = old.clock;
+            tenant.pass = old.pass;
+            (tenant.tokens, tenant.filled) = match old.policy.ceiling {
+                Some(_) => (old.tokens, old.filled),
+                // The ceiling counts from now on.
+                None => (0, self.now),
+            };
+            // Else the first turn would take too many dear packets at once, and each change would be an overrun.
+            (tenant.clock, tenant.packet_cost) = (old.clock, old.packet_cost);
             (tenant.strikes, tenant.good, tenant.demoted_until) = (old.strikes, old.good, old.demoted_until);
             self.demoted.extend(old.demoted_until.map(|until| Reverse((until, number))));
             (tenant.cycles, tenant.slices, tenant.overruns) = (old.cycles, old.slices, old.overruns);
@@ -340,8 +399,8 @@ impl Scheduler {
                 tenant.queued = false;
                 continue;
             }
-            let began = &mut self.began[usize::from(class)];
-            *began = (*began).max(pass);
+            // Its nodes may not be allowed to run: the class has begun with the first turn.
+            self.beginning = Some((class, pass));
             (self.running, self.used) = (Some(number), 0);
             return Some(number);
         }
@@ -352,11 +411,18 @@ impl Scheduler {
     fn restore(&mut self, number: usize) {
         let Some(tenant) = self.tenants.get_mut(number) else { return };
         (tenant.demoted_until, tenant.strikes) = (None, 0);
-        let waits = tenant.queued && self.running != Some(number);
-        let throttled = self.throttled.iter().any(|Reverse((_, other))| *other == number);
         let tenant = tenant.policy.name.clone();
         self.tell(TenantEvent::Restored { tenant });
-        if waits && !throttled {
+        self.stand_again(number);
+    }
+
+    /// Puts a tenant that waits for a slice to its place in its present class.
+    fn stand_again(&mut self, number: usize) {
+        let waits = self.tenants.get(number).is_some_and(|tenant| tenant.queued);
+        let is_elsewhere = self.running == Some(number)
+            || self.aside.contains(&number)
+            || self.throttled.iter().any(|Reverse((_, other))| *other == number);
+        if waits && !is_elsewhere {
             self.enqueue(number);
         }
     }
@@ -374,42 +440,61 @@ impl Scheduler {
     /// Ends the present slice; the operator's nodes come next.
     pub(crate) fn end_slice(&mut self) {
         let Some(number) = self.running.take() else { return };
-        let (used, slice, now, per_us) = (self.used, self.slice(), self.now, self.cycles_per_us);
+        self.count_slice(number);
         let Some(tenant) = self.tenants.get_mut(number) else { return };
-        tenant.longest_slice = tenant.longest_slice.max(used);
-        let mut events = Vec::new();
-        let preempted = std::mem::take(&mut tenant.preempted);
-        let overran = used > OVERRUN * slice;
-        if (overran || preempted) && !self.by_packets {
-            tenant.overruns += 1;
-            tenant.strikes += 1;
-            tenant.good = 0;
-            let name = || tenant.policy.name.clone();
-            events.push(match preempted {
-                true => TenantEvent::Preempted { tenant: name() },
-                false => {
-                    TenantEvent::Overran { tenant: name(), ns: used.saturating_mul(1_000) / per_us.max(1) }
-                }
-            });
-            if tenant.strikes >= STRIKES && tenant.demoted_until.is_none() {
-                let until = now + DEMOTED_US * per_us;
-                tenant.demoted_until = Some(until);
-                self.demoted.push(Reverse((until, number)));
-                events.push(TenantEvent::Demoted { tenant: name() });
-            }
-        } else {
-            tenant.good += 1;
-            if tenant.good == PARDON {
-                tenant.good = 0;
-                tenant.strikes = tenant.strikes.saturating_sub(1);
-            }
-        }
         if tenant.ready.is_empty() {
             tenant.queued = false;
         } else {
             self.enqueue(number);
         }
-        events.into_iter().for_each(|event| self.tell(event));
+    }
+
+    /// Counts the slice that ended, unless it had no turn.
+    fn count_slice(&mut self, number: usize) {
+        if self.beginning.take().is_some() {
+            return;
+        }
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        let preempted = std::mem::take(&mut tenant.preempted);
+        if self.used_too_long(number, self.used, preempted) {
+            return;
+        }
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        tenant.good += 1;
+        if tenant.good == PARDON {
+            tenant.good = 0;
+            tenant.strikes = tenant.strikes.saturating_sub(1);
+        }
+    }
+
+    /// Counts an overrun where a tenant used so many cycles at once, or was preempted, and demotes it for many.
+    ///
+    /// Answers whether it is an overrun.
+    fn used_too_long(&mut self, number: usize, used: u64, preempted: bool) -> bool {
+        let (slice, now, per_us) = (self.slice(), self.now, self.cycles_per_us);
+        let Some(tenant) = self.tenants.get_mut(number) else { return false };
+        tenant.longest_slice = tenant.longest_slice.max(used);
+        if self.by_packets || !preempted && used <= OVERRUN * slice {
+            return false;
+        }
+        tenant.overruns += 1;
+        tenant.strikes += 1;
+        tenant.good = 0;
+        let name = || tenant.policy.name.clone();
+        let event = match preempted {
+            true => TenantEvent::Preempted { tenant: name() },
+            false => TenantEvent::Overran { tenant: name(), ns: used.saturating_mul(1_000) / per_us.max(1) },
+        };
+        let mut demoted = None;
+        if tenant.strikes >= STRIKES && tenant.demoted_until.is_none() {
+            let until = now.saturating_add(DEMOTED_US * per_us);
+            tenant.demoted_until = Some(until);
+            self.demoted.push(Reverse((until, number)));
+            demoted = Some(TenantEvent::Demoted { tenant: name() });
+        }
+        self.tell(event);
+        demoted.into_iter().for_each(|event| self.tell(event));
+        true
     }
 
     fn tell(&mut self, event: TenantEvent) {
@@ -422,7 +507,9 @@ impl Scheduler {
     ///
     /// It waits for no slice until [all are taken back](Self::take_back).
     pub(crate) fn set_aside(&mut self) {
-        self.aside.extend(self.running.take());
+        let Some(number) = self.running.take() else { return };
+        self.count_slice(number);
+        self.aside.push(number);
     }
     pub(crate) fn take_back(&mut self) {
         while let Some(number) = self.aside.pop() {
@@ -440,25 +527,70 @@ impl Scheduler {
 
     /// Charges a turn that ended at `now` to the owner of its node.
     pub(crate) fn charge(&mut self, owner: u16, now: u64, packets: u64) {
-        let measured = now.saturating_sub(self.now);
-        self.now = now.max(self.now);
-        let Some(number) = usize::from(owner).checked_sub(1) else { return };
-        let cycles = if self.by_packets { TURN_COST + PACKET_COST * packets } else { measured };
-        if let Some(tenant) = self.tenants.get_mut(number) {
-            tenant.charge(cycles);
-            if let Some(cost) = cycles.checked_div(packets) {
-                // A dear packet counts at once, so that the next turn is short; cheap ones count slowly.
-                tenant.packet_cost = cost.max((tenant.packet_cost * 7 + cost) / 8);
-            }
+        let Some((number, cycles)) = self.charged(owner, now, packets) else { return };
+        if self.running != Some(number) {
+            return;
         }
-        if self.running == Some(number) {
-            if self.used == 0
-                && let Some(tenant) = self.tenants.get_mut(number)
-            {
+        if let Some((class, pass)) = self.beginning.take() {
+            let began = &mut self.began[usize::from(class)];
+            *began = (*began).max(pass);
+            if let Some(tenant) = self.tenants.get_mut(number) {
                 tenant.slices += 1;
             }
-            self.used += cycles;
         }
+        self.used += cycles;
+    }
+
+    /// Charges something beside the slices that ended at `now`, such as a timer.
+    ///
+    /// A long one is an overrun.
+    pub(crate) fn charge_event(&mut self, owner: u16, now: u64, packets: u64) {
+        let Some((number, cycles)) = self.charged(owner, now, packets) else { return };
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
+        let (preempted, class) = (std::mem::take(&mut tenant.preempted), tenant.class());
+        self.used_too_long(number, cycles, preempted);
+        if self.tenants.get(number).is_some_and(|tenant| tenant.class() != class) {
+            self.stand_again(number);
+        }
+    }
+
+    /// Charges a call of a handler, which the clock left out, from `began` to `now`.
+    pub(crate) fn charge_call(&mut self, owner: u16, began: u64, now: u64) {
+        self.restart(began);
+        // A call comes at no certain time, and each replay is to be like the others.
+        if self.by_packets {
+            return self.restart(now);
+        }
+        self.charge_event(owner, now, 0);
+    }
+
+    /// Charges what ended at `now`; answers the tenant, and the cycles that it is charged for.
+    fn charged(&mut self, owner: u16, now: u64, packets: u64) -> Option<(usize, u64)> {
+        let mut cycles = now.saturating_sub(self.now);
+        self.now = now.max(self.now);
+        let number = usize::from(owner).checked_sub(1)?;
+        if self.by_packets {
+            cycles = TURN_COST + PACKET_COST * packets;
+        } else if cycles > (OVERRUN - 1) * self.slice() {
+            cycles -= self.stolen(cycles);
+        }
+        let tenant = self.tenants.get_mut(number)?;
+        tenant.charge(cycles);
+        if let Some(cost) = cycles.checked_div(packets) {
+            // A dear packet counts at once, so that the next turn is short; cheap ones count slowly.
+            tenant.packet_cost = cost.max((tenant.packet_cost * 7 + cost) / 8);
+        }
+        Some((number, cycles))
+    }
+
+    /// The part of a long turn, of so many cycles, that the thread did not have.
+    ///
+    /// All that the system took since the last correction is taken to be of this turn.
+    #[cold]
+    fn stolen(&mut self, measured: u64) -> u64 {
+        let Some(Lost { cycles, wall, lost }) = self.look() else { return 0 };
+        self.tenants.iter_mut().for_each(|tenant| tenant.recent = 0);
+        part(cycles, lost, wall).min(measured)
     }
 
     /// The most packets of a turn of this owner, so that it does not take longer than a slice.
@@ -486,10 +618,18 @@ impl Scheduler {
         Some(until.saturating_sub(self.now).saturating_mul(1_000) / self.cycles_per_us.max(1))
     }
 
+    /// Compares with this clock of the worker's thread from now on.
+    pub(crate) fn follow_thread(&mut self, clock: ThreadClock) {
+        if self.thread.replace(clock).is_none() {
+            self.thread_then = clock();
+        }
+    }
+
     /// Begins the time of the next correction now.
     pub(crate) fn restart_correction(&mut self, now: u64) {
         self.restart(now);
         self.corrected = self.now;
+        self.thread_then = self.thread.map(|clock| clock()).unwrap_or_default();
         self.tenants.iter_mut().for_each(|tenant| tenant.recent = 0);
     }
 
@@ -499,28 +639,33 @@ impl Scheduler {
     }
 
     /// Gives back the part of the time since the last correction that the worker's thread did not have.
+    pub(crate) fn correct(&mut self) {
+        let Some(Lost { wall, lost, .. }) = self.look() else { return };
+        for tenant in self.tenants.iter_mut().filter(|tenant| tenant.recent > 0) {
+            let recent = std::mem::take(&mut tenant.recent);
+            if lost.saturating_mul(50) > wall {
+                tenant.give_back(part(recent, lost, wall));
+            }
+        }
+    }
+
+    /// The time since the last correction, and the part of it that the thread did not have.
     ///
-    /// `wall` and `on_core` are that time, and the part of it that the thread ran (ns).
-    pub(crate) fn correct(&mut self, wall: u64, on_core: u64) {
+    /// The next correction counts from now.
+    fn look(&mut self) -> Option<Lost> {
+        let clock = self.thread?;
         let cycles = self.now.saturating_sub(self.corrected);
-        self.corrected = self.now;
-        // A short time is known too little.
-        if wall < 20_000 {
-            return;
+        let (before, now) = (self.thread_then, clock());
+        (self.corrected, self.thread_then) = (self.now, now);
+        let wall = now.wall.saturating_sub(before.wall);
+        if wall < SHORT_NS {
+            return None;
         }
         let measured = cycles.saturating_mul(1_000) / wall;
         if (100..100_000).contains(&measured) {
             self.cycles_per_us = (self.cycles_per_us * 7 + measured) / 8;
         }
-        let lost = wall.saturating_sub(on_core);
-        for tenant in self.tenants.iter_mut().filter(|tenant| tenant.recent > 0) {
-            let recent = std::mem::take(&mut tenant.recent);
-            if lost * 50 > wall {
-                tenant.give_back(
-                    u64::try_from(u128::from(recent) * u128::from(lost) / u128::from(wall)).unwrap_or(0),
-                );
-            }
-        }
+        Some(Lost { cycles, wall, lost: wall.saturating_sub(now.on_core.saturating_sub(before.on_core)) })
     }
 
     /// The events since the last call, oldest first, 16 at most.

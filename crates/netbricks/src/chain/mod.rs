@@ -8,6 +8,7 @@ mod layout;
 mod named;
 mod partition;
 mod ports;
+mod room;
 mod shared;
 mod spread;
 mod steering;
@@ -24,6 +25,7 @@ pub(crate) use build::{Design, Kept, LocalPorts, WorkerPorts};
 pub(crate) use layout::Layout;
 pub(crate) use partition::{Partition, Split};
 pub(crate) use ports::{OpenPorts, Opening, transmit_nodes};
+pub(crate) use room::overcommitted;
 pub(crate) use spread::{Division, Parted};
 pub(crate) use steering::{Circumstances, Filters};
 

@@ -10,7 +10,7 @@ use netbricks_ports::{Drivers, PortError, QueueDivision};
 
 use super::run::automatic_workers;
 use super::{Application, Console, FAILURE, Failure, USAGE};
-use crate::chain::{Circumstances, Design, Division, Filters, Network, Parted, Split};
+use crate::chain::{Circumstances, Design, Division, Filters, Network, Parted, Split, overcommitted};
 use crate::config::{self, Plan, PlannedPort, RuntimeSettings};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::frames;
@@ -120,6 +120,7 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
     let mut checked = check(app, file)?;
     let workers = wanted_workers(&checked.network, &checked.plan);
     let divisions = expected(&checked.plan, &app.drivers, workers);
+    overcommitted(&checked.plan, workers).into_iter().for_each(|error| checked.diagnostics.push(error));
     for (port, division) in checked.plan.ports.iter().zip(&divisions) {
         if let Err(reason) = division.rules.check_queues(division.queues) {
             let error = PortError::Steer { port: port.name.clone(), reason };

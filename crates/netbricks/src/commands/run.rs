@@ -28,7 +28,8 @@ use super::session::{ControlTasks, Installed, LastReports, Overrides, Session, f
 use super::shared_watchdog::SharedWatchdog;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
-    Design, Filters, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, receive_name, transmit_name,
+    Design, Filters, Layout, Network, OpenPorts, Parted, Place, WorkerPorts, overcommitted, receive_name,
+    transmit_name,
 };
 use crate::config::{self, Idle, Plan, RuntimeSettings};
 use crate::diagnostic::{Diagnostics, Level};
@@ -156,6 +157,10 @@ pub(super) fn execute<'t>(
     let is_replay = ports.is_replay(network);
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && is_replay;
     let workers = if alone { 1 } else { wanted };
+    overcommitted(plan, workers).into_iter().for_each(|error| found.push(error));
+    if found.has_errors() {
+        return Err(Faults { source: checked.source, diagnostics: found }.into());
+    }
     network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
     // No shuffle is put in with `shuffles = false`, or where the key of a function's state is not known.
     let split = network.split(plan, &ports.divisions(), workers);

@@ -353,8 +353,12 @@ fn demultiplex(
     for (group, of) in groups.iter().enumerate() {
         let rest = operators.is_some() || group + 1 < groups.len();
         let function = functions.len();
-        let filters: Vec<TenantFilter> =
-            of.iter().filter_map(|chain| Some(tenants[chains[*chain].tenant?].filter())).collect();
+        let filters_of = |chains_of: &[usize]| -> Vec<TenantFilter> {
+            chains_of.iter().filter_map(|chain| Some(tenants[chains[*chain].tenant?].filter())).collect()
+        };
+        let filters = filters_of(of);
+        // A tenant behind may have the VLAN, or the destination, of a packet whose source a tenant here has.
+        let later: Vec<TenantFilter> = groups[group + 1..].iter().flat_map(|of| filters_of(of)).collect();
         let text = |filter: &TenantFilter| {
             let networks: Vec<String> =
                 filter.addresses.iter().map(|(address, length)| format!("{address}/{length}")).collect();
@@ -362,6 +366,10 @@ fn demultiplex(
         };
         let mut settings: Written = filters.iter().map(text).collect();
         settings.insert(":rest".into(), rest.to_string());
+        settings.extend(later.iter().map(|filter| {
+            let (tenant, packets) = text(filter);
+            (format!(":later {tenant}"), packets)
+        }));
         // The numbers of ways out are those of the tenants in this order.
         settings.insert(
             ":order".into(),
@@ -375,7 +383,13 @@ fn demultiplex(
         functions.push(PlannedFunction {
             name: format!("{}:tenants{suffix}", port.name),
             definition: "demultiplexer".into(),
-            blueprint: Blueprint::new(move |_| Ok(Box::new(Demultiplexer::new(filters.clone(), rest)?))),
+            blueprint: Blueprint::new(move |_| {
+                let (filters, later) = (filters.clone(), later.clone());
+                Ok(Box::new(match later.is_empty() {
+                    true => Demultiplexer::new(filters, rest)?,
+                    false => Demultiplexer::followed(filters, later)?,
+                }))
+            }),
             settings,
             place: place.clone(),
             owner: 0,

@@ -169,16 +169,154 @@ fn preemptions_demote_as_overruns_do() {
     assert_eq!(events.last(), Some(&TenantEvent::Demoted { tenant: "hog".into() }));
 }
 
+thread_local! {
+    static THREAD: std::cell::Cell<ThreadTime> = const { std::cell::Cell::new(ThreadTime { wall: 0, on_core: 0 }) };
+}
+
+/// Lets so many cycles pass for the test's thread, of which it has a part; answers the cycles.
+fn passes(cycles: u64, on_core: u64) -> u64 {
+    let ns = |cycles: u64| cycles * 1_000 / CYCLES_PER_US;
+    let before = THREAD.get();
+    THREAD.set(ThreadTime { wall: before.wall + ns(cycles), on_core: before.on_core + ns(on_core) });
+    cycles
+}
+
 #[test]
 fn time_that_the_thread_did_not_have_is_given_back() {
     let mut run = Run::of(vec![policy("a", 1), policy("b", 1)]);
+    run.scheduler.follow_thread(|| THREAD.get());
     run.wake(0);
-    run.turn(|_| 10_000, true);
+    run.turn(|_| passes(10_000, 10_000), true);
     run.scheduler.restart_correction(run.now);
-    run.turn(|_| 2_000_000, true);
-    run.scheduler.correct(1_000_000, 250_000);
+    (0..20).for_each(|_| _ = run.turn(|_| passes(100_000, 25_000), true));
+    run.scheduler.correct();
     let used = run.cycles()[0];
     assert!((500_000..520_000).contains(&used), "{used}");
+}
+
+#[test]
+fn a_turn_that_the_system_interrupted_is_no_overrun_and_makes_no_packet_dear() {
+    let mut run = Run::of(vec![policy("a", 1), policy("b", 1)]);
+    run.scheduler.follow_thread(|| THREAD.get());
+    run.scheduler.restart_correction(run.now);
+    run.wake(0);
+    let slice = run.scheduler.slice();
+    for turn in 1..=100 {
+        // A twentieth of the time is its own.
+        run.turn(|_| passes(20 * slice, slice), true);
+        assert!(run.cycles()[0] <= turn * (slice + slice / 50), "{turn}: {:?}", run.cycles());
+    }
+    let status = &run.scheduler.status()[0];
+    assert!(status.overruns == 0 && !status.demoted && status.longest_slice < 2 * slice, "{status:?}");
+    assert!(run.scheduler.most(1) >= 30, "{}", run.scheduler.most(1));
+    // What it takes itself counts.
+    (0..STRIKES + 1).for_each(|_| _ = run.turn(|_| passes(20 * slice, 19 * slice), true));
+    let status = &run.scheduler.status()[0];
+    assert!(status.overruns == u64::from(STRIKES) && status.demoted, "{status:?}");
+    assert_eq!(run.scheduler.most(1), 1);
+}
+
+#[test]
+fn a_ceiling_that_is_added_late_counts_from_then_on() {
+    let mut run = Run::of(vec![policy("a", 1)]);
+    run.wake(0);
+    for _ in 0..100_000 {
+        run.turn(|_| 40_000, true);
+    }
+    let mut after = Scheduler::new(vec![TenantPolicy { ceiling: Some(500), ..policy("a", 1) }]);
+    after.ready(1, 0);
+    after.follow(&run.scheduler);
+    run.scheduler = after;
+    let slice = run.scheduler.slice();
+    assert!(run.turn(|_| slice, true).is_some(), "it owes nothing");
+    assert_eq!(run.turn(|_| slice, true), None, "now it does");
+    let wait = run.scheduler.next_release().expect("its ceiling holds it back");
+    assert!(wait <= 2 * SLICE_US * 1_000, "{wait} ns");
+    // Also the largest debt has an end.
+    let tenant = &mut run.scheduler.tenants[0];
+    (tenant.tokens, tenant.policy.ceiling) = (i64::MIN, Some(1));
+    assert!(tenant.refill(run.now, slice).is_some());
+}
+
+#[test]
+fn tenants_that_may_not_run_take_no_credit_from_others() {
+    let mut run = Run::of(vec![policy("ahead", 1), policy("behind", 1)]);
+    run.wake(0);
+    run.turn(|_| 1_000_000, true);
+    run.wake(1);
+    let passes = |run: &Run| [0, 1].map(|number| run.scheduler.tenants[number].pass);
+    let before = passes(&run);
+    for _ in 0..10 {
+        // Both lead to something full.
+        let mut held_up = Vec::new();
+        for _ in 0..2 {
+            while let Some(number) = run.scheduler.current() {
+                assert_eq!(run.scheduler.pop(number, |_| false), None);
+                run.scheduler.set_aside();
+                held_up.push(number);
+            }
+        }
+        run.scheduler.take_back();
+        held_up.sort_unstable();
+        assert_eq!((held_up, passes(&run)), (vec![0, 1], before));
+    }
+    assert_eq!(run.scheduler.status().iter().map(|tenant| tenant.slices).sum::<u64>(), 1);
+    assert_eq!(run.turn(|_| 1_000, true), Some(1));
+}
+
+#[test]
+fn a_slice_that_is_taken_away_counts_as_one_that_ends() {
+    let mut run = Run::of(vec![policy("hog", 1)]);
+    run.wake(0);
+    for overruns in 1..=u64::from(STRIKES) {
+        let slice = run.scheduler.slice();
+        run.turn(|_| 5 * slice, true);
+        run.scheduler.set_aside();
+        run.scheduler.take_back();
+        assert_eq!(run.scheduler.status()[0].overruns, overruns);
+    }
+    assert!(run.scheduler.status()[0].demoted);
+    assert_eq!(run.turn(|_| 1_000, true), Some(0));
+}
+
+#[test]
+fn a_demoted_tenant_comes_behind_the_last_class_too() {
+    let last = |name: &str| TenantPolicy { priority: TenantPolicy::LAST, ..policy(name, 1) };
+    let mut run = Run::of(vec![last("hog"), last("good")]);
+    run.wake(0);
+    let slice = run.scheduler.slice();
+    (0..STRIKES).for_each(|_| _ = run.turn(|_| 5 * slice, true));
+    run.scheduler.end_slice();
+    assert!(run.scheduler.status()[0].demoted);
+    run.wake(1);
+    for _ in 0..1_000 {
+        assert_eq!(run.turn(|_| slice, true), Some(1), "it has work, so the hog waits");
+    }
+}
+
+#[test]
+fn timers_and_calls_are_charged_and_count_as_overruns() {
+    let mut run = Run::of(vec![policy("hog", 1), policy("good", 1)]);
+    (0..2).for_each(|tenant| run.wake(tenant));
+    run.idle(0);
+    let slice = run.scheduler.slice();
+    for _ in 0..STRIKES / 2 {
+        run.now += 5 * slice;
+        run.scheduler.charge_event(1, run.now, 0);
+        run.now += 1_000_000;
+        run.scheduler.charge_call(1, run.now - 5 * slice, run.now);
+    }
+    let status = run.scheduler.status();
+    let used = u64::from(STRIKES) * 5 * slice;
+    assert!(status[0].overruns == u64::from(STRIKES) && status[0].demoted, "{status:?}");
+    assert_eq!((status[0].cycles, status[0].longest_slice, status[0].slices), (used, 5 * slice, 0));
+    for _ in 0..100 {
+        assert_eq!(run.turn(|_| slice, true), Some(1), "the hog comes last now");
+    }
+    // A replay has no calls in its clock.
+    run.scheduler.by_packets = true;
+    run.scheduler.charge_call(1, run.now, run.now + slice);
+    assert_eq!(run.cycles()[0], used);
 }
 
 #[test]
@@ -190,6 +328,7 @@ fn tenants_keep_their_pass_where_a_graph_takes_over() {
     after.follow(&run.scheduler);
     assert_eq!(after.status()[1].cycles, run.cycles()[0]);
     assert_eq!(after.tenants[1].pass, run.scheduler.tenants[0].pass);
+    assert_eq!(after.most(2), run.scheduler.most(1), "its packets are as dear as before");
 }
 
 #[test]

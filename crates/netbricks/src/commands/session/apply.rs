@@ -18,7 +18,7 @@ use super::super::file::{self, Checked, Faults, File};
 use super::super::run::port_summary;
 use super::installed::{Difference, Installed, InstalledFunction};
 use super::{Session, calls, grants_of};
-use crate::chain::{Circumstances, Division, Filters, OpenPorts, Opening, Place, WorkerPorts};
+use crate::chain::{Circumstances, Division, Filters, OpenPorts, Opening, Place, WorkerPorts, overcommitted};
 use crate::config::Plan;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level, Source};
 
@@ -126,6 +126,11 @@ impl Session<'_> {
         expected: &[Division],
     ) -> Result<Candidate, Problem> {
         let workers = self.control.workers();
+        if let Some(error) = overcommitted(&checked.plan, workers) {
+            let mut faults = Diagnostics::default();
+            faults.push(error);
+            return Err(problem_of(&faults, &checked.source));
+        }
         let divisions: Vec<Division> = checked
             .plan
             .ports

@@ -2,6 +2,7 @@
 
 use netbricks_control::api::{ChangeKind, Code};
 
+use super::super::{Application, file};
 use super::tests::{Asking, lost_nothing, while_running};
 
 /// A port of made-up traffic to 198.18.0.0/15 whose packets these tenants share with the operator.
@@ -101,4 +102,99 @@ fn tenants_that_would_take_more_than_they_may_change_nothing() {
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
+}
+
+/// The generator's clients are in 10.0.0.0/8, and its servers in 198.18.0.0/16.
+#[test]
+fn a_tenant_behind_the_250th_has_the_packets_that_are_sent_to_it() {
+    let mut tenants = tenant("sender", "10.0.0.0/8", "queue = 8", "\"ttl\"");
+    for number in 0..250 {
+        tenants += &tenant(&format!("t{number}"), &format!("172.16.{number}.0/24"), "queue = 8", "");
+    }
+    tenants += &tenant("receiver", "198.18.0.0/15", "queue = 8", "\"ttl\"");
+    let summary = while_running(&shared_by(&tenants), |asking| {
+        wait_for_packets(asking, "receiver");
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+    let node = |name: &str| summary.nodes.iter().find(|node| node.name == name).unwrap();
+    assert_eq!(node("sender:lan:queue").arrived, 0);
+    assert_eq!(node("receiver:lan:queue").arrived, node("lan").received);
+}
+
+#[test]
+fn queues_that_would_hold_the_whole_pool_are_refused() {
+    let tenants = |queue: u32| {
+        ["acme", "corp"]
+            .iter()
+            .zip([0, 32])
+            .map(|(name, third)| {
+                tenant(name, &format!("198.18.{third}.0/19"), &format!("queue = {queue}"), "\"ttl\"")
+            })
+            .collect::<String>()
+    };
+    // Three quarters of 8192 buffers, shared by two queues.
+    let summary = while_running(&shared_by(&tenants(512)), move |asking| {
+        let refused = asking.apply(&shared_by(&tenants(3_073))).unwrap_err();
+        assert_eq!(refused.code, Code::Faulty);
+        let why = "have room for 6146 packets on one worker, and the pool has 8192 buffers";
+        assert!(refused.detail.contains(why), "{}", refused.detail);
+        assert_eq!(asking.apply(&shared_by(&tenants(3_072))).unwrap().refused, Vec::<String>::new());
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    for (queue, workers, is_refused) in [(3_073, 1, true), (3_072, 1, false), (1_537, 2, true)] {
+        let file = file::File {
+            name: "edge.toml".into(),
+            text: shared_by(&tenants(queue)) + &format!("workers = {workers}\n"),
+            directory: "/nowhere".into(),
+            files: Default::default(),
+        };
+        let refused = file::check_spread(&app, &file).is_err();
+        assert_eq!(refused, is_refused, "{queue} on {workers}");
+    }
+}
+
+/// On a real clock queues overflow and ceilings hold tenants back. All packets are accounted for all the same.
+#[test]
+fn tenants_come_change_and_go_under_load_and_every_packet_is_accounted_for() {
+    let file = |tenants: &str| {
+        shared_by(tenants).replace("driver = \"generator\"\n", "driver = \"generator\"\nclock = \"real\"\n")
+    };
+    let acme = |ceiling: &str| {
+        tenant(
+            "acme",
+            "198.18.0.0/18",
+            &format!("weight = 2\nqueue = 64\nceiling = \"{ceiling}\""),
+            "\"flows\", \"slow\"",
+        ) + "[tenant.acme.function.flows]\nuse = \"monitor\"\ncapacity = 1_000\n\
+             [tenant.acme.function.slow]\nuse = \"busy\"\ncycles = 20_000\n"
+    };
+    let begun = file(&acme("10 %"));
+    let summary = while_running(&begun, move |asking| {
+        wait_for_packets(asking, "acme");
+        for round in 0..40 {
+            let corp = tenant(
+                "corp",
+                "198.18.64.0/18",
+                &format!("weight = {}\npriority = {}\nqueue = 16", round % 5 + 1, round % 8),
+                "\"ttl\"",
+            );
+            // Without a ceiling, and with another one.
+            let free = acme("100 %").replace("ceiling = \"100 %\"", "");
+            for change in [acme("5 %") + &corp, free + &corp, acme("20 %")] {
+                let applied = asking.apply(&file(&change)).unwrap();
+                assert_eq!(applied.refused, Vec::<String>::new());
+                assert!(applied.plan.kept.contains(&"acme:flows".to_owned()), "{:?}", applied.plan.kept);
+                asking.ask(|_| ());
+            }
+        }
+        asking.let_packets_pass();
+    });
+    assert!(summary.conserved, "{:?}", summary.unbalanced);
+    assert!(summary.dropped.keys().all(|reason| *reason == "queue-full"), "{:?}", summary.dropped);
+    assert_eq!(summary.received, summary.sent + summary.dropped.values().sum::<u64>());
+    let flows = summary.nodes.iter().find(|node| node.name == "acme:flows").unwrap();
+    assert!(flows.arrived > 0);
 }
