@@ -39,7 +39,7 @@ fn alerts_are_events_of_the_run() {
 
 #[test]
 fn packets_that_a_firewall_logs_are_events_of_the_run() {
-    let lines = "lines = ['allow stateless log \"each\" name all']\nlog = 16";
+    let lines = "lines = ['allow stateless log \"each\" name seen']\nlog = 16";
     let directory = with_function("firewall-events", "firewall", lines);
     let _run = directory.run(&["edge.toml"]);
     eventually("a logged packet", || {
@@ -49,7 +49,7 @@ fn packets_that_a_firewall_logs_are_events_of_the_run() {
             let logged: serde_json::Value =
                 serde_json::from_str(event["message"].as_str().unwrap_or_default()).unwrap_or_default();
             event["subject"] == "ids"
-                && logged["rule"] == "all"
+                && logged["rule"] == "seen"
                 && logged["prefix"] == "each"
                 && logged["fate"] == "allowed"
         })

@@ -584,15 +584,7 @@ impl TcpConnection {
         let shift = if segment.has(flags::SYN) { 0 } else { sender.scale };
         let window = u32::from(segment.window) << shift;
         sender.window = sender.window.max(window.wrapping_add(selective.wrapping_sub(acknowledged)));
-        if segment.goes_on {
-            sender.facts |= IN_FRAGMENTS;
-        } else if segment.len > 0 && !before(number, sender.end) {
-            // It begins behind all fragments.
-            sender.facts &= !IN_FRAGMENTS;
-        }
-        if after(end, sender.end) {
-            sender.end = end;
-        }
+        sender.advance(segment, number, end);
         if after(selective, receiver.end) {
             // The other end got bytes that later fragments brought.
             receiver.end = selective;
@@ -618,6 +610,19 @@ impl End {
     /// The most bytes that it may have sent behind [`end`](Self::end), in later fragments.
     const fn uncounted(&self) -> u32 {
         if self.facts & IN_FRAGMENTS != 0 { MOST_IN_FRAGMENTS } else { 0 }
+    }
+
+    /// It sent a segment, from one number to before another.
+    fn advance(&mut self, segment: &Segment<'_>, number: u32, end: u32) {
+        if segment.goes_on {
+            self.facts |= IN_FRAGMENTS;
+        } else if segment.len > 0 && !before(number, self.end) {
+            // It begins behind all fragments.
+            self.facts &= !IN_FRAGMENTS;
+        }
+        if after(end, self.end) {
+            self.end = end;
+        }
     }
 
     /// Takes the numbers and offers of a SYN.
