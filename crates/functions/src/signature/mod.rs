@@ -55,8 +55,8 @@ const THRESHOLDS: usize = 16_384;
 /// When the function cannot be built.
 pub fn node(config: &SignatureConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     match config.history {
-        ..=LITTLE => node_with::<LITTLE>(config, worker),
-        ..=HISTORY => node_with::<HISTORY>(config, worker),
+        LITTLE => node_with::<LITTLE>(config, worker),
+        HISTORY => node_with::<HISTORY>(config, worker),
         _ => node_with::<MUCH>(config, worker),
     }
 }
