@@ -104,7 +104,7 @@ from = "hops.reply"
 to = "expired"
 "#;
 
-/// Functions that change or drop more than the checks of that chain allow, on one worker, and a queue in time.
+/// Functions that change or drop more than the checks of that chain allow, on one worker.
 ///
 /// Every frame goes to the router's address.
 const ROUTED: &str = r#"
@@ -377,7 +377,7 @@ fn pass(directory: &Path, capture: &Path) -> Option<Passed> {
     Some(Passed { name, came, left, origins, answers, expired })
 }
 
-/// What a router and a translation make of a capture depends on no batch size, and every packet is accounted for.
+/// A router and a translation do the same at every batch size, and account for every packet.
 fn routed(name: &str, directory: &Path, capture: &Path) {
     let outcomes = BURSTS.map(|burst| run(directory, capture, ROUTED, burst, 1));
     let [one, more @ ..] = &outcomes;

@@ -1,4 +1,4 @@
-//! The packet that a fragment is of, as the key of tables in which later fragments find the first one's decision.
+//! The packet of a fragment, as the key by which later fragments find the first one's decision.
 
 use netbricks_core::TableKey;
 use netbricks_core::packet::{FlowKey, HashKey, IpRef, protocol};

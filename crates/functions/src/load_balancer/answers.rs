@@ -71,9 +71,9 @@ impl Balancer {
         })
     }
 
-    /// Whether a packet from a server's address, or an error about one to it, is of a connection to the service.
+    /// Whether a packet from a server's address is of a connection to the service.
     ///
-    /// A server also has connections of its own, to name servers or with its operator.
+    /// So is an error about a packet to the server. A server also has connections of its own, to name servers or with its operator.
     fn is_answer(&mut self, pool: &Pool, parsed: &Parsed, service: IpAddr, now: u64) -> bool {
         let flow = parsed.flow;
         if !parsed.quotes && [protocol::ICMP, protocol::ICMPV6].contains(&flow.protocol()) {

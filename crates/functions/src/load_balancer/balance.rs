@@ -17,7 +17,7 @@ const ROUNDS: usize = 64;
 const CLOSING: u64 = 120_000_000_000;
 /// The same where it is over: its last acknowledgments may come again.
 const CLOSED: u64 = 10_000_000_000;
-/// What ended a connection, in the bits of its value that the server's number leaves.
+/// Ends of a connection, in the bits of its value that the server's number leaves.
 const CLIENT_FIN: u64 = 1 << 63;
 const SERVER_FIN: u64 = 1 << 62;
 const RESET: u64 = 1 << 61;
@@ -274,7 +274,7 @@ const fn is_over(remembered: u64, sees_answers: bool) -> bool {
     remembered & RESET != 0 || is_closed
 }
 
-/// The place in the counts of a connection with this value: its server's number, or the last one where it is over.
+/// The place of a connection's count: its server's number, or the last one where it is over.
 fn counted_at(remembered: u64, sees_answers: bool) -> usize {
     if is_over(remembered, sees_answers) { MOST } else { number_of(remembered) }
 }

@@ -40,7 +40,9 @@ impl Parsed {
     }
 }
 
-/// The flow that a packet goes with: an error's is the one that it is about; later fragments have no ports.
+/// The flow that a packet goes with; an error's is the one that it is about.
+///
+/// Later fragments have no ports.
 pub(super) fn flow_of(header: IpRef<'_>, payload: &[u8]) -> FlowKey {
     let own = FlowKey::of(header, payload);
     if header.is_later_fragment() {

@@ -154,7 +154,7 @@ fn settle(two: &mut Two) {
     }
 }
 
-/// What came out behind the frames that made the state, sorted; each worker's share of it, and what was dropped.
+/// The frames behind those that made the state, sorted, and each worker's count of them.
 fn outcome(row: &Row, moves: &[&str]) -> (Vec<Vec<u8>>, [usize; 2]) {
     let mut two = Two::new(&by_name(row.function, row.settings));
     for make in row.before {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::packet::tcp::flags;
-use netbricks_core::{DetachedContext, Settings, Worker, compose};
-use netbricks_functions::signature::{SignatureConfig, signature};
+use netbricks_core::{DetachedContext, Settings, Worker};
+use netbricks_functions::signature::{SignatureConfig, node};
 use netbricks_testkit::build::ethernet;
 
 /// Bytes of a stream in which every match is found, however the stream is cut.
@@ -63,8 +63,7 @@ fn matched(config: &SignatureConfig, pieces: &[(usize, &[u8])]) -> BTreeSet<Stri
     (config.flows, config.memory) = (2, 65_536);
     let pool = Pool::builder().frames(16).large(4, 8_192).build().expect("a small pool");
     let worker = Worker::new(0, 1, pool.clone());
-    let mut node =
-        compose(&worker, |input| signature(input, &config, &worker)).expect("the settings were checked");
+    let mut node = node(&config, &worker).expect("the settings were checked");
     let mut send = |sequence: u32, flag, bytes: &[u8]| {
         let tcp = ethernet().ipv4("10.0.0.1", "10.0.0.2").tcp(1_000, 80).sequence(sequence).flags(flag);
         let frame = tcp.payload(bytes).build().expect("a short segment");

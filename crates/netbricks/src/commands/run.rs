@@ -32,7 +32,7 @@ use crate::chain::{
     transmit_name,
 };
 use crate::config::{self, Idle, Plan, RuntimeSettings};
-use crate::diagnostic::{Diagnostics, Level};
+use crate::diagnostic::{Diagnostic, Diagnostics, Level};
 use crate::frames::{self, Writer};
 use crate::report::{
     NodeSection, NodeSummary, PoolSummary, PortSummary, RecordedPacket, ShuffleSummary, Summary, WorkerPlace,
@@ -124,6 +124,18 @@ impl<'a> How<'a> {
     }
 }
 
+/// Faults of a file that show once the number of workers is known.
+fn circumstances(checked: &Checked<'_>, ports: &OpenPorts, workers: usize) -> Vec<Diagnostic> {
+    let Checked { plan, network, .. } = checked;
+    let mut found: Vec<Diagnostic> = overcommitted(plan, workers).into_iter().collect();
+    found.extend(network.unmet(plan, workers));
+    // No shuffle is put in with `shuffles = false`, or where the key of a function's state is not known.
+    let split = network.split(plan, &ports.divisions(), workers);
+    let split = split.iter().filter(|split| split.key.is_none() || !plan.runtime.shuffles);
+    found.extend(split.map(|split| split.warning(plan)));
+    found
+}
+
 /// Runs a checked file to its end.
 pub(super) fn execute<'t>(
     app: &Application,
@@ -157,15 +169,10 @@ pub(super) fn execute<'t>(
     let is_replay = ports.is_replay(network);
     let alone = plan.runtime.workers.is_none() && plan.placed_workers() == 0 && is_replay;
     let workers = if alone { 1 } else { wanted };
-    overcommitted(plan, workers).into_iter().for_each(|error| found.push(error));
+    circumstances(&checked, &ports, workers).into_iter().for_each(|told| found.push(told));
     if found.has_errors() {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     }
-    network.unmet(plan, workers).into_iter().for_each(|unmet| found.push(unmet));
-    // No shuffle is put in with `shuffles = false`, or where the key of a function's state is not known.
-    let split = network.split(plan, &ports.divisions(), workers);
-    let split = split.iter().filter(|split| split.key.is_none() || !plan.runtime.shuffles);
-    split.for_each(|split| found.push(split.warning(plan)));
     console.tell(&found.render(&checked.source, console.color));
     told.extend(found.lines(&checked.source));
     let mut warnings = Vec::new();
