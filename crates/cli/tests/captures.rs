@@ -80,6 +80,13 @@ by = "source"
 [function.filter]
 use = "firewall"
 lines = ["tracking explicit", "count tcp", "allow"]
+tcp_opening = "2 h"
+tcp_closing = "2 h"
+tcp_closed = "2 h"
+udp_opening = "2 h"
+udp = "2 h"
+icmp = "2 h"
+other = "2 h"
 [function.rules]
 use = "mmb"
 lines = ["add ip-saddr 198.18.255.254 drop"]
