@@ -145,7 +145,7 @@ impl Balance {
                     None => (self.choose(pool, flow)?, Found::Moved),
                 };
                 let ends = if is_reopened { 0 } else { before & ENDS };
-                let after = pool.remembered(number)? | ends | kind.ends(CLIENT_FIN);
+                let after = pool.remembered(number)? | kind.after(ends, CLIENT_FIN, self.sees_answers);
                 self.change(&mut found, after, walk);
                 Some((number, how))
             }
@@ -180,7 +180,8 @@ impl Balance {
         let before = *found.get();
         let of_it = pool.live(before).filter(|(_, known)| known.server.address == Some(address)).is_some();
         if of_it {
-            self.change(&mut found, before | kind.ends(SERVER_FIN), self.counts.walk());
+            let ends = kind.after(before & ENDS, SERVER_FIN, self.sees_answers);
+            self.change(&mut found, before & !ENDS | ends, self.counts.walk());
         }
         of_it
     }
@@ -256,12 +257,15 @@ impl Balance {
 }
 
 impl Kind {
-    /// The bits of what it ends; `fin` is that of the sender's FIN.
-    const fn ends(self, fin: u64) -> u64 {
+    /// The ends of a connection behind it; `fin` is that of the sender's FIN.
+    ///
+    /// A connection goes on whose reset is followed by data: it was forged, or the other end did not take it.
+    fn after(self, ends: u64, fin: u64, sees_answers: bool) -> u64 {
         match self {
-            Self::Fin => fin,
-            Self::Reset => RESET,
-            Self::Opens | Self::Data | Self::Stray => 0,
+            Self::Fin => ends | fin,
+            Self::Reset => ends | RESET,
+            Self::Data if !is_over(ends & !RESET, sees_answers) => ends & !RESET,
+            Self::Opens | Self::Data | Self::Stray => ends,
         }
     }
 }

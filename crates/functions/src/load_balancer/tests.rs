@@ -253,13 +253,42 @@ fn closed_connections_do_not_count() {
     };
     // What is sent for each of the first connections, whether it ends them, and after which seconds they are forgotten.
     type Sent = &'static [(u8, bool)];
-    let cases: [(&str, &str, Sent, bool, u64); 6] = [
+    let cases: [(&str, &str, Sent, bool, u64); 11] = [
         ("a reset of the client", &dsr, &[(flags::RST, false)], true, 10),
         ("its FIN, where answers go another way", &dsr, &[(FIN, false)], true, 120),
         ("a reset of the server", nat, &[(flags::RST, true)], true, 10),
         ("one FIN", nat, &[(FIN, true)], false, 120),
         ("both FINs", nat, &[(FIN, true), (flags::ACK, false), (FIN, false), (flags::ACK, true)], true, 10),
         ("data", nat, &[(flags::ACK, false), (flags::ACK, true)], false, 300),
+        (
+            "a reset that the client's data follows",
+            &dsr,
+            &[(flags::RST, false), (flags::ACK, false)],
+            false,
+            300,
+        ),
+        ("a reset that an answer follows", nat, &[(flags::RST, false), (flags::ACK, true)], false, 300),
+        (
+            "one FIN and a reset that data follows",
+            nat,
+            &[(FIN, false), (flags::RST, true), (flags::ACK, true)],
+            false,
+            120,
+        ),
+        (
+            "both FINs, and a reset",
+            nat,
+            &[(FIN, true), (FIN, false), (flags::RST, false), (flags::ACK, true)],
+            true,
+            10,
+        ),
+        (
+            "data, and another reset",
+            nat,
+            &[(flags::RST, true), (flags::ACK, false), (flags::RST, false)],
+            true,
+            10,
+        ),
     ];
     for (name, text, sent, ends, seconds) in cases {
         let mut test = Clocked::of_node(make(text));
@@ -290,7 +319,7 @@ fn least_connections_goes_by_open_ones() {
     // Those of the first server end, and it gets the next ones.
     let closed: Vec<u16> = (0..40).filter(|flow| before[usize::from(*flow)] == 1).collect();
     assert_eq!(closed.len(), 10);
-    test.send(closed.iter().map(|flow| segment(*flow, flags::RST, false)));
+    test.send(closed.iter().map(|flow| segment(*flow, flags::FIN | flags::ACK, false)));
     let next = test.send((100..110).map(|flow| segment(flow, flags::SYN, false)));
     assert_eq!(tally(&next.out), [(1, 10)].into());
     // A SYN begins another connection with the same ports; an acknowledgment of the old one does not.

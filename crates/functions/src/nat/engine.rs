@@ -42,35 +42,41 @@ pub(super) struct Rules {
     pub(super) inside_mtu: usize,
 }
 
-/// The time (ns) between two ARP requests of our own.
-const BETWEEN_REQUESTS: u64 = 10_000_000;
+/// The time (ns) between two ARP requests of our own for one host (RFC 1122, section 2.3.2.1).
+const BETWEEN_REQUESTS: u64 = 1_000_000_000;
+/// Hosts that it asks for at most in that time.
+const MOST_ASKED: usize = 128;
 
-/// The last hosts for whose Ethernet addresses it has asked: only their answers make new entries.
-#[derive(Default)]
-pub(super) struct Asked {
-    hosts: [Option<Ipv4Addr>; 32],
-    next: usize,
-    /// When it last asked (ns).
-    at: Option<u64>,
+/// The last hosts for whose Ethernet addresses it has asked, and when (ns): only their answers make new entries.
+pub(super) struct Asked([Option<(Ipv4Addr, u64)>; MOST_ASKED]);
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self([None; MOST_ASKED])
+    }
 }
 
 impl Asked {
     /// Whether it may ask for a host now, which is then noted.
+    ///
+    /// Each has its own time, so that one which does not answer does not keep it from asking for others.
     fn may_ask(&mut self, host: Ipv4Addr, now: u64) -> bool {
-        if self.at.is_some_and(|at| now.saturating_sub(at) < BETWEEN_REQUESTS) {
+        let place = match self.0.iter().position(|asked| asked.is_some_and(|(other, _)| other == host)) {
+            Some(at) => self.0.get_mut(at),
+            // One without a question comes first, and then the oldest.
+            None => self.0.iter_mut().min_by_key(|asked| asked.map(|(_, at)| at)),
+        };
+        let Some(place) = place else { return false };
+        if place.is_some_and(|(_, at)| now.saturating_sub(at) < BETWEEN_REQUESTS) {
             return false;
         }
-        self.at = Some(now);
-        if !self.hosts.contains(&Some(host)) {
-            self.hosts[self.next] = Some(host);
-            self.next = (self.next + 1) % self.hosts.len();
-        }
+        *place = Some((host, now));
         true
     }
 
     /// Whether a host was asked for, which then has answered.
     fn answered(&mut self, host: Ipv4Addr) -> bool {
-        let asked = self.hosts.iter_mut().find(|asked| **asked == Some(host));
+        let asked = self.0.iter_mut().find(|asked| asked.is_some_and(|(other, _)| other == host));
         asked.is_some_and(|asked| asked.take().is_some())
     }
 }
@@ -663,5 +669,27 @@ fn opening(seen: u8) -> Opening {
         (true, false, _) => Opening::Inside,
         (true, true, _) => Opening::Outside,
         _ => Opening::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_for_link_addresses_are_bounded_and_an_answer_makes_room() {
+        let host = |number: usize| Ipv4Addr::from_bits(0x0a00_0000 + number as u32);
+        let (mut asked, second) = (Asked::default(), BETWEEN_REQUESTS);
+        for number in 0..MOST_ASKED {
+            assert!(asked.may_ask(host(number), number as u64));
+            assert!(!asked.may_ask(host(number), number as u64 + 1), "{number}: a moment ago");
+        }
+        assert!(!asked.may_ask(host(900), second / 2));
+        assert!(asked.answered(host(5)) && !asked.answered(host(5)) && !asked.answered(host(900)));
+        assert!(asked.may_ask(host(900), second / 2));
+        // The oldest gives its place when its time is over.
+        assert!(!asked.may_ask(host(901), second - 1));
+        assert!(asked.may_ask(host(901), second));
+        assert!(!asked.answered(host(0)) && asked.answered(host(1)) && asked.answered(host(901)));
     }
 }

@@ -400,6 +400,19 @@ impl Ports {
         self.free_oldest()
     }
 
+    /// Frees the ports of an address that are held down.
+    pub(super) fn free_held_of(&mut self, index: u16) {
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|held| {
+            let is_other = held.index != index;
+            if !is_other {
+                self.free(index, held.transport, held.port);
+            }
+            is_other
+        });
+        self.held = held;
+    }
+
     pub(super) fn held_down(&self) -> usize {
         self.held.len()
     }

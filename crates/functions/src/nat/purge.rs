@@ -18,7 +18,7 @@ pub(super) enum Chosen {
     Filter(Filter),
     /// Those of a static mapping, which ends, too.
     Mapping(u32),
-    /// Those of outside addresses, which leave.
+    /// Those of outside addresses, which leave; without those of static mappings.
     Addresses(Vec<u16>),
 }
 
@@ -36,14 +36,18 @@ pub(super) struct Purge {
 
 impl Purge {
     fn takes(&self, state: &State, session: &Session) -> bool {
-        let index = || state.mappings.get(session.mapping).map(|mapping| mapping.index);
+        // Static mappings keep their address, and their sessions.
+        let leaves = |leaving: &[u16]| {
+            let mapping = state.mappings.get(session.mapping);
+            mapping.is_some_and(|found| found.subscriber.is_some() && leaving.contains(&found.index))
+        };
         session.made < self.before
             && match &self.chosen {
                 Chosen::Filter(filter) => {
                     filter.admits(session.transport, &[session.inside.address, session.remote.address])
                 }
                 Chosen::Mapping(number) => session.mapping == *number,
-                Chosen::Addresses(leaving) => index().is_some_and(|index| leaving.contains(&index)),
+                Chosen::Addresses(leaving) => leaves(leaving),
             }
     }
 }
@@ -84,7 +88,8 @@ impl State {
     pub(super) fn is_ending(&self, mapping: u32) -> bool {
         let ends = |purge: &Purge| matches!(purge.chosen, Chosen::Mapping(number) if number == mapping);
         self.purges.iter().any(ends)
-            || self.mappings.get(mapping).is_some_and(|mapping| self.is_leaving(mapping.index))
+            || (self.mappings.get(mapping))
+                .is_some_and(|found| found.subscriber.is_some() && self.is_leaving(found.index))
     }
 
     /// Goes on with sessions that are to end: so many at most, or [`LOOKS`] times as many looks.
@@ -144,6 +149,8 @@ impl State {
         subscriber.blocks_held = 0;
         if let Some(outside) = self.ports.address(taken.index) {
             for block in taken.blocks() {
+                // A port of it that is free later must not release it again.
+                self.ports.release_block(taken.index, *block);
                 let range = self.ports.range_of_block(*block);
                 self.log.released(self.now, taken.address, outside, range);
             }
@@ -154,10 +161,11 @@ impl State {
     /// Takes an outside address out that has no sessions left; static mappings keep it.
     fn remove_address(&mut self, index: u16) {
         let fixed = self.ports.get(index).is_some_and(|place| place.mappings > 0);
-        match fixed {
-            true => self.ports.get_mut(index).into_iter().for_each(|place| place.status = Status::Fixed),
-            false => self.ports.remove(index),
+        if !fixed {
+            return self.ports.remove(index);
         }
+        self.ports.free_held_of(index);
+        self.ports.get_mut(index).into_iter().for_each(|place| place.status = Status::Fixed);
     }
 }
 

@@ -254,10 +254,13 @@ const TAG: u32 = 24;
 
 /// A few bits of an Ethernet address: where they differ, so do the addresses.
 ///
-/// It never is 0, which stands for no address.
+/// All bytes and their places count, since addresses of one maker are similar. It never is 0, which stands for no
+/// address.
 #[inline(always)]
-pub(super) fn tag_of(mac: [u8; 6]) -> u8 {
-    mac.iter().fold(0, |tag, byte| tag ^ byte).max(1)
+pub(super) fn tag_of([a, b, c, d, e, f]: [u8; 6]) -> u8 {
+    // Fibonacci hashing (Knuth, volume 3, section 6.4): the top bits depend on all others.
+    let mixed = u64::from_be_bytes([0, 0, a, b, c, d, e, f]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 56) as u8).max(1)
 }
 
 /// A route, taken apart.
@@ -319,6 +322,38 @@ mod tests {
             let ask = Route::ask(direction, 7);
             assert_eq!((ask.way(), ask.session()), (Way::Ask, (direction, Some(7))));
         }
+    }
+
+    #[test]
+    fn similar_ethernet_addresses_have_different_tags() {
+        let (mut pairs, mut same) = (0, 0);
+        let mut compare = |one: [u8; 6], other: [u8; 6]| {
+            if one != other {
+                pairs += 1;
+                same += usize::from(tag_of(one) == tag_of(other));
+            }
+        };
+        for host in 0..64u8 {
+            let mac = [0x02, 0x1b, 0x21, host, host.wrapping_mul(37), host ^ 0xa5];
+            for at in 0..6 {
+                for change in 1..=255u8 {
+                    let mut other = mac;
+                    other[at] ^= change;
+                    compare(mac, other);
+                }
+                for with in at + 1..6 {
+                    let mut other = mac;
+                    other.swap(at, with);
+                    compare(mac, other);
+                }
+            }
+        }
+        assert!(pairs > 90_000 && same * 50 < pairs, "{same} of {pairs} have the same tag");
+        // Not all of many addresses that differ in the same way: an XOR of the bytes does that.
+        let swapped = (0..=254u8)
+            .filter(|byte| tag_of([2, 0, 0, 0, *byte, byte + 1]) == tag_of([2, 0, 0, 0, byte + 1, *byte]));
+        assert!(swapped.count() < 10);
+        assert_eq!(tag_of([0; 6]), 1, "no address has the tag of none");
     }
 
     #[test]

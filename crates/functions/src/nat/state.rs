@@ -291,10 +291,15 @@ impl State {
     }
 
     /// The Ethernet address of a mapping's host, where it is known.
+    ///
+    /// A subscriber of IPv6 has many hosts: its own address is the last one's.
     pub(super) fn neighbor_behind(&self, mapping: &Mapping) -> Option<MacAddress> {
-        match mapping.subscriber.and_then(|number| self.subscribers.get(number)) {
-            Some(subscriber) => subscriber.neighbor,
-            None => self.host(mapping.inside.address),
+        let Some(subscriber) = mapping.subscriber.and_then(|number| self.subscribers.get(number)) else {
+            return self.host(mapping.inside.address);
+        };
+        match mapping.inside.address {
+            IpAddr::V4(_) => subscriber.neighbor,
+            address @ IpAddr::V6(_) => self.host(address).or(subscriber.neighbor),
         }
     }
 
@@ -334,7 +339,11 @@ impl State {
     pub(super) fn hear(&mut self, number: u32, mac: MacAddress) {
         let Some(session) = self.sessions.get(number).copied() else { return };
         let Some(mapping) = self.mappings.get(session.mapping).copied() else { return };
-        if self.neighbor_behind(&mapping) != Some(mac) {
+        let known = match session.inside.address {
+            IpAddr::V4(_) => self.neighbor_behind(&mapping),
+            address @ IpAddr::V6(_) => self.host(address),
+        };
+        if known != Some(mac) {
             self.learn_host(session.inside.address, mac);
             if let Some(subscriber) = mapping.subscriber.and_then(|number| self.subscribers.get_mut(number)) {
                 subscriber.neighbor = Some(mac);

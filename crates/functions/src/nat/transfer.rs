@@ -59,9 +59,8 @@ impl State {
         let key = session.out_key().store();
         let idle = [Some(key), Some(session.in_key(external).store())];
         let idle = idle.into_iter().flatten().filter_map(|key| self.flows.idle(&key)).min().unwrap_or(0);
-        let neighbor = self.mappings.get(session.mapping).and_then(|mapping| mapping.subscriber);
-        let neighbor = neighbor.and_then(|number| self.subscribers.get(number));
-        let neighbor = neighbor.and_then(|subscriber| subscriber.neighbor);
+        let mapping = self.mappings.get(session.mapping);
+        let neighbor = mapping.and_then(|mapping| self.neighbor_behind(mapping));
         let record = Record {
             external: outside.to_bits(),
             external_port: external.port,
@@ -121,9 +120,11 @@ impl State {
         };
         if record.neighbor != 0 {
             let [_, _, a, b, c, d, e, f] = record.neighbor.to_be_bytes();
+            let mac = MacAddress::new([a, b, c, d, e, f]);
+            self.learn_host(inside.address, mac);
             let subscriber = self.mappings.get(mapping).and_then(|mapping| mapping.subscriber);
             if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number)) {
-                subscriber.neighbor = Some(MacAddress::new([a, b, c, d, e, f]));
+                subscriber.neighbor = Some(mac);
             }
         }
         let entered = is_its && self.enter(session).is_ok();
@@ -261,7 +262,39 @@ impl Declared for State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::NatConfig;
+    use super::super::state::NewSession;
     use super::*;
+
+    #[test]
+    fn each_host_keeps_its_ethernet_address() {
+        let text = "inside = [\"10.0.0.0/8\"]\npool = [\"203.0.113.7\"]\nnat64 = \"64:ff9b::/96\"\n\
+                    static = [\"udp 203.0.113.7:53 -> 10.0.0.5:5353\"]";
+        let config: NatConfig = toml::from_str(text).unwrap();
+        let state = || State::new(&config, 1, false).unwrap();
+        let (mut from, mut to) = (state(), state());
+        // Two of one subscriber, one with a static mapping, and one of IPv4.
+        let hosts =
+            [("2001:db8::5", 4_000), ("2001:db8::6", 4_000), ("10.0.0.5", 5_353), ("10.0.0.6", 4_000)];
+        let hosts = hosts.map(|(host, port)| Endpoint { address: host.parse().unwrap(), port });
+        let mac = |number: usize| MacAddress::new([2, 0, 0, 0, 7, number as u8]);
+        let remote = Endpoint { address: [198, 51, 100, 1].into(), port: 53 };
+        for (number, inside) in hosts.into_iter().enumerate() {
+            let seen = if inside.address.is_ipv6() { "64:ff9b::c633:6401" } else { "198.51.100.1" };
+            let seen = Endpoint { address: seen.parse().unwrap(), port: 53 };
+            let new = NewSession { inside, seen, remote, transport: Transport::Udp, phase: Phase::Plain };
+            from.open(new, Some(mac(number))).unwrap();
+        }
+        to.import(&from.export(), 1).unwrap();
+        assert_eq!((to.sessions.len(), to.tally.not_admitted), (hosts.len(), 0));
+        for state in [&from, &to] {
+            for (number, inside) in hosts.into_iter().enumerate() {
+                let mapping = state.mapping_inside(inside, Transport::Udp).unwrap();
+                let found = state.neighbor_behind(state.mappings.get(mapping).unwrap());
+                assert_eq!(found, Some(mac(number)), "{inside}");
+            }
+        }
+    }
 
     #[test]
     fn a_record_is_the_same_behind_its_bytes() {

@@ -69,7 +69,8 @@ fn later6(flow: u16) -> Vec<u8> {
         false,
         flow.into(),
     );
-    packet.protocol(17).payload(&[2; 40]).build().unwrap()
+    // Only the first fragment's number counts.
+    packet.protocol(if flow % 3 == 0 { 6 } else { 17 }).payload(&[2; 40]).build().unwrap()
 }
 
 const WALL: &str = "lines = [\"allow tcp to any port 80\", \"allow udp to any port 80\"]";

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use netbricks_core::control_task::News;
 use netbricks_core::{ControlTask, HandlerCaller};
 use netlink_packet_core::{
-    NLM_F_APPEND, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_APPEND, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::routes::{KernelTable, taken_over, without_dead_hops};
+use super::routes::{KernelTable, place_of, taken_over, without_dead_hops};
 
 /// Groups of messages about routes, and about what takes routes along (`linux/rtnetlink.h`).
 ///
@@ -39,8 +40,10 @@ const LISTED: usize = 10_000;
 const WAIT: Duration = Duration::from_millis(200);
 /// The time after which it begins again, where the socket failed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The least time between two questions for all routes.
+/// The least time between an answer to a question for all routes, and the next question.
 const BETWEEN: Duration = Duration::from_secs(1);
+/// That time, in times that the answer took: a large table is not read all the time.
+const TIMES: u32 = 10;
 
 /// Follows a routing table of the kernel.
 pub(super) struct KernelRoutes {
@@ -62,12 +65,19 @@ struct Following {
     asks: Option<AddressFamily>,
     /// Whether the routes changed while they were told.
     interrupted: bool,
-    /// When all routes were asked for last.
-    asked: Instant,
-    /// Whether a link or an address changed since then, which may have taken routes along.
-    is_stale: bool,
+    pace: Pace,
+}
+
+/// When all routes are asked for again.
+#[derive(Debug)]
+struct Pace {
     /// Links by number, and whether each is up.
     links: BTreeMap<u32, bool>,
+    /// Whether a link or an address went since the last question, which may have taken routes along.
+    is_stale: bool,
+    /// When the last question was asked, and when all of its answer was there.
+    asked: Instant,
+    answered: Instant,
 }
 
 impl KernelRoutes {
@@ -107,13 +117,26 @@ impl KernelRoutes {
             }
             Err(error) => return Err(format!("the kernel's routes cannot be read: {error}")),
         }
-        following
-            .ask_again(&mut self.kernel)
-            .map_err(|error| format!("the kernel's routes cannot be asked for: {error}"))?;
-        // While all routes are told, none counts as gone.
-        let is_whole = following.asks.is_none();
+        self.go_on(following, handlers, Instant::now())
+    }
+
+    /// Writes what was heard, unless all routes are being told: then none counts as gone.
+    ///
+    /// Only then it asks again. So routes are written also where links go all the time.
+    fn go_on(
+        &mut self,
+        mut following: Following,
+        handlers: &mut dyn HandlerCaller,
+        now: Instant,
+    ) -> Result<(), String> {
+        if following.asks.is_none() {
+            self.write(handlers)?;
+            following
+                .ask_again(&mut self.kernel, now)
+                .map_err(|error| format!("the kernel's routes cannot be asked for: {error}"))?;
+        }
         self.following = Some(following);
-        if is_whole { self.write(handlers) } else { Ok(()) }
+        Ok(())
     }
 
     /// Takes note of the kernel's routes that the router has already, from a task before this one.
@@ -145,9 +168,8 @@ impl KernelRoutes {
             let answers = match handlers.write("kernel", &lines) {
                 Ok(answers) => answers,
                 Err(problem) => {
-                    // What was not written is found out again.
+                    // What was not written is found out again, by a socket that begins.
                     self.is_compared = false;
-                    self.following = None;
                     self.kernel = KernelTable::default();
                     return Err(problem);
                 }
@@ -204,30 +226,20 @@ impl Following {
             buffer: vec![0; BUFFER],
             asks: None,
             interrupted: false,
-            asked: Instant::now(),
-            is_stale: false,
-            links: BTreeMap::new(),
+            pace: Pace::new(Instant::now()),
         };
         following.ask(AddressFamily::Inet)?;
         Ok(following)
     }
 
     /// Asks for all routes again, where a change may have taken some along, and not too often.
-    fn ask_again(&mut self, kernel: &mut KernelTable) -> io::Result<()> {
-        if !self.is_stale || self.asks.is_some() || self.asked.elapsed() < BETWEEN {
+    fn ask_again(&mut self, kernel: &mut KernelTable, now: Instant) -> io::Result<()> {
+        if self.asks.is_some() || !self.pace.may_ask(now) {
             return Ok(());
         }
         kernel.begin_again();
+        self.pace.asked = Instant::now();
         self.ask(AddressFamily::Inet)
-    }
-
-    /// Takes note of a link; what else changes of it is no matter of routes.
-    fn link(&mut self, number: u32, is_up: Option<bool>) {
-        let before = match is_up {
-            Some(is_up) => self.links.insert(number, is_up),
-            None => self.links.remove(&number),
-        };
-        self.is_stale |= before != is_up;
     }
 
     /// Asks for all routes of a version.
@@ -245,7 +257,7 @@ impl Following {
         self.asks = Some(family);
         self.interrupted = false;
         if family == AddressFamily::Inet {
-            (self.asked, self.is_stale) = (Instant::now(), false);
+            self.pace.is_stale = false;
         }
         Ok(())
     }
@@ -289,21 +301,33 @@ impl Following {
             let Ok(message) = message else { continue };
             self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
             let joins = message.header.flags & NLM_F_APPEND != 0;
+            let replaces = message.header.flags & NLM_F_REPLACE != 0;
             match message.payload {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(mut route)) => {
                     without_dead_hops(&mut route);
-                    taken_over(&route, table).into_iter().for_each(|route| kernel.add(route, joins));
+                    match taken_over(&route, table) {
+                        Some(route) => kernel.add(route, joins),
+                        // In its place there is one now that is not taken over.
+                        None if replaces => {
+                            place_of(&route, table).into_iter().for_each(|place| kernel.replaced(place));
+                        }
+                        None => {}
+                    }
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(route)) => {
                     taken_over(&route, table).iter().for_each(|route| kernel.remove(route));
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                    self.link(link.header.index, Some(link.header.flags.contains(LinkFlags::Up)));
+                    let header = link.header;
+                    // Of a new link, all flags count as changed.
+                    let changed =
+                        header.change_mask.contains(LinkFlags::Up) && header.change_mask.bits() != !0;
+                    self.pace.link(header.index, header.flags.contains(LinkFlags::Up), changed);
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
-                    self.link(link.header.index, None);
+                    self.pace.link_gone(link.header.index);
                 }
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(_)) => self.is_stale = true,
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(_)) => self.pace.is_stale = true,
                 NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
                 NetlinkPayload::Done(_) => self.answered(kernel)?,
                 _ => {}
@@ -322,14 +346,170 @@ impl Following {
             Some(AddressFamily::Inet) => self.ask(AddressFamily::Inet6),
             _ => {
                 kernel.all_told();
+                self.pace.answered = Instant::now();
                 Ok(())
             }
         }
     }
 }
 
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self { links: BTreeMap::new(), is_stale: false, asked: now, answered: now }
+    }
+
+    /// Takes note of a link. Only one that goes down takes routes along.
+    ///
+    /// Of one that was not heard of before, the message says whether it went down, by `changed`.
+    fn link(&mut self, number: u32, is_up: bool, changed: bool) {
+        let was_up = self.links.insert(number, is_up).unwrap_or(changed);
+        self.is_stale |= was_up && !is_up;
+    }
+
+    /// Takes note of a link that went away.
+    fn link_gone(&mut self, number: u32) {
+        self.links.remove(&number);
+        self.is_stale = true;
+    }
+
+    /// Whether all routes are asked for now, where none is under way.
+    fn may_ask(&self, now: Instant) -> bool {
+        let took = self.answered.saturating_duration_since(self.asked);
+        let pause = took.saturating_mul(TIMES).max(BETWEEN);
+        self.is_stale && now.saturating_duration_since(self.answered) >= pause
+    }
+}
+
 impl std::fmt::Debug for Following {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Following").field("socket", &self.socket.as_fd()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::route::RouteAddress;
+    use netlink_packet_route::route::{RouteAttribute, RouteProtocol, RouteType};
+
+    use super::*;
+
+    /// Keeps what is written.
+    #[derive(Default)]
+    struct Written(Vec<String>);
+
+    impl HandlerCaller for Written {
+        fn read(&mut self, _: &str, _: &str) -> Result<Vec<String>, String> {
+            Ok(Vec::new())
+        }
+        fn write(&mut self, _: &str, argument: &str) -> Result<Vec<String>, String> {
+            self.0.push(argument.to_owned());
+            Ok(Vec::new())
+        }
+        fn tell(&mut self, _: News, _: &str) {}
+        fn is_ending(&self) -> bool {
+            false
+        }
+    }
+
+    fn following(now: Instant) -> Following {
+        Following {
+            socket: Socket::new(NETLINK_ROUTE).unwrap(),
+            buffer: vec![0; 4_096],
+            asks: None,
+            interrupted: false,
+            pace: Pace::new(now),
+        }
+    }
+
+    fn route(gateway: bool) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = 8;
+        message.header.table = 254;
+        message.header.kind = RouteType::Unicast;
+        message.header.protocol = RouteProtocol::Static;
+        let destination = RouteAddress::Inet([10, 0, 0, 0].into());
+        message.attributes.push(RouteAttribute::Destination(destination));
+        message.attributes.push(RouteAttribute::Priority(20));
+        match gateway {
+            true => {
+                message.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet([192, 0, 2, 2].into())))
+            }
+            false => message.attributes.push(RouteAttribute::Oif(1)),
+        }
+        message
+    }
+
+    /// Puts a message about a new route where the next datagram is read.
+    fn hear(following: &mut Following, kernel: &mut KernelTable, route: RouteMessage, flags: u16) {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        let payload = NetlinkPayload::from(RouteNetlinkMessage::NewRoute(route));
+        let mut message = NetlinkMessage::new(header, payload);
+        message.finalize();
+        let size = message.buffer_len();
+        message.serialize(&mut following.buffer[..size]);
+        following.take(size, kernel, 254).unwrap();
+    }
+
+    #[test]
+    fn routes_are_written_also_where_links_go_all_the_time() {
+        let (now, mut handlers) = (Instant::now(), Written::default());
+        let mut routes = KernelRoutes::new(254);
+        let mut following = following(now);
+        hear(&mut following, &mut routes.kernel, route(true), 0);
+        following.pace.link_gone(1);
+        routes.go_on(following, &mut handlers, now + BETWEEN).unwrap();
+        assert_eq!(handlers.0, ["+ 10.0.0.0/8 via 192.0.2.2\n"]);
+        let mut following = routes.following.take().unwrap();
+        assert_eq!(following.asks, Some(AddressFamily::Inet), "it asks again behind that");
+        // While all are told, none counts as gone.
+        hear(&mut following, &mut routes.kernel, route(false), NLM_F_REPLACE);
+        routes.go_on(following, &mut handlers, now + BETWEEN).unwrap();
+        assert_eq!(handlers.0.len(), 1);
+    }
+
+    #[test]
+    fn the_next_question_waits_ten_times_as_long_as_the_last_answer_took() {
+        let (now, seconds) = (Instant::now(), Duration::from_secs);
+        let mut pace = Pace::new(now);
+        assert!(!pace.may_ask(now + seconds(100)), "nothing went");
+        pace.link_gone(1);
+        assert!(!pace.may_ask(now + BETWEEN / 2) && pace.may_ask(now + BETWEEN));
+        pace.answered = now + seconds(3);
+        assert!(!pace.may_ask(now + seconds(32)) && pace.may_ask(now + seconds(33)));
+    }
+
+    #[test]
+    fn only_what_goes_takes_routes_along() {
+        let mut pace = Pace::new(Instant::now());
+        let mut goes = |change: &dyn Fn(&mut Pace)| {
+            pace.is_stale = false;
+            change(&mut pace);
+            pace.is_stale
+        };
+        assert!(!goes(&|pace| pace.link(1, false, false)), "a new one");
+        assert!(!goes(&|pace| pace.link(1, true, true)), "it comes up");
+        assert!(!goes(&|pace| pace.link(1, true, false)), "another change of it");
+        assert!(goes(&|pace| pace.link(1, false, true)), "it goes down");
+        assert!(!goes(&|pace| pace.link(2, true, true)), "another comes up");
+        assert!(goes(&|pace| pace.link(3, false, true)), "one that was up before goes down");
+        assert!(goes(&|pace| pace.link_gone(2)), "one goes away");
+    }
+
+    #[test]
+    fn a_route_is_gone_that_one_replaces_which_is_not_taken_over() {
+        let mut following = following(Instant::now());
+        let mut kernel = KernelTable::default();
+        hear(&mut following, &mut kernel, route(true), 0);
+        assert_eq!(kernel.take_changes(9), "+ 10.0.0.0/8 via 192.0.2.2\n");
+        // One beside it is none in its place.
+        hear(&mut following, &mut kernel, route(false), 0);
+        let mut other = route(false);
+        other.attributes[1] = RouteAttribute::Priority(30);
+        hear(&mut following, &mut kernel, other, NLM_F_REPLACE);
+        assert!(!kernel.has_changes());
+        hear(&mut following, &mut kernel, route(false), NLM_F_REPLACE);
+        assert_eq!((kernel.take_changes(9), kernel.len()), ("- 10.0.0.0/8\n".into(), 0));
     }
 }

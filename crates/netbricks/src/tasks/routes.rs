@@ -36,30 +36,19 @@ pub(super) enum KernelWay {
 /// The networks of the kernel's own interfaces, which have no gateway, are not.
 pub(super) fn taken_over(message: &RouteMessage, table: u32) -> Option<KernelRoute> {
     let header = &message.header;
-    let mut of = u32::from(header.table);
-    let (mut prefix, mut priority, mut hops) = (None, 0, BTreeMap::new());
-    for attribute in &message.attributes {
-        match attribute {
-            RouteAttribute::Table(number) => of = *number,
-            RouteAttribute::Destination(address) => prefix = of_address(address),
-            RouteAttribute::Priority(number) => priority = *number,
-            RouteAttribute::MultiPath(paths) => {
-                hops.extend(paths.iter().filter_map(|path| Some((gateway(&path.attributes)?, weight(path)))));
-            }
-            _ => {}
-        }
-    }
-    if of != table || header.protocol == RouteProtocol::Kernel || header.source_prefix_length > 0 {
+    let (prefix, priority) = place_of(message, table)?;
+    if header.protocol == RouteProtocol::Kernel {
         return None;
     }
-    let prefix = prefix.or(match header.address_family {
-        AddressFamily::Inet => Some(Ipv4Addr::UNSPECIFIED.into()),
-        AddressFamily::Inet6 => Some(Ipv6Addr::UNSPECIFIED.into()),
-        _ => None,
-    })?;
-    let prefix = (prefix, header.destination_prefix_length);
     let way = match header.kind {
         RouteType::Unicast => {
+            let mut hops = BTreeMap::new();
+            for attribute in &message.attributes {
+                if let RouteAttribute::MultiPath(paths) = attribute {
+                    let found = |path: &RouteNextHop| Some((gateway(&path.attributes)?, weight(path)));
+                    hops.extend(paths.iter().filter_map(found));
+                }
+            }
             hops.extend(gateway(&message.attributes).map(|gateway| (gateway, 1)));
             if hops.is_empty() {
                 return None;
@@ -72,6 +61,30 @@ pub(super) fn taken_over(message: &RouteMessage, table: u32) -> Option<KernelRou
         _ => return None,
     };
     Some(KernelRoute { prefix, priority, way })
+}
+
+/// The prefix and priority of a message's route, where it is of this table and for all sources.
+pub(super) fn place_of(message: &RouteMessage, table: u32) -> Option<(Prefix, u32)> {
+    let header = &message.header;
+    let mut of = u32::from(header.table);
+    let (mut prefix, mut priority) = (None, 0);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(number) => of = *number,
+            RouteAttribute::Destination(address) => prefix = of_address(address),
+            RouteAttribute::Priority(number) => priority = *number,
+            _ => {}
+        }
+    }
+    if of != table || header.source_prefix_length > 0 {
+        return None;
+    }
+    let prefix = prefix.or(match header.address_family {
+        AddressFamily::Inet => Some(Ipv4Addr::UNSPECIFIED.into()),
+        AddressFamily::Inet6 => Some(Ipv6Addr::UNSPECIFIED.into()),
+        _ => None,
+    })?;
+    Some(((prefix, header.destination_prefix_length), priority))
 }
 
 /// Takes the next hops out of a route whose links are down. The kernel does not use them.
@@ -147,6 +160,20 @@ impl KernelTable {
         }
         if routes.is_empty() {
             self.routes.remove(&route.prefix);
+        }
+    }
+
+    /// Takes note of a route that is no more, since one that is not taken over has its prefix and priority.
+    pub(super) fn replaced(&mut self, (prefix, priority): (Prefix, u32)) {
+        let Some(routes) = self.routes.get_mut(&prefix) else { return };
+        if routes.remove(&priority).is_none() {
+            return;
+        }
+        if routes.is_empty() {
+            self.routes.remove(&prefix);
+        }
+        if self.before.is_none() {
+            self.changed.insert(prefix);
         }
     }
 

@@ -250,6 +250,32 @@ fn rfc6146_subscribers_of_ipv6_share_their_limits_by_prefix() {
 }
 
 #[test]
+fn hosts_of_one_prefix_get_their_answers_at_their_own_ethernet_addresses() {
+    let ours = [2, 0, 0, 0, 0, 0x99];
+    let mut test = nat(&format!("{NAT64}mac = \"02:00:00:00:00:99\""));
+    let out = |test: &mut Clocked, (host, mac): (&str, [u8; 6])| {
+        let frame = ethernet().source(mac).destination(ours).ipv6(host, embedded(SERVER).as_str());
+        source_port(&through(test, frame.udp(4_000, 53).payload(b"x").build().unwrap()))
+    };
+    let answered = |test: &mut Clocked, port| {
+        let frame = ethernet().destination(ours).ipv4(SERVER, POOL).udp(53, port).payload(b"x");
+        through(test, frame.build().unwrap())[..6].to_vec()
+    };
+    let mut hosts = [("2001:db8:1::5", [2, 0, 0, 0, 7, 5]), ("2001:db8:1::6", [2, 0, 0, 0, 7, 6])];
+    let ports = hosts.map(|host| out(&mut test, host));
+    for round in 0..3 {
+        for ((host, mac), port) in hosts.iter().zip(ports) {
+            assert_eq!(answered(&mut test, port), mac, "{host} in round {round}");
+        }
+        // One gets another address, which the other one had.
+        hosts[0].1 = [[2, 0, 0, 0, 7, 6], [2, 0, 0, 0, 7, 5], [2, 0, 0, 0, 7, 9]][round];
+        for host in hosts {
+            out(&mut test, host);
+        }
+    }
+}
+
+#[test]
 fn rfc6296_2_1_prefixes_are_exchanged_and_no_checksum_changes() {
     let mut test = nat("pool = []\ninside = []\nnptv6 = [\"fd01:203:405::/48 2001:db8:1::/48\"]");
     let (host, outside, server) = ("fd01:203:405:1::1234", "2001:db8:1:d550::1234", "2001:db8:9::1");

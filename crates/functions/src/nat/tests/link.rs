@@ -136,6 +136,24 @@ fn a_whole_mapping_of_an_address_beside_the_inside_gets_its_packets() {
 }
 
 #[test]
+fn a_host_that_does_not_answer_is_asked_for_once_a_second_and_others_beside_it() {
+    let fixed = "[\"203.0.113.8 -> 10.0.0.6\", \"203.0.113.9 -> 10.0.0.7\"]";
+    let mut test = nat(&format!("{MAC}static = {fixed}"));
+    let asked = |test: &mut Clocked, to: &str| {
+        let report = test.send([between(([2, 0, 0, 0, 0, 1], OURS), (SERVER, 9), (to, 80))]);
+        report.out.iter().map(|request| request[41]).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&mut test, WHOLE_OUTSIDE), [6]);
+    assert_eq!(asked(&mut test, WHOLE_OUTSIDE), []);
+    assert_eq!(asked(&mut test, "203.0.113.9"), [7]);
+    test.advance(Duration::from_millis(900));
+    assert_eq!(asked(&mut test, WHOLE_OUTSIDE), []);
+    test.advance(Duration::from_millis(100));
+    assert_eq!(asked(&mut test, WHOLE_OUTSIDE), [6]);
+    assert_eq!(test.send([arp([2, 0, 0, 0, 7, 6], WHOLE)]).dropped(DropReason::LocalDelivery), 1);
+}
+
+#[test]
 fn fragments_for_a_host_that_is_not_known_wait_for_its_link_address() {
     let mut test = nat(&format!("{MAC}static = [\"203.0.113.8 -> 10.0.0.6\"]"));
     let frame = ethernet().destination(OURS).ipv4(SERVER, WHOLE_OUTSIDE).udp(9, 80);

@@ -66,6 +66,50 @@ fn an_address_leaves_with_the_last_of_many_sessions() {
 }
 
 #[test]
+fn a_static_mapping_goes_on_while_its_address_leaves_the_pool() {
+    let mut test = nat("capacity = 8192\nstatic = [\"udp 203.0.113.7:53 -> 10.0.0.5:5353\"]");
+    assert_eq!(open(&mut test, "10.0.0.5", 5_353, SERVER, 9), 53);
+    open_many(&mut test, 3_000);
+    let answer = test.call("pool-remove", POOL);
+    assert_eq!(answer, "1 addresses, whose sessions end a part at a time");
+    // Its sessions stay, it gets others, and strangers reach it.
+    let back = through(&mut test, udp(SERVER, 9, POOL, 53));
+    assert_eq!(shown(&back), format!("{SERVER}:9 > 10.0.0.5:5353"));
+    assert_eq!(open(&mut test, "10.0.0.5", 5_353, SERVER_2, 9), 53);
+    through(&mut test, udp("192.0.2.1", 9, POOL, 53));
+    assert!(count(&mut test, "sessions") > 2, "the others are still ending");
+    test.advance(Duration::from_secs(1));
+    assert_eq!((count(&mut test, "sessions"), count(&mut test, "mappings")), (2, 1));
+    assert!(test.call("pool", "").contains(&format!("{POOL} static")));
+    assert_eq!(open(&mut test, "10.0.0.5", 5_353, "192.0.2.1", 9), 53);
+}
+
+#[test]
+fn an_address_that_static_mappings_keep_releases_each_block_once() {
+    let fixed = "static = [\"udp 203.0.113.7:53 -> 10.0.0.5:5353\"]";
+    let mut test = nat(&format!("block = 512\nlog = 64\nudp = \"1 s\"\nhold_down = \"60 s\"\n{fixed}"));
+    open(&mut test, INSIDE, 4_000, SERVER, 53);
+    test.advance(Duration::from_secs(2));
+    assert_eq!((count(&mut test, "sessions"), count(&mut test, "ports_held_down")), (0, 1));
+    test.call("pool-add", "203.0.113.8");
+    assert_eq!(test.call("pool-remove", POOL), "1 addresses");
+    assert_eq!(count(&mut test, "ports_held_down"), 0);
+    // Another subscriber takes the place of the first one in the table, while its port would be held down.
+    open(&mut test, OTHER, 4_000, SERVER, 53);
+    test.advance(Duration::from_secs(200));
+    let log = test.call("log", "");
+    let events: Vec<_> = log.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap()).collect();
+    let of = |event: &str| events.iter().filter(|line| line.starts_with(event)).count();
+    let blocks = [
+        "assigned 10.0.0.1 203.0.113.7 ",
+        "released 10.0.0.1 203.0.113.7 ",
+        "assigned 10.0.0.2 203.0.113.8 ",
+        "released 10.0.0.2 203.0.113.8 ",
+    ];
+    assert_eq!((blocks.map(of), events.len()), ([1; 4], 4), "{log}");
+}
+
+#[test]
 fn a_static_mapping_with_many_sessions_is_gone_at_once() {
     let mapping = "udp 203.0.113.7:53 -> 10.0.0.5:5353";
     let mut test = nat(&format!("capacity = 8192\nstatic = [\"{mapping}\"]"));
