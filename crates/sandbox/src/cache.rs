@@ -33,18 +33,22 @@ fn unfinished(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.{}-{number}", std::process::id()))
 }
 
+/// Gives a file a second name: [`fs::hard_link`], but in tests.
+type Link = fn(&Path, &Path) -> std::io::Result<()>;
+
 /// Writes a key, unless another start has written one meanwhile.
 ///
-/// The file has all of it as soon as it has its name.
-fn make_key(folder: &Path, path: &Path) -> std::io::Result<()> {
+/// The file has all of it as soon as it has its name, where the file system has hard links.
+fn make_key(folder: &Path, path: &Path, link: Link) -> std::io::Result<()> {
     let unfinished = unfinished(folder, "key");
     let write = || {
         let mut key = [0; CODE];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        file.write_all(&key)?;
-        file.sync_all()?;
-        fs::hard_link(&unfinished, path)
+        write_new(&unfinished, &key)?;
+        match link(&unfinished, path) {
+            Err(error) if has_no_links(&error) => write_new(path, &key),
+            linked => linked,
+        }
     };
     let written = write();
     let _ = fs::remove_file(&unfinished);
@@ -52,6 +56,21 @@ fn make_key(folder: &Path, path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.exists() => Ok(()),
         written => written,
     }
+}
+
+/// Writes a file that is not there yet; one that cannot be written whole is removed.
+fn write_new(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let written = file.write_all(contents).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    written
+}
+
+/// Whether this is the answer of a file system without hard links, such as FAT and some in user space.
+fn has_no_links(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
 /// The name of a module's code: by the module's bytes, and by all that the compiler's result depends on.
@@ -79,7 +98,7 @@ impl Cache {
             .map_err(|problem| format!("names {shown}, which {problem}"))?;
         let path = folder.join("key");
         if !path.exists() {
-            make_key(folder, &path).map_err(failed)?;
+            make_key(folder, &path, |from, to| fs::hard_link(from, to)).map_err(failed)?;
         }
         let mut file = File::open(&path).map_err(failed)?;
         private(&file.metadata().map_err(failed)?)
@@ -290,6 +309,31 @@ mod tests {
         assert!(!rest.exists() && folder.0.join("note").exists() && folder.0.join("key").exists());
         let kept = |entry: &Entry| cache.get(entry).is_some();
         assert_eq!(entries.iter().map(kept).collect::<Vec<_>>(), [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_file_system_without_hard_links_has_a_key_too() {
+        const LINKS: [(Link, bool); 4] = [
+            (|_, _| Err(std::io::Error::from_raw_os_error(libc::EPERM)), true),
+            (|_, _| Err(std::io::Error::from_raw_os_error(libc::EOPNOTSUPP)), true),
+            (|_, _| Err(std::io::Error::from_raw_os_error(libc::ENOSYS)), true),
+            (|_, _| Err(std::io::Error::from_raw_os_error(libc::EIO)), false),
+        ];
+        for (number, (link, has_key)) in LINKS.into_iter().enumerate() {
+            let folder = Folder::new(&format!("links-{number}"));
+            fs::create_dir(&folder.0).unwrap();
+            let path = folder.0.join("key");
+            assert_eq!(make_key(&folder.0, &path, link).is_ok(), has_key);
+            assert_eq!(fs::read_dir(&folder.0).unwrap().count(), usize::from(has_key), "the key alone");
+            if has_key {
+                let key = fs::read(&path).unwrap();
+                assert_eq!((key.len(), fs::metadata(&path).unwrap().mode() & 0o777), (CODE, 0o600));
+                // A start that comes later leaves it.
+                make_key(&folder.0, &path, link).unwrap();
+                assert_eq!(fs::read(&path).unwrap(), key);
+                assert_eq!(Cache::open(&folder.0).unwrap().key[..], key);
+            }
+        }
     }
 
     #[test]

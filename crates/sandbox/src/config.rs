@@ -76,7 +76,7 @@ netbricks_core::settings! {
         pub frames: usize = 1_024, "whole number of 2 KiB frames, 256 to 4096";
         /// The name of that pool: functions of one worker that name the same pool share its frames.
         ///
-        /// It saves memory. Such functions trust each other, and all have the same `frames`.
+        /// It saves memory. Such functions trust each other. Only functions with the same `frames` share a pool.
         pub pool: Option<String> = unset "a pool of its own", "text";
         /// Memory that the module may have on each worker.
         ///

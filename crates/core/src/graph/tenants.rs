@@ -146,7 +146,7 @@ impl Graph {
         }
     }
 
-    /// Whether the time that the system took away is to be told by [`correct_time`](Self::correct_time) now.
+    /// Whether to call [`correct_time`](Self::correct_time) and [`take_tenant_events`](Self::take_tenant_events) now.
     #[inline(always)]
     pub fn is_correction_due(&self) -> bool {
         self.tenants.as_ref().is_some_and(|tenants| tenants.is_correction_due())

@@ -555,13 +555,15 @@ impl Scheduler {
     }
 
     /// Charges a call of a handler, which the clock left out, from `began` to `now`.
+    ///
+    /// It is no overrun, however long it took: a tenant may not have asked for it.
     pub(crate) fn charge_call(&mut self, owner: u16, began: u64, now: u64) {
         self.restart(began);
         // A call comes at no certain time, and each replay is to be like the others.
         if self.by_packets {
             return self.restart(now);
         }
-        self.charge_event(owner, now, 0);
+        self.charged(owner, now, 0);
     }
 
     /// Charges what ended at `now`; answers the tenant, and the cycles that it is charged for.
@@ -633,13 +635,24 @@ impl Scheduler {
         self.tenants.iter_mut().for_each(|tenant| tenant.recent = 0);
     }
 
-    /// Whether the last correction is so long ago that another is due.
+    /// Whether events wait, or the last correction is so long ago that another is due.
+    ///
+    /// Each long turn corrects, so that where all are long, no correction ever becomes due.
     pub(crate) fn is_correction_due(&self) -> bool {
+        !self.events.is_empty() || self.is_time_due()
+    }
+
+    fn is_time_due(&self) -> bool {
         !self.by_packets && self.now.saturating_sub(self.corrected) >= 10 * self.slice()
     }
 
     /// Gives back the part of the time since the last correction that the worker's thread did not have.
+    ///
+    /// Does nothing so soon after the last one that little can be told.
     pub(crate) fn correct(&mut self) {
+        if !self.is_time_due() {
+            return;
+        }
         let Some(Lost { wall, lost, .. }) = self.look() else { return };
         for tenant in self.tenants.iter_mut().filter(|tenant| tenant.recent > 0) {
             let recent = std::mem::take(&mut tenant.recent);

@@ -1,24 +1,54 @@
 //! Whether the pool has room for the packets that all tenants' queues may hold.
 
-use crate::config::{Plan, QUEUE};
+use crate::config::{Plan, QUEUE, RuntimeSettings};
 use crate::diagnostic::Diagnostic;
 
 /// One buffer in so many is left to ports and functions.
 const RESERVED: usize = 4;
 /// The most `frames` of a file.
 const MOST_FRAMES: usize = 1 << 24;
+/// The most buffers of a pool whose file gives no number: 320 MiB with the short ones.
+const MOST_AUTOMATIC: usize = 1 << 17;
+
+impl Plan<'_> {
+    /// Packets that each tenant's queues have room for on so many workers.
+    fn queued(&self, workers: usize) -> Vec<usize> {
+        let room = |number: usize| {
+            let own = |owner: u16| usize::from(owner) == number + 1;
+            let queues = self
+                .functions
+                .iter()
+                .filter(|function| own(function.owner) && function.name.ends_with(QUEUE));
+            queues.count().saturating_mul(self.tenants[number].settings.queue).saturating_mul(workers)
+        };
+        (0..self.tenants.len()).map(room).collect()
+    }
+
+    /// Buffers of the pool: those of the file, or else the default, and more where tenants' queues need more.
+    pub(crate) fn frames(&self, workers: usize) -> usize {
+        let (set, default) = (self.runtime.frames, RuntimeSettings::default().frames);
+        match set == default {
+            true => needed(sum(&self.queued(workers))).clamp(default, MOST_AUTOMATIC),
+            false => set,
+        }
+    }
+}
+
+fn sum(rooms: &[usize]) -> usize {
+    rooms.iter().fold(0, |sum, room| sum.saturating_add(*room))
+}
+
+/// The buffers of a pool in which queues may hold so many packets.
+fn needed(queued: usize) -> usize {
+    queued.saturating_mul(RESERVED).div_ceil(RESERVED - 1)
+}
 
 /// The error where tenants' queues could hold so much of the pool that ports have nothing to receive with.
-pub(crate) fn overcommitted(plan: &Plan<'_>, workers: usize) -> Option<Diagnostic> {
-    let room = |number: usize| {
-        let own = |owner: u16| usize::from(owner) == number + 1;
-        let queues =
-            plan.functions.iter().filter(|function| own(function.owner) && function.name.ends_with(QUEUE));
-        queues.count().saturating_mul(plan.tenants[number].settings.queue).saturating_mul(workers)
-    };
-    let rooms: Vec<usize> = (0..plan.tenants.len()).map(room).collect();
-    let all = rooms.iter().fold(0, |sum: usize, room| sum.saturating_add(*room));
-    let frames = plan.runtime.frames;
+///
+/// `frames` is how many buffers the pool has, or will have.
+pub(crate) fn overcommitted(plan: &Plan<'_>, workers: usize, frames: usize) -> Option<Diagnostic> {
+    let rooms = plan.queued(workers);
+    let all = sum(&rooms);
     let (largest, most) = rooms.iter().enumerate().max_by_key(|(_, room)| **room)?;
     if all <= frames - frames / RESERVED {
         return None;
@@ -28,9 +58,12 @@ pub(crate) fn overcommitted(plan: &Plan<'_>, workers: usize) -> Option<Diagnosti
         1 => "one worker".into(),
         several => format!("{several} workers"),
     };
-    let needed = all.saturating_mul(RESERVED).div_ceil(RESERVED - 1);
-    let help = match needed {
-        0..=MOST_FRAMES => format!("make `queue` smaller, or set `frames` in `[runtime]` to {needed}"),
+    let help = match needed(all) {
+        needed if needed <= plan.frames(workers) => {
+            "make `queue` smaller, or stop the run and start it with this file: a pool cannot grow while packets move"
+                .into()
+        }
+        needed @ 0..=MOST_FRAMES => format!("make `queue` smaller, or set `frames` in `[runtime]` to {needed}"),
         _ => "make `queue` of some tenants smaller".into(),
     };
     Some(

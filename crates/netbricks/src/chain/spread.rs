@@ -173,7 +173,12 @@ impl Network {
             };
             parted.extend(members.iter().map(|(port, function)| {
                 let name = &plan.ports[*port].name;
-                let why = format!("{cause}, and `{}` keeps state by flow", plan.functions[*function].name);
+                let function = &plan.functions[*function];
+                let taken = match function.definition.as_str() {
+                    "sandbox" => ", as a module does unless it has `state = \"none\"`",
+                    _ => "",
+                };
+                let why = format!("{cause}, and `{}` keeps state by flow{taken}", function.name);
                 Parted { number: *port, port: name.clone(), node: format!("{name}.shuffle"), why }
             }));
         }

@@ -26,7 +26,7 @@ pub(super) fn check(app: &Application, console: Console, arguments: &FileArgumen
                     "ports": plan.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
                     "functions": plan.functions.iter().take(named).map(|function| &function.name).collect::<Vec<_>>(),
                     "shuffles": checked.shuffles,
-                    "frames": plan.runtime.frames,
+                    "frames": checked.frames,
                     "large_frames": plan.large_frames(),
                     "key_shuffles": checked.key_shuffles,
                     "filters": checked.filters,

@@ -99,6 +99,8 @@ pub(super) struct Checked<'t> {
     pub(super) key_shuffles: Vec<Split>,
     /// Filters of ports that steer by the graph.
     pub(super) filters: Filters,
+    /// Buffers of the pool that a run has, without the large and the short ones.
+    pub(super) frames: usize,
     /// Warnings only.
     pub(super) diagnostics: Diagnostics,
     /// The graph of the file, in which no port is open.
@@ -120,7 +122,9 @@ pub(super) fn check_spread<'t>(app: &Application, file: &'t File) -> Result<Chec
     let mut checked = check(app, file)?;
     let workers = wanted_workers(&checked.network, &checked.plan);
     let divisions = expected(&checked.plan, &app.drivers, workers);
-    overcommitted(&checked.plan, workers).into_iter().for_each(|error| checked.diagnostics.push(error));
+    overcommitted(&checked.plan, workers, checked.frames)
+        .into_iter()
+        .for_each(|error| checked.diagnostics.push(error));
     for (port, division) in checked.plan.ports.iter().zip(&divisions) {
         if let Err(reason) = division.rules.check_queues(division.queues) {
             let error = PortError::Steer { port: port.name.clone(), reason };
@@ -240,6 +244,8 @@ impl<'t> Checked<'t> {
         let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool);
         match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
             Ok(graph) => Ok(Self {
+                // Shuffles that are put in later change no pool: that is made before.
+                frames: plan.frames(wanted_workers(&network, &plan)),
                 source,
                 plan,
                 network,
@@ -262,21 +268,28 @@ impl<'t> Checked<'t> {
         if parted.is_empty() {
             return Ok(self);
         }
-        let Self { source, mut plan, diagnostics, filters, .. } = self;
+        let Self { source, mut plan, diagnostics, filters, frames, .. } = self;
         plan.put_in(&parted);
-        Ok(Self { shuffles: parted, filters, ..Self::of(source, plan, file, diagnostics)? })
+        Ok(Self { shuffles: parted, filters, frames, ..Self::of(source, plan, file, diagnostics)? })
     }
 
     /// Adds a shuffle before each of these functions, or a warning if the key of its state is not known.
     pub(super) fn with_key_shuffles(self, file: &File, split: Vec<Split>) -> Result<Self, Faults<'t>> {
-        let Self { source, mut plan, shuffles, mut diagnostics, filters, .. } = match split.is_empty() {
+        let Self { source, mut plan, shuffles, mut diagnostics, filters, frames, .. } = match split.is_empty()
+        {
             true => return Ok(self),
             false => self,
         };
         let (put_in, unmet): (Vec<_>, Vec<_>) = split.into_iter().partition(|split| split.key.is_some());
         unmet.iter().for_each(|split| diagnostics.push(split.warning(&plan)));
         plan.put_before(&put_in);
-        Ok(Self { shuffles, key_shuffles: put_in, filters, ..Self::of(source, plan, file, diagnostics)? })
+        Ok(Self {
+            shuffles,
+            key_shuffles: put_in,
+            filters,
+            frames,
+            ..Self::of(source, plan, file, diagnostics)?
+        })
     }
 
     /// A line for each shuffle that the file does not name: its node, and why it is needed.
@@ -310,7 +323,7 @@ impl Checked<'_> {
                  `large_frames` in `[runtime]` says how many\n",
                 counted(frames, "packet buffer"),
                 memory(frames::large_bytes(frames) as u64),
-                thousands(self.plan.runtime.frames as u64),
+                thousands(self.frames as u64),
             )
         })
     }

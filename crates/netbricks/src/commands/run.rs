@@ -127,7 +127,7 @@ impl<'a> How<'a> {
 /// Faults of a file that show once the number of workers is known.
 fn circumstances(checked: &Checked<'_>, ports: &OpenPorts, workers: usize) -> Vec<Diagnostic> {
     let Checked { plan, network, .. } = checked;
-    let mut found: Vec<Diagnostic> = overcommitted(plan, workers).into_iter().collect();
+    let mut found: Vec<Diagnostic> = overcommitted(plan, workers, checked.frames).into_iter().collect();
     found.extend(network.unmet(plan, workers));
     // No shuffle is put in with `shuffles = false`, or where the key of a function's state is not known.
     let split = network.split(plan, &ports.divisions(), workers);
@@ -446,11 +446,10 @@ fn start(config: Config, shares: Vec<WorkerPorts>, design: &Design) -> Result<Ru
 
 /// The pool that a plan asks for; each of the `workers` keeps some packets in its own stock.
 pub(crate) fn pool_for(plan: &Plan<'_>, drivers: &Drivers, workers: usize) -> Result<Pool, PoolError> {
-    let settings = &plan.runtime;
     let takes_frames = |driver: &str| drivers.get(driver).is_some_and(|driver| driver.device_frames);
     let device = plan.ports.iter().any(|port| takes_frames(&port.driver));
     let writer = if device { Writer::Device } else { Writer::Us };
-    frames::pool(settings.frames, plan.large_frames(), writer, workers)
+    frames::pool(plan.frames(workers), plan.large_frames(), writer, workers)
 }
 
 /// The cores that workers run on.

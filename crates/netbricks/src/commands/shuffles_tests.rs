@@ -332,6 +332,8 @@ fn a_module_is_state_by_flow_unless_it_says_that_it_keeps_none() {
         });
         let parted = checked.network.parted(&checked.plan, &divisions, 2);
         assert_eq!(parted.len(), if kept { 2 } else { 0 }, "{state}");
+        let way_out = "`guest` keeps state by flow, as a module does unless it has `state = \"none\"`";
+        assert!(parted.iter().all(|parted| parted.why.ends_with(way_out)), "{parted:?}");
     }
 }
 

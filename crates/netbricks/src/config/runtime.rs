@@ -36,6 +36,7 @@ netbricks_core::settings! {
         /// Packet buffers, shared by all workers and ports.
         ///
         /// As many buffers of 512 bytes are added for packets of up to 192 bytes, unless a port is `af_xdp`.
+        /// With the default there are more where tenants' queues need them, up to 131,072.
         pub frames: usize = 16_384, "whole number of 2 KiB packet buffers, 64 to 16777216";
         /// Buffers of 68 KiB for jumbo frames and for segments that the kernel has not cut.
         pub large_frames: Option<usize> = unset "512 where a port may bring packets for them (`af_packet`, `tap`), else 0",
@@ -181,6 +182,11 @@ impl Settings for RuntimeSettings {
                     problem: format!("names core {} twice", pair[0]),
                 });
             }
+        }
+        if self.attestation_list.is_some() && self.attestation.is_none() {
+            let problem = "compares nothing without `attestation`: give that, too, the file that `netbricks vet CRATE --attest \
+                           FILE` wrote";
+            return Err(InvalidSetting { key: "attestation_list", problem: problem.into() });
         }
         within("frames", self.frames, 64..=1 << 24)?;
         within("large_frames", self.large_frames.unwrap_or(0), 0..=1 << 16)?;

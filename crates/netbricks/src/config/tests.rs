@@ -100,6 +100,26 @@ fn the_good_one_is_good() {
 }
 
 #[test]
+fn a_list_without_an_attestation_is_no_silent_wish() {
+    let faults = |keys: &str| {
+        let text = format!("{GOOD}{keys}");
+        let mut diagnostics = Diagnostics::default();
+        read(&text, &crate::standard(), &Drivers::standard(), Path::new(""), &mut diagnostics);
+        let place = |found: &crate::diagnostic::Diagnostic| text[found.labels[0].span.clone()].to_owned();
+        diagnostics
+            .sorted()
+            .into_iter()
+            .map(|found| (found.message.clone(), place(found)))
+            .collect::<Vec<_>>()
+    };
+    let found = faults("attestation_list = \"vet.toml\"\n");
+    assert!(found.len() == 1 && found[0].0.contains("without `attestation`: give that, too"), "{found:?}");
+    assert!(found[0].1.contains("vet.toml"), "{found:?}");
+    assert!(faults("attestation = \"a.json\"\nattestation_list = \"vet.toml\"\n").is_empty());
+    assert!(faults("attestation = \"a.json\"\n").is_empty());
+}
+
+#[test]
 fn nodes_are_named_so_that_uses_can_be_told_apart() {
     let (registry, drivers) = (crate::standard(), Drivers::standard());
     let mut diagnostics = Diagnostics::default();

@@ -14,8 +14,8 @@ use wasmtime::{AsContext, Memory};
 use super::memory::{map_frames, mapped_bytes};
 
 thread_local! {
-    /// Pools of this thread by their names, as long as a function has them.
-    static NAMED: RefCell<BTreeMap<String, Weak<Frames>>> = const { RefCell::new(BTreeMap::new()) };
+    /// Pools of this thread by their names and frames, as long as a function has them.
+    static NAMED: RefCell<BTreeMap<(String, usize), Weak<Frames>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Bytes of a frame, headroom included.
@@ -32,30 +32,25 @@ pub(crate) struct Frames {
     pool: Pool,
     /// The address of the first frame.
     base: usize,
-    frames: usize,
 }
 
 impl Frames {
-    /// A pool of so many frames: that of this name on this thread, or a new one.
+    /// A pool of so many frames: that of this name and size on this thread, or a new one.
+    ///
+    /// Functions whose `frames` change get a pool of their own, while the functions that they replace still have the old one.
     ///
     /// # Errors
-    /// Where there is no memory for it, or the pool of this name has another number of frames.
+    /// Where there is no memory for it.
     pub(crate) fn of(name: Option<&str>, frames: usize) -> Result<Rc<Self>, String> {
         let Some(name) = name else { return Self::new(frames).map(Rc::new) };
         NAMED.with_borrow_mut(|named| {
             named.retain(|_, frames| frames.strong_count() > 0);
-            if let Some(known) = named.get(name).and_then(Weak::upgrade) {
-                return match known.frames == frames {
-                    true => Ok(known),
-                    false => Err(format!(
-                        "`frames` is {frames}, and another function of the pool `{name}` has it with {}: give all functions \
-                         of one pool the same `frames`, or this one a `pool` of another name",
-                        known.frames
-                    )),
-                };
+            let key = (name.to_owned(), frames);
+            if let Some(known) = named.get(&key).and_then(Weak::upgrade) {
+                return Ok(known);
             }
             let new = Rc::new(Self::new(frames)?);
-            named.insert(name.to_owned(), Rc::downgrade(&new));
+            named.insert(key, Rc::downgrade(&new));
             Ok(new)
         })
     }
@@ -64,7 +59,7 @@ impl Frames {
         let pool = Pool::builder().frames(frames).frame_size(FRAME).workers(1).build();
         let pool = pool.map_err(|error| format!("a pool for mapped frames: {error}"))?;
         let base = pool.region().base.as_ptr() as usize;
-        Ok(Self { pool, base, frames })
+        Ok(Self { pool, base })
     }
 
     /// Bytes that the frames take of a module's memory.

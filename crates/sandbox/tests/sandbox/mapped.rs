@@ -80,22 +80,28 @@ fn functions_that_name_a_pool_share_its_frames() {
 }
 
 #[test]
-fn functions_of_one_pool_have_the_same_frames() {
-    let pool = Pool::builder().frames(64).build().expect("a small pool fits into memory");
-    let worker = Worker::new(0, 1, pool);
-    let of = |frames| {
-        let settings = format!("mode = \"mapped\"\npool = \"a\"\nframes = {frames}");
-        blueprint(&Module::default(), &settings).build(&worker)
+fn a_change_of_frames_gets_a_pool_of_its_own_and_equal_ones_share() {
+    // The first writes a mark behind a frame's end, and the second passes packets in whose frame it is.
+    let mark = "(i64.store (i32.add (local.get $data) (local.get $len)) (i64.const 0x123456789abcdef))";
+    let look =
+        "(if (i64.ne (i64.load (i32.add (local.get $data) (local.get $len))) (i64.const 0x123456789abcdef))
+        (then (i32.store offset=8 (local.get $p) (i32.const 0x200))))";
+    let settings = |frames: u32| format!("mode = \"mapped\"\npool = \"a\"\nframes = {frames}");
+    let pool = Pool::builder().frames(256).build().expect("a small pool fits into memory");
+    let worker = Worker::new(0, 1, pool.clone());
+    let node = |each: &str, frames| {
+        blueprint(&Module::each(each).writes(2), &settings(frames)).build(&worker).expect("it has a pool")
     };
-    let first = of(512).expect("the pool is new");
-    let second = of(512).expect("it has the same frames");
-    let problem = of(256).err().expect("it is refused").to_string();
-    assert!(
-        problem.contains("`frames` is 256, and another function of the pool `a` has it with 512"),
-        "{problem}"
-    );
-    drop((first, second));
-    assert!(of(256).is_ok(), "the pool went with its functions");
+    let pass = |node: &mut Box<dyn netbricks_core::Node>| {
+        let mut batch = Batch::new();
+        (0..50).for_each(|_| assert!(batch.push(pool.packet(&[7; 60]).expect("it is free")).is_ok()));
+        node.process(0, &mut batch, &mut DetachedContext::new(pool.clone()));
+        batch.len()
+    };
+    // As where a change replaces a function: the old one is there until the new one is built.
+    let (mut before, mut equal, mut changed) = (node(mark, 512), node(look, 512), node(look, 256));
+    assert_eq!(pass(&mut before), 50);
+    assert_eq!((pass(&mut equal), pass(&mut changed)), (50, 0));
 }
 
 #[test]

@@ -217,6 +217,35 @@ fn a_turn_that_the_system_interrupted_is_no_overrun_and_makes_no_packet_dear() {
 }
 
 #[test]
+fn events_of_a_tenant_that_overruns_in_each_turn_are_due() {
+    let mut run = Run::of(vec![policy("hog", 1)]);
+    run.scheduler.follow_thread(|| THREAD.get());
+    run.scheduler.restart_correction(run.now);
+    run.wake(0);
+    let slice = run.scheduler.slice();
+    let mut told = 0;
+    for _ in 0..100 {
+        run.turn(|_| passes(20 * slice, 20 * slice), true);
+        let due = run.scheduler.is_correction_due();
+        if due {
+            run.scheduler.correct();
+            told += run.scheduler.take_events().len();
+        }
+        assert!(!run.scheduler.is_correction_due(), "nothing is left to tell");
+    }
+    // 99 slices ended, and one of its overruns demoted it.
+    assert_eq!((run.scheduler.status()[0].overruns, told), (99, 100));
+    // Packets drive the clock: events are due all the same, and no time is.
+    run.scheduler.by_packets = true;
+    run.scheduler.tell(TenantEvent::Restored { tenant: "hog".into() });
+    run.idle(100 * slice);
+    let corrected = run.scheduler.corrected;
+    assert!(run.scheduler.is_correction_due());
+    run.scheduler.correct();
+    assert_eq!((run.scheduler.corrected, run.scheduler.take_events().len()), (corrected, 1));
+}
+
+#[test]
 fn a_ceiling_that_is_added_late_counts_from_then_on() {
     let mut run = Run::of(vec![policy("a", 1)]);
     run.wake(0);
@@ -295,19 +324,25 @@ fn a_demoted_tenant_comes_behind_the_last_class_too() {
 }
 
 #[test]
-fn timers_and_calls_are_charged_and_count_as_overruns() {
+fn timers_and_calls_are_charged_and_timers_count_as_overruns() {
     let mut run = Run::of(vec![policy("hog", 1), policy("good", 1)]);
     (0..2).for_each(|tenant| run.wake(tenant));
     run.idle(0);
     let slice = run.scheduler.slice();
-    for _ in 0..STRIKES / 2 {
-        run.now += 5 * slice;
-        run.scheduler.charge_event(1, run.now, 0);
+    for _ in 0..2 * STRIKES {
         run.now += 1_000_000;
         run.scheduler.charge_call(1, run.now - 5 * slice, run.now);
     }
     let status = run.scheduler.status();
-    let used = u64::from(STRIKES) * 5 * slice;
+    assert!(status[0].overruns == 0 && !status[0].demoted, "the operator may have called: {status:?}");
+    assert_eq!((status[0].cycles, status[0].longest_slice), (10 * u64::from(STRIKES) * slice, 0));
+    assert!(run.scheduler.take_events().is_empty());
+    for _ in 0..STRIKES {
+        run.now += 5 * slice;
+        run.scheduler.charge_event(1, run.now, 0);
+    }
+    let status = run.scheduler.status();
+    let used = 3 * u64::from(STRIKES) * 5 * slice;
     assert!(status[0].overruns == u64::from(STRIKES) && status[0].demoted, "{status:?}");
     assert_eq!((status[0].cycles, status[0].longest_slice, status[0].slices), (used, 5 * slice, 0));
     for _ in 0..100 {

@@ -126,7 +126,7 @@ impl Session<'_> {
         expected: &[Division],
     ) -> Result<Candidate, Problem> {
         let workers = self.control.workers();
-        if let Some(error) = overcommitted(&checked.plan, workers) {
+        if let Some(error) = overcommitted(&checked.plan, workers, self.pool.region().frames) {
             let mut faults = Diagnostics::default();
             faults.push(error);
             return Err(problem_of(&faults, &checked.source));

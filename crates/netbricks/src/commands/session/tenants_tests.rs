@@ -2,7 +2,7 @@
 
 use netbricks_control::api::{ChangeKind, Code};
 
-use super::super::{Application, file};
+use super::super::{Application, file, pool_for};
 use super::tests::{Asking, lost_nothing, while_running};
 
 /// A port of made-up traffic to 198.18.0.0/15 whose packets these tenants share with the operator.
@@ -154,6 +154,60 @@ fn queues_that_would_hold_the_whole_pool_are_refused() {
         let refused = file::check_spread(&app, &file).is_err();
         assert_eq!(refused, is_refused, "{queue} on {workers}");
     }
+}
+
+/// A file with the default number of buffers and so many tenants.
+fn crowded(count: usize) -> String {
+    let tenants: String = (0..count)
+        .map(|number| tenant(&format!("t{number}"), &format!("198.18.{number}.0/24"), "", ""))
+        .collect();
+    shared_by(&tenants).replace("frames = 8192\n", "")
+}
+
+#[test]
+fn the_default_pool_has_what_the_queues_of_many_tenants_need() {
+    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let checked =
+        |tenants: usize, runtime: &str, test: &dyn Fn(Result<file::Checked<'_>, file::Faults<'_>>)| {
+            let file = file::File {
+                name: "edge.toml".into(),
+                text: crowded(tenants) + runtime,
+                directory: "/nowhere".into(),
+                files: Default::default(),
+            };
+            test(file::check_spread(&app, &file));
+        };
+    // A third more than 512 packets in each queue, on each of two workers.
+    for (tenants, frames) in [(1, 16_384), (12, 16_384), (13, 17_750), (30, 40_960)] {
+        checked(tenants, "workers = 2\n", &|checked| {
+            let checked = checked.ok().expect("there is room");
+            assert_eq!(checked.frames, frames, "{tenants} tenants");
+            let pool = pool_for(&checked.plan, &app.drivers, 2).expect("there is memory");
+            assert_eq!(pool.region().frames, frames, "{tenants} tenants");
+        });
+    }
+    for (tenants, runtime, needed) in
+        [(30, "workers = 2\nframes = 16_000\n", "40960"), (97, "workers = 2\n", "132438")]
+    {
+        checked(tenants, runtime, &|checked| {
+            let faults = checked.err().expect("there is no room");
+            let found = faults.diagnostics.sorted();
+            let help = found.iter().flat_map(|found| &found.help).any(|help| help.contains(needed));
+            assert!(found.len() == 1 && help, "{found:?}");
+        });
+    }
+}
+
+#[test]
+fn a_change_that_needs_a_larger_pool_than_runs_is_refused() {
+    let summary = while_running(&crowded(2), |asking| {
+        let refused = asking.apply(&crowded(30)).unwrap_err();
+        let why = "have room for 15360 packets on one worker, and the pool has 16384 buffers";
+        assert!(refused.code == Code::Faulty && refused.detail.contains(why), "{}", refused.detail);
+        assert_eq!(asking.apply(&crowded(20)).unwrap().refused, Vec::<String>::new());
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
 }
 
 /// On a real clock queues overflow and ceilings hold tenants back. All packets are accounted for all the same.
