@@ -144,10 +144,10 @@ fn a_host_that_does_not_answer_is_asked_for_once_a_second_and_others_beside_it()
         report.out.iter().map(|request| request[41]).collect::<Vec<_>>()
     };
     assert_eq!(asked(&mut test, WHOLE_OUTSIDE), [6]);
-    assert_eq!(asked(&mut test, WHOLE_OUTSIDE), []);
+    assert!(asked(&mut test, WHOLE_OUTSIDE).is_empty());
     assert_eq!(asked(&mut test, "203.0.113.9"), [7]);
     test.advance(Duration::from_millis(900));
-    assert_eq!(asked(&mut test, WHOLE_OUTSIDE), []);
+    assert!(asked(&mut test, WHOLE_OUTSIDE).is_empty());
     test.advance(Duration::from_millis(100));
     assert_eq!(asked(&mut test, WHOLE_OUTSIDE), [6]);
     assert_eq!(test.send([arp([2, 0, 0, 0, 7, 6], WHOLE)]).dropped(DropReason::LocalDelivery), 1);
