@@ -172,7 +172,7 @@ impl State {
 #[cfg(test)]
 impl Purge {
     /// One that has one place to look at.
-    pub(super) fn of_all() -> Self {
-        Self { chosen: Chosen::Filter(Filter::default()), before: 0, next: 0, end: 1, subscriber: 0 }
+    pub(super) fn of(chosen: Chosen) -> Self {
+        Self { chosen, before: 0, next: 0, end: 1, subscriber: 0 }
     }
 }
