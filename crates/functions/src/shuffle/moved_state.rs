@@ -70,7 +70,7 @@ fn later6(flow: u16) -> Vec<u8> {
         flow.into(),
     );
     // Only the first fragment's number counts.
-    packet.protocol(if flow % 3 == 0 { 6 } else { 17 }).payload(&[2; 40]).build().unwrap()
+    packet.protocol(if flow.is_multiple_of(3) { 6 } else { 17 }).payload(&[2; 40]).build().unwrap()
 }
 
 const WALL: &str = "lines = [\"allow tcp to any port 80\", \"allow udp to any port 80\"]";

@@ -42,7 +42,7 @@ const WAIT: Duration = Duration::from_millis(200);
 const AGAIN: Duration = Duration::from_secs(5);
 /// The least time between an answer to a question for all routes, and the next question.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// That time, in times that the answer took: a large table is not read all the time.
+/// The least time likewise, in times that the answer took: a large table is not read all the time.
 const TIMES: u32 = 10;
 
 /// Follows a routing table of the kernel.

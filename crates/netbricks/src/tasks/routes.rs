@@ -163,7 +163,7 @@ impl KernelTable {
         }
     }
 
-    /// Takes note of a route that is no more, since one that is not taken over has its prefix and priority.
+    /// Takes note of a route that is gone: one that is not taken over has its prefix and priority.
     pub(super) fn replaced(&mut self, (prefix, priority): (Prefix, u32)) {
         let Some(routes) = self.routes.get_mut(&prefix) else { return };
         if routes.remove(&priority).is_none() {
