@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netbricks_buffer::Packet;
 use netbricks_packet::stack::LengthSlack;
-use netbricks_packet::{FlowKey, HashKey, protocol};
+use netbricks_packet::{FlowKey, HashKey};
 
 use crate::state::TableKey;
 
@@ -121,8 +121,8 @@ impl ShuffleKey {
     /// The hash of a packet.
     ///
     /// An ICMP error belongs to the flow that it reports on, in the error's direction. Fragments, the first
-    /// included, are hashed by addresses and protocol under keys of flows, so that they meet; of IPv6 by addresses
-    /// alone. Without an IP header, a key of addresses or flows takes the pair of Ethernet addresses.
+    /// included, are hashed by addresses and protocol under keys of flows, so that they meet. Without an IP
+    /// header, a key of addresses or flows takes the pair of Ethernet addresses.
     pub(crate) fn spread(self, packet: &Packet, hash: &HashKey) -> u64 {
         let frame = packet.data();
         match self {
@@ -139,11 +139,7 @@ impl ShuffleKey {
     /// The hash of a flow; `None` where the flow does not decide.
     pub(crate) fn spread_flow(self, flow: &FlowKey, hash: &HashKey) -> Option<u64> {
         let portless;
-        let flow = if flow.is_v6() && flow.source_port() == 0 && flow.destination_port() == 0 {
-            // Fragments of one IPv6 packet may differ in their Next Header (RFC 8200, section 4.5).
-            portless = FlowKey::new(flow.source(), flow.destination(), 0, 0, protocol::FRAGMENT);
-            &portless
-        } else if flow.is_fragment() {
+        let flow = if flow.is_fragment() {
             portless = flow.portless();
             &portless
         } else {
@@ -345,24 +341,6 @@ mod tests {
             assert!(flow.is_fragment());
             for entry in [flow, flow.portless()] {
                 assert_eq!(Buckets::new(by, 7).of_entry(entry), Some(buckets[0]));
-            }
-        }
-    }
-
-    #[test]
-    fn fragments_of_ipv6_meet_also_with_different_next_headers() {
-        let (here, there) = ("2001:db8::1", "2001:db8::2");
-        let piece = |offset| ethernet().ipv6(here, there).fragment(offset, offset == 0, 7);
-        let first = piece(0).udp(1_000, 53).payload(&[0; 64]).build().unwrap();
-        let behind_options = piece(0).destination_options(&[0; 6]).udp(1_000, 53).payload(&[0; 64]);
-        let mut fragments = vec![first, behind_options.build().unwrap()];
-        fragments.extend([17, 60, 6].map(|next| piece(9).protocol(next).payload(&[0; 64]).build().unwrap()));
-        for by in [ShuffleKey::SymmetricFlow, ShuffleKey::Flow] {
-            let buckets: BTreeSet<u16> = fragments.iter().map(|frame| bucket_of(by, frame, |_| ())).collect();
-            assert_eq!(buckets.len(), 1, "{}", by.name());
-            // State kept by any of their flows moves along.
-            for flow in fragments.iter().map(|frame| FlowKey::related_from_frame(frame).unwrap()) {
-                assert_eq!(Buckets::new(by, 7).of_entry(flow), buckets.first().copied(), "{flow}");
             }
         }
     }

@@ -69,8 +69,7 @@ fn later6(flow: u16) -> Vec<u8> {
         false,
         flow.into(),
     );
-    // Only the first fragment's number counts.
-    packet.protocol(if flow.is_multiple_of(3) { 6 } else { 17 }).payload(&[2; 40]).build().unwrap()
+    packet.protocol(17).payload(&[2; 40]).build().unwrap()
 }
 
 const WALL: &str = "lines = [\"allow tcp to any port 80\", \"allow udp to any port 80\"]";
