@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{hash_text, open, seal};
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Secret};
@@ -111,13 +111,7 @@ impl Declared for Rules {
 
     /// Takes over changes made by handlers, unless the configuration has other lines since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged = "no exported rules, or changed on their way: fetch the whole export again";
-        let body = unseal(bytes, SEED).ok_or(damaged)?;
-        let (head, lines) = body.split_once('\n').ok_or(damaged)?;
-        let (form, origin) = head.split_once(' ').ok_or(damaged)?;
-        if form != FORMAT {
-            return Err(format!("exported rules of another form, `{form}`: export them with this version"));
-        }
+        let (origin, lines) = open(bytes, SEED, FORMAT, "rules")?;
         if origin != format!("{:016x}", self.origin) {
             return Ok(());
         }

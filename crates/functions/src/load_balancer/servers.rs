@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
 use netbricks_core::packet::FlowKey;
-use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{damaged, hash_text, open, seal};
 use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret};
 use netbricks_core::{Declared, Handler, TableKey, Worker, nearest};
 
@@ -304,13 +304,8 @@ impl Declared for Servers {
     }
     /// Takes over changes made by handlers, unless the configuration has named other servers since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged =
-            || "no exported servers, or changed on their way: fetch the whole export again".to_owned();
-        let body = unseal(bytes, SEED).ok_or_else(damaged)?;
-        let (head, lines) = body.split_once('\n').ok_or_else(damaged)?;
-        let Some(origin) = head.strip_prefix(FORMAT).map(str::trim) else {
-            return Err(format!("exported servers of another form, `{head}`: export them with this version"));
-        };
+        let damaged = || damaged("servers");
+        let (origin, lines) = open(bytes, SEED, FORMAT, "servers")?;
         if origin != format!("{:016x}", self.0.origin) {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Handover, Lpm, LpmConfig, LpmError, Routes, Secret};
 
 use super::route::{self, Route};
-use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{hash_text, open, seal};
 
 /// The routes of the configuration, the shortest prefixes first.
 ///
@@ -319,13 +319,7 @@ impl<V: NextHop> Declared for RouteTable<V> {
     ///
     /// In that case the configuration stands.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged = "no exported routes, or changed on their way: fetch the whole export again";
-        let body = unseal(bytes, SEED).ok_or(damaged)?;
-        let (head, lines) = body.split_once('\n').ok_or(damaged)?;
-        let (form, of) = head.split_once(' ').ok_or(damaged)?;
-        if form != FORMAT {
-            return Err(format!("exported routes of another form, `{form}`: export them with this version"));
-        }
+        let (of, lines) = open(bytes, SEED, FORMAT, "routes")?;
         if of != format!("{:016x}", origin(&self.first)) {
             return Ok(());
         }

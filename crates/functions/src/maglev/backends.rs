@@ -12,7 +12,7 @@ use netbricks_core::{Declared, Flows, StoredFlow, nearest};
 
 use super::backend::Backend;
 use crate::snapshot::{self, Holds, Replace};
-use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{damaged, hash_text, open, seal};
 
 /// The backends of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -371,15 +371,8 @@ impl Declared for Backends {
     ///
     /// In that case the configuration stands.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged =
-            || "no exported backends, or changed on their way: fetch the whole export again".to_owned();
-        let body = unseal(bytes, KEY[0]).ok_or_else(damaged)?;
-        let (head, lines) = body.split_once('\n').ok_or_else(damaged)?;
-        let Some(origin) = head.strip_prefix(FORMAT).map(str::trim) else {
-            return Err(format!(
-                "exported backends of another form, `{head}`: export them with this version"
-            ));
-        };
+        let damaged = || damaged("backends");
+        let (origin, lines) = open(bytes, KEY[0], FORMAT, "backends")?;
         if origin != format!("{:016x}", self.0.origin) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The present parameters of the meters, which all workers share and handlers change.
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::sealed::{seal, unseal};
+use netbricks_core::sealed::{open, seal};
 use netbricks_core::tables::Changing;
 use netbricks_core::units::Bytes;
 use netbricks_core::{Declared, Handler, Worker, nearest};
@@ -53,15 +53,7 @@ impl Declared for Parameters {
     }
     /// Takes over changes made by handlers, unless the configuration has named other parameters since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged =
-            || "no exported parameters, or changed on their way: fetch the whole export again".to_owned();
-        let body = unseal(bytes, SEED).ok_or_else(damaged)?;
-        let (head, lines) = body.split_once('\n').ok_or_else(damaged)?;
-        let Some(first) = head.strip_prefix(FORMAT).map(str::trim) else {
-            return Err(format!(
-                "exported parameters of another form, `{head}`: export them with this version"
-            ));
-        };
+        let (first, lines) = open(bytes, SEED, FORMAT, "parameters")?;
         if first != self.first.0.to_string() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netbricks_core::Declared;
 use netbricks_core::consistency::Contents;
-use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{damaged, hash_text, open, seal};
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Handover, Lpm, LpmConfig, LpmError, LpmTicket, Routes, Secret};
@@ -463,13 +463,8 @@ impl Declared for RouteTable {
 
     /// Takes over changes by handlers, unless the configuration has named others since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged = "no exported routes, or changed on their way: fetch the whole export again";
-        let body = unseal(bytes, SEED).ok_or(damaged)?;
-        let (head, lines) = body.split_once('\n').ok_or(damaged)?;
-        let (form, of) = head.split_once(' ').ok_or(damaged)?;
-        if form != FORMAT {
-            return Err(format!("exported routes of another form, `{form}`: export them with this version"));
-        }
+        let damaged = || damaged("routes");
+        let (of, lines) = open(bytes, SEED, FORMAT, "routes")?;
         if of != format!("{:016x}", origin(&self.first)) {
             return Ok(());
         }
@@ -478,11 +473,11 @@ impl Declared for RouteTable {
         let (mut routes, mut shadowed) = (Vec::new(), Vec::new());
         routes.extend(self.first.routes.iter().filter(|route| route.origin == Origin::Interface).cloned());
         for line in lines.lines() {
-            let (origin, route) = line.split_once(' ').ok_or(damaged)?;
+            let (origin, route) = line.split_once(' ').ok_or_else(damaged)?;
             let origin = match origin {
                 "static" => Origin::Static,
                 "kernel" => Origin::Kernel,
-                _ => return Err(damaged.into()),
+                _ => return Err(damaged()),
             };
             let route: Route = route.parse().map_err(|fault: super::words::Fault| fault.to_string())?;
             let action = route.resolved(&faces)?;
@@ -492,7 +487,7 @@ impl Declared for RouteTable {
         }
         let mut fresh = Self::with(&self.first, &routes)?;
         for entry in shadowed {
-            fresh.apply(&Edits::All([Edit::Add(entry)].into())).map_err(|_| damaged)?;
+            fresh.apply(&Edits::All([Edit::Add(entry)].into())).map_err(|_| damaged())?;
         }
         *self = Self { version: self.version + 1, ..fresh };
         Ok(())

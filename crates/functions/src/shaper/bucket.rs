@@ -1,7 +1,7 @@
 //! The token bucket of a shaper, which all workers share: a packet reserves its tokens, and so learns its time.
 
 use netbricks_core::consistency::{Contents, StrictState};
-use netbricks_core::sealed::{seal, unseal};
+use netbricks_core::sealed::{damaged, open, seal};
 use netbricks_core::tables::Changing;
 use netbricks_core::units::{Bytes, UnitError};
 use netbricks_core::{Declared, Handler, Worker};
@@ -87,14 +87,10 @@ impl Declared for Bucket {
     }
     /// Takes over the bucket, unless the configuration has named another pace since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged = || "no exported bucket, or changed on its way: fetch the whole export again".to_owned();
-        let body = unseal(bytes, SEED).ok_or_else(damaged)?;
-        let mut lines = body.lines();
+        let damaged = || damaged("tokens");
+        let (first, lines) = open(bytes, SEED, FORMAT, "tokens")?;
+        let mut lines = lines.lines();
         let mut line = || lines.next().ok_or_else(damaged);
-        let head = line()?;
-        let Some(first) = head.strip_prefix(FORMAT).map(str::trim) else {
-            return Err(format!("an exported bucket of another form, `{head}`: export it with this version"));
-        };
         let rate: TokenRate = line()?.parse()?;
         let burst = line()?.parse().map_err(|_| damaged())?;
         let tokens = line()?.parse().map_err(|_| damaged())?;

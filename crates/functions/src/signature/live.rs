@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::sealed::{hash_text, seal, unseal};
+use netbricks_core::sealed::{damaged, hash_text, open, seal};
 use netbricks_core::tables::{Changing, Secret};
 use netbricks_core::{Declared, Handler, Worker};
 
@@ -156,15 +156,10 @@ impl Declared for Rules {
 
     /// Takes over changes made by handlers, unless the configuration has other rules since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let damaged =
-            || "no exported rules, or changed on their way: fetch the whole export again".to_owned();
-        let body = unseal(bytes, KEY).ok_or_else(damaged)?;
-        let mut parts = body.splitn(4, '\n');
-        let (head, off, kind) = (parts.next(), parts.next(), parts.next());
-        let (Some(head), Some(off), Some(kind)) = (head, off, kind) else { return Err(damaged()) };
-        let Some(origin) = head.strip_prefix(FORMAT).map(str::trim) else {
-            return Err(format!("exported rules of another form, `{head}`: export them with this version"));
-        };
+        let damaged = || damaged("rules");
+        let (origin, rest) = open(bytes, KEY, FORMAT, "rules")?;
+        let mut parts = rest.splitn(3, '\n');
+        let (Some(off), Some(kind)) = (parts.next(), parts.next()) else { return Err(damaged()) };
         if origin != format!("{:016x}", self.first.origin) {
             return Ok(());
         }
