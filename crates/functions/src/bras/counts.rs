@@ -2,9 +2,6 @@
 
 use netbricks_core::{Counter, Worker};
 
-/// A counter's name and count.
-type Count = (&'static str, u64);
-
 macro_rules! counts {
     ($($(#[$doc:meta])* $field:ident, $name:literal;)*) => {
         /// Counters of packets and of what became of sessions.
@@ -15,7 +12,7 @@ macro_rules! counts {
                 Self { $($field: worker.counter($name)),* }
             }
             /// All counters by name.
-            pub(super) fn all(&self) -> Vec<Count> {
+            pub(super) fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($name, self.$field.get())),*]
             }
         }

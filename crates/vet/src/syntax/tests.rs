@@ -23,6 +23,7 @@ fn plain_code_passes() {
         use crate::other::*;
         mod other { pub const CORE: &str = "std::fs::read"; static TABLE: [(u8, &str); 1] = [(1, "a")]; }
         macro_rules! twice { ($x:expr) => { $x + $x + std::cmp::max(1, 2) }; }
+        macro_rules! name { ($name:ident) => { fn $name() -> &'static str { "static" } }; }
         #[derive(Debug, Clone)]
         #[must_use]
         pub struct S { core: usize }
@@ -70,6 +71,7 @@ fn each_escape_breaks_its_rule() {
         ("extern crate std as x;", Rule::StandardLibrary),
         ("static X: std::sync::atomic::AtomicU32 = Y;", Rule::Static),
         ("static mut X: u32 = 0;", Rule::Static),
+        ("macro_rules! m { () => { static X: &'static str = \"\"; } }", Rule::Static),
         ("thread_local! { }", Rule::Static),
         ("#[cfg(not(clippy))] fn f() {}", Rule::Condition),
         ("#[cfg_attr(all(), path = \"x.rs\")] mod x {}", Rule::OutsideFile),

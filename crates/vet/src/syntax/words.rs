@@ -26,7 +26,10 @@ pub(super) fn findings(words: TokenStream, names: &Names, how: Use, found: &mut 
             TokenTree::Ident(ident) => {
                 let name = plain(ident);
                 let before = at.checked_sub(1).map(|before| &words[before]);
-                keyword(ident.span(), &ident.to_string(), how, found);
+                // `'static` is a lifetime.
+                if !is_punct(before, '\'') {
+                    keyword(ident.span(), &ident.to_string(), how, found);
+                }
                 if names.is_root(&name) {
                     path(before, &words[at..], ident.span(), names, how, found);
                 }
