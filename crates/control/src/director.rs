@@ -262,7 +262,7 @@ impl<'d> Director<'d> {
         source
             .text
             .push_str("\n# Changed live since this file was applied, and done again at the next start:\n");
-        for Written { function, handler, argument, worker } in self.records.written() {
+        for Written { function, handler, argument, worker, .. } in self.records.written() {
             let worker = worker.map(|worker| format!(" --worker {worker}")).unwrap_or_default();
             let lines: Vec<&str> = argument.lines().collect();
             let argument = match lines.as_slice() {
@@ -299,7 +299,7 @@ impl<'d> Director<'d> {
 
     /// Writes handlers again. A write that is refused becomes an event.
     fn write_again(&mut self, written: &[Written]) {
-        for Written { function, handler, argument, worker } in written.iter().cloned() {
+        for Written { function, handler, argument, worker, .. } in written.iter().cloned() {
             let events = self.records.events.clone();
             let name = format!("{function}.{handler}");
             let deadline = Instant::now() + REPLAY;

@@ -49,7 +49,7 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
-    /// The number and bytes of these, of all functions and by the tenant to whom the function belongs.
+    /// The number and bytes of these, of all, and by the tenant who wrote.
     taken: Taken,
     /// Whether older ones were dropped, because there is no state directory to refuse them for.
     dropped: bool,
@@ -80,7 +80,7 @@ impl Taken {
     fn add(&mut self, written: &Written) {
         let bytes = written.bytes();
         self.bytes += bytes;
-        let Some(tenant) = written.tenant() else { return };
+        let Some(tenant) = written.tenant.as_deref() else { return };
         let add = |(writes, of): &mut (usize, usize)| (*writes, *of) = (*writes + 1, *of + bytes);
         add(&mut self.of_tenants);
         match self.of.get_mut(tenant) {
@@ -124,6 +124,8 @@ pub struct Written {
     pub argument: String,
     /// The worker, where only one was called.
     pub worker: Option<usize>,
+    /// The tenant who wrote; the operator where there is none.
+    pub tenant: Option<String>,
 }
 
 impl Records {
@@ -444,7 +446,7 @@ impl Records {
 
     /// Drops the oldest writes of a journal that nothing but this memory keeps.
     ///
-    /// Those of a tenant that has written more than its part go, and not others'.
+    /// Those of a tenant that has written more than its part go, and not others'. `tenant` wrote the newest one.
     fn drop_oldest(&mut self, tenant: Option<&str>) {
         let Limits { writes, bytes, of_tenant, .. } = self.limits;
         if self.store.is_some() {
@@ -452,9 +454,9 @@ impl Records {
         }
         if let Some(tenant) = tenant {
             let of = self.taken.of.get(tenant).copied().unwrap_or_default();
-            self.drop_beyond(of, of_tenant, |written| written.tenant() == Some(tenant));
+            self.drop_beyond(of, of_tenant, |written| written.tenant.as_deref() == Some(tenant));
             self.drop_beyond(self.taken.of_tenants, (writes / 2, bytes / 2), |written| {
-                written.tenant().is_some()
+                written.tenant.is_some()
             });
         }
         if self.written.len() <= writes && self.taken.bytes <= bytes {
@@ -513,9 +515,9 @@ impl Records {
         &mut self,
         written: Written,
         configuration: u64,
-        tenant: Option<&str>,
         time_ns: u64,
     ) -> Result<(), Problem> {
+        let tenant = written.tenant.clone();
         let counts = u64::from(tenant.is_none());
         if configuration != self.running {
             self.record_late(&written, configuration, time_ns)?;
@@ -524,14 +526,14 @@ impl Records {
                 return Ok(());
             }
         }
-        self.may_record(written.bytes(), tenant)?;
+        self.may_record(written.bytes(), tenant.as_deref())?;
         self.generation += counts;
         if let Some(store) = &mut self.store {
             store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
         }
         self.taken.add(&written);
         self.written.push(written);
-        self.drop_oldest(tenant);
+        self.drop_oldest(tenant.as_deref());
         Ok(())
     }
 
@@ -636,11 +638,6 @@ impl Written {
         size_of::<Self>() + self.function.len() + self.handler.len() + self.argument.len()
     }
 
-    /// The tenant to whom the function belongs.
-    fn tenant(&self) -> Option<&str> {
-        self.function.split_once(':').map(|(tenant, _)| tenant)
-    }
-
     /// The bytes that a call would take.
     pub(crate) fn bytes_of(call: &crate::Call) -> usize {
         size_of::<Self>() + call.function.len() + call.handler.len() + call.argument.len()
@@ -652,18 +649,20 @@ impl Written {
             Some(worker) => format!("{}{ON_WORKER}{worker}", self.handler),
             None => self.handler.clone(),
         };
-        Record { function: self.function.clone(), handler, argument: self.argument.clone(), time }
+        let (function, argument, tenant) =
+            (self.function.clone(), self.argument.clone(), self.tenant.clone());
+        Record { function, handler, argument, time, tenant }
     }
 }
 
 impl From<Record> for Written {
-    fn from(Record { function, handler, argument, .. }: Record) -> Self {
+    fn from(Record { function, handler, argument, tenant, .. }: Record) -> Self {
         let split =
             handler.rsplit_once(ON_WORKER).and_then(|(name, worker)| Some((name, worker.parse().ok()?)));
         let (handler, worker) = match split {
             Some((name, worker)) => (name.to_owned(), Some(worker)),
             None => (handler, None),
         };
-        Self { function, handler, argument, worker }
+        Self { function, handler, argument, worker, tenant }
     }
 }

@@ -57,8 +57,6 @@ struct Pending {
     written: Written,
     /// The configuration that it changes.
     configuration: u64,
-    /// The tenant who writes; the operator where there is none.
-    tenant: Option<Arc<str>>,
     /// A write that the generation counts.
     ticket: Option<Ticket>,
     answer: WriteAnswer,
@@ -121,10 +119,10 @@ impl Director<'_> {
         if let Err(problem) = allowed {
             return answer(generation, Err(problem));
         }
-        let written = written(&call);
+        let written = written(&call, tenant.as_deref());
         let configuration = self.records.running;
         let ticket = tenant.is_none().then(|| self.records.under_way.begin());
-        let pending = Pending { written, configuration, tenant, ticket, answer };
+        let pending = Pending { written, configuration, ticket, answer };
         let slot = Arc::new(Mutex::new(Slot::Calling));
         let (answered, tasks) = (slot.clone(), tasks.clone());
         let answer = move |result| {
@@ -145,8 +143,8 @@ impl Director<'_> {
 
     /// Records a write that was made, and answers it.
     fn settle(&mut self, pending: Pending, answers: Answers) {
-        let Pending { written, configuration, tenant, mut ticket, answer } = pending;
-        let recorded = self.records.record(written, configuration, tenant.as_deref(), now_ns());
+        let Pending { written, configuration, mut ticket, answer } = pending;
+        let recorded = self.records.record(written, configuration, now_ns());
         ticket.iter_mut().for_each(|ticket| ticket.is_counted = recorded.is_ok());
         drop(ticket);
         self.records.count_writes();
@@ -154,10 +152,10 @@ impl Director<'_> {
     }
 }
 
-/// A call as the journal has it.
-fn written(call: &Call) -> Written {
+/// A call as the journal has it, which a tenant or the operator makes.
+fn written(call: &Call, tenant: Option<&str>) -> Written {
     let Call { function, handler, argument, worker, .. } = call.clone();
-    Written { function, handler, argument, worker }
+    Written { function, handler, argument, worker, tenant: tenant.map(str::to_owned) }
 }
 
 /// Has a write recorded whose answer came from a worker.

@@ -25,6 +25,9 @@ pub struct Record {
     pub argument: String,
     /// Nanoseconds since the Unix epoch.
     pub time: u64,
+    /// The tenant who wrote; the operator where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// The first line.
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
 
     fn record(argument: &str, time: u64) -> Record {
-        Record { function: "f".into(), handler: "set".into(), argument: argument.into(), time }
+        Record { function: "f".into(), handler: "set".into(), argument: argument.into(), time, tenant: None }
     }
 
     fn journal(records: &[Record]) -> Vec<u8> {

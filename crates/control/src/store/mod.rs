@@ -38,7 +38,8 @@
 //! let number = store.save("[port.wan]\n", &base, "first", now)?;
 //! store.confirm(number)?;
 //! let argument = "10.0.0.9".to_owned();
-//! store.append(number, &Record { function: "balance".into(), handler: "add".into(), argument, time: now })?;
+//! let (function, handler) = ("balance".to_owned(), "add".to_owned());
+//! store.append(number, &Record { function, handler, argument, time: now, tenant: None })?;
 //! # Ok(())
 //! # }
 //! ```

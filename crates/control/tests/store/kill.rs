@@ -40,7 +40,7 @@ pub(super) fn base() -> Base {
 
 fn record(number: Number, index: usize) -> Record {
     let argument = format!("{number}/{index} {}", "x".repeat(index * 37 % 200));
-    Record { function: "balance".into(), handler: "add".into(), argument, time: index as u64 }
+    Record { function: "balance".into(), handler: "add".into(), argument, time: index as u64, tenant: None }
 }
 
 /// Prints each change before it is begun and after it was done. Every third configuration is not confirmed.

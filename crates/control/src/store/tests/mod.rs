@@ -13,7 +13,13 @@ fn base() -> Base {
 }
 
 fn record(argument: &str) -> Record {
-    Record { function: "balance".into(), handler: "add".into(), argument: argument.into(), time: 9 }
+    Record {
+        function: "balance".into(),
+        handler: "add".into(),
+        argument: argument.into(),
+        time: 9,
+        tenant: None,
+    }
 }
 
 fn reopen(disk: &simulated::Simulated) -> Store {
