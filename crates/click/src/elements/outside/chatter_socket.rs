@@ -1,11 +1,11 @@
 //! `ChatterSocket`: other programs get a copy of what elements say.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::listen::{self, Accepted, Listener, Moved, Place};
+use super::listen::{self, Accepted, Listener, Moved, Place, Retries};
 use crate::arguments::Arguments;
 use crate::element::{Class, Element, as_type};
 use crate::language::errors::Errors;
@@ -34,8 +34,7 @@ struct Client {
 struct ChatterSocket {
     place: Place,
     greets: bool,
-    retries: Cell<i32>,
-    warns: bool,
+    retries: Retries,
     listener: RefCell<Option<Listener>>,
     clients: RefCell<Vec<Option<Client>>>,
 }
@@ -44,8 +43,7 @@ fn configure(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Elem
     let _: Option<Word> = arguments.keyword("CHANNEL");
     let _: Option<bool> = arguments.keyword("QUIET_CHANNEL");
     let greets = arguments.keyword("GREETING").unwrap_or(true);
-    let retries = arguments.keyword("RETRIES").unwrap_or(0);
-    let warns = arguments.keyword("RETRY_WARNINGS").unwrap_or(true);
+    let retries = Retries::read(arguments);
     if !listen::may_open(arguments) {
         return None;
     }
@@ -54,8 +52,7 @@ fn configure(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Elem
     Some(Rc::new(ChatterSocket {
         place: place?,
         greets,
-        retries: Cell::new(retries),
-        warns,
+        retries,
         listener: RefCell::default(),
         clients: RefCell::default(),
     }))
@@ -64,27 +61,8 @@ fn configure(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Elem
 impl ChatterSocket {
     /// Begins to listen. `false` after a final error was told.
     fn listen(&self, at: At<'_>, errors: &Errors) -> bool {
-        self.retries.set(self.retries.get().saturating_sub(1));
-        match Listener::open(&self.place) {
-            Ok(listener) => {
-                listener.watch(at, LISTENER);
-                *self.listener.borrow_mut() = Some(listener);
-                true
-            }
-            Err(message) => {
-                let left = self.retries.get();
-                if left < 0 {
-                    errors.error(&message);
-                    return false;
-                }
-                if self.warns {
-                    let tries = if left == 0 { "try" } else { "tries" };
-                    errors.warning(&format!("{message} ({} {tries} left)", left.saturating_add(1)));
-                }
-                at.timer_after(0, SECOND);
-                true
-            }
-        }
+        let listener = self.retries.listen(&self.place, at, LISTENER, errors);
+        listener.map(|listener| *self.listener.borrow_mut() = listener).is_ok()
     }
 
     fn admit(&self, at: At<'_>, accepted: Accepted) {

@@ -1,5 +1,6 @@
 //! Sockets that listen for clients, by TCP or at a path, and connections to them.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,9 +10,10 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::arguments::{Arguments, Parsed, Problem};
 use crate::command::system_message;
+use crate::language::errors::Errors;
 use crate::names::Named;
 use crate::router::At;
-use crate::value::{Word, integer};
+use crate::value::{SECOND, Word, integer};
 
 /// The length of a Unix socket's path that the system takes (bytes).
 const MOST_PATH: usize = 107;
@@ -106,6 +108,55 @@ pub(super) struct Accepted {
     pub(super) stream: OwnedFd,
     pub(super) number: i32,
     pub(super) from: String,
+}
+
+/// `RETRIES` and `RETRY_WARNINGS`: a place that is taken is tried again each second.
+pub(super) struct Retries {
+    left: Cell<i32>,
+    warns: bool,
+}
+
+impl Retries {
+    /// Reads the two keywords.
+    pub(super) fn read(arguments: &mut Arguments<'_>) -> Self {
+        let left = Cell::new(arguments.keyword("RETRIES").unwrap_or(0));
+        Self { left, warns: arguments.keyword("RETRY_WARNINGS").unwrap_or(true) }
+    }
+
+    /// Begins to listen, and has the element be told of clients.
+    ///
+    /// `Ok(None)` where the element's timer 0 tries again later.
+    ///
+    /// # Errors
+    /// After the last try, which is told.
+    pub(super) fn listen(
+        &self,
+        place: &Place,
+        at: At<'_>,
+        number: usize,
+        errors: &Errors,
+    ) -> Result<Option<Listener>, ()> {
+        let left = self.left.get().saturating_sub(1);
+        self.left.set(left);
+        match Listener::open(place) {
+            Ok(listener) => {
+                listener.watch(at, number);
+                Ok(Some(listener))
+            }
+            Err(message) if left < 0 => {
+                errors.error(&message);
+                Err(())
+            }
+            Err(message) => {
+                if self.warns {
+                    let tries = if left == 0 { "try" } else { "tries" };
+                    errors.warning(&format!("{message} ({} {tries} left)", left.saturating_add(1)));
+                }
+                at.timer_after(0, SECOND);
+                Ok(None)
+            }
+        }
+    }
 }
 
 impl Listener {

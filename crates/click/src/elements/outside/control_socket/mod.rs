@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use super::listen::{self, Accepted, Listener, Moved, Place};
+use super::listen::{self, Accepted, Listener, Moved, Place, Retries};
 use crate::arguments::Arguments;
 use crate::element::{Class, Element, as_type};
 use crate::handler::Handlers;
@@ -53,8 +53,7 @@ struct ControlSocket {
     read_only: bool,
     verbose: bool,
     proxy: Option<usize>,
-    retries: Cell<i32>,
-    warns: bool,
+    retries: Retries,
     listener: RefCell<Option<Listener>>,
     clients: RefCell<Vec<Option<Client>>>,
     /// Clients that were taken from the element before.
@@ -65,8 +64,7 @@ fn configure(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Elem
     let read_only = arguments.keyword("READONLY").unwrap_or(false);
     let proxy: Option<ElementNumber> = arguments.keyword("PROXY");
     let verbose = arguments.keyword("VERBOSE").unwrap_or(false);
-    let retries = arguments.keyword("RETRIES").unwrap_or(0);
-    let warns = arguments.keyword("RETRY_WARNINGS").unwrap_or(true);
+    let retries = Retries::read(arguments);
     let localhost = arguments.keyword("LOCALHOST").unwrap_or(false);
     if !listen::may_open(arguments) {
         return None;
@@ -78,8 +76,7 @@ fn configure(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Elem
         read_only,
         verbose,
         proxy: proxy.map(|element| element.0),
-        retries: Cell::new(retries),
-        warns,
+        retries,
         listener: RefCell::default(),
         clients: RefCell::default(),
         opened: Cell::default(),
@@ -89,29 +86,13 @@ fn configure(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Elem
 impl ControlSocket {
     /// Begins to listen. `false` after a final error was told.
     fn listen(&self, at: At<'_>, errors: &Errors) -> bool {
-        self.retries.set(self.retries.get().saturating_sub(1));
         let place = self.place.borrow().clone();
-        match Listener::open(&place) {
-            Ok(listener) => {
-                *self.place.borrow_mut() = listener.place.clone();
-                listener.watch(at, LISTENER);
-                *self.listener.borrow_mut() = Some(listener);
-                true
-            }
-            Err(message) => {
-                let left = self.retries.get();
-                if left < 0 {
-                    errors.error(&message);
-                    return false;
-                }
-                if self.warns {
-                    let tries = if left == 0 { "try" } else { "tries" };
-                    errors.warning(&format!("{message} ({} {tries} left)", left.saturating_add(1)));
-                }
-                at.timer_after(0, SECOND);
-                true
-            }
+        let Ok(listener) = self.retries.listen(&place, at, LISTENER, errors) else { return false };
+        if let Some(listener) = listener {
+            *self.place.borrow_mut() = listener.place.clone();
+            *self.listener.borrow_mut() = Some(listener);
         }
+        true
     }
 
     /// Whether the configuration that this one replaces has a socket that this element can take over.
