@@ -135,30 +135,7 @@ fn coturns_discovery_sees_endpoint_independence() {
         else {
             return;
         };
-        let directory = segment.directory.display().to_string();
-        let _server = serve(
-            &segment,
-            "server",
-            &[
-                "turnserver",
-                "-n",
-                "--no-auth",
-                "--stun-only",
-                "--no-tls",
-                "--no-dtls",
-                "--no-cli",
-                "-L",
-                "203.0.113.1",
-                "-L",
-                SECOND,
-                "--log-file",
-                "stdout",
-                "--pidfile",
-                &format!("{directory}/turn.pid"),
-                "--userdb",
-                &format!("{directory}/turn.db"),
-            ],
-        );
+        let _server = stun_server(&segment);
         let mut said = String::new();
         eventually("an answer of the STUN server", || {
             let output = segment.namespaces.attempt("client", "turnutils_natdiscovery -m -f 203.0.113.1");
@@ -171,35 +148,23 @@ fn coturns_discovery_sees_endpoint_independence() {
     }
 }
 
+/// A STUN server behind the NAT, on both addresses, which NAT discovery needs.
+fn stun_server(segment: &Segment) -> Process {
+    let directory = segment.directory.display().to_string();
+    let pid = format!("{directory}/turn.pid");
+    let users = format!("{directory}/turn.db");
+    let only_stun = ["turnserver", "-n", "--no-auth", "--stun-only", "--no-tls", "--no-dtls", "--no-cli"];
+    let rest =
+        ["-L", "203.0.113.1", "-L", SECOND, "--log-file", "stdout", "--pidfile", &pid, "--userdb", &users];
+    serve(segment, "server", &[&only_stun[..], &rest].concat())
+}
+
 /// The STUN client of Debian's `stun-client` (RFC 3489) names a NAT by its kind.
 #[test]
 fn a_stun_client_sees_endpoint_independence() {
     let commands = ["ping", "turnserver", "stun"];
     let Some((segment, run)) = between("nat-stun", &commands, "") else { return };
-    let directory = segment.directory.display().to_string();
-    let _server = serve(
-        &segment,
-        "server",
-        &[
-            "turnserver",
-            "-n",
-            "--no-auth",
-            "--stun-only",
-            "--no-tls",
-            "--no-dtls",
-            "--no-cli",
-            "-L",
-            "203.0.113.1",
-            "-L",
-            SECOND,
-            "--log-file",
-            "stdout",
-            "--pidfile",
-            &format!("{directory}/turn.pid"),
-            "--userdb",
-            &format!("{directory}/turn.db"),
-        ],
-    );
+    let _server = stun_server(&segment);
     let mut said = String::new();
     eventually("an answer of the STUN server", || {
         let output = segment.namespaces.attempt("client", "stun 203.0.113.1 -v");
