@@ -238,8 +238,7 @@ impl Host {
         put(memory, self.batch_at + abi::COUNT, self.batch.len() as u32);
         put(memory, self.batch_at + abi::FLAGS, if self.mapped.is_some() { abi::FLAG_MAPPED } else { 0 });
         let mut table = self.table_at(0);
-        if let Some(copies) = &mut self.mapped {
-            copies.warm();
+        if let Some(copies) = &self.mapped {
             for (place, len) in copies.places() {
                 let at = self.frames_at + place;
                 if let Some(entry) = memory.get_mut(table..table + PACKET_BYTES) {

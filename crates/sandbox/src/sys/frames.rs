@@ -103,23 +103,29 @@ impl Copies {
     pub(crate) fn take_in(&mut self, batch: &mut Batch) -> Option<usize> {
         let Self { frames, batch: copies } = self;
         copies.clear();
+        batch.warm();
+        let mut all = frames.pool.allocate_into(copies, batch.len()) == batch.len();
+        copies.warm();
+        copies.each_packet(|slot, copy| {
+            all &= batch.get(slot).is_some_and(|packet| copy.extend_from(packet.data()).is_ok());
+        });
+        if all { None } else { Some(self.take_in_some(batch)) }
+    }
+
+    /// Copies those packets that find a frame, and brings the others to the end of the batch.
+    #[cold]
+    fn take_in_some(&mut self, batch: &mut Batch) -> usize {
+        let Self { frames, batch: copies } = self;
+        copies.clear();
         let pool = &frames.pool;
         let mut marks = [0; BATCH];
-        let mut lost = false;
         for (packet, mark) in batch.iter().zip(&mut marks) {
             let copy = packet.try_copy_into(pool);
             if copy.is_none_or(|copy| copies.push(copy).is_err()) {
                 *mark = if packet.len() > pool.small_packet() { TOO_BIG } else { NONE_FREE };
-                lost = true;
             }
         }
-        lost.then(|| batch.compact(|slot, _| marks.get(slot).copied().unwrap_or_default()))
-    }
-
-    /// Prefetches the copies.
-    #[inline]
-    pub(crate) fn warm(&mut self) {
-        self.batch.warm();
+        batch.compact(|slot, _| marks.get(slot).copied().unwrap_or_default())
     }
 
     /// Where each copy lies, from the first frame on, and its length.
