@@ -28,7 +28,7 @@ case "$(uname -m)" in
     *) flags="" ;;
 esac
 CARGO_TARGET_DIR="$target" CARGO_ENCODED_RUSTFLAGS="${flags// /$'\x1f'}" \
-    "${CARGO:-cargo}" build --quiet --release --package netbricks-functions --example fused_cost >&2
+    "${CARGO:-cargo}" build --quiet --release --package netbricks-core --example fused_cost >&2
 binary="$target/release/examples/fused_cost"
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
