@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netbricks_buffer::{BATCH, Batch};
+use netbricks_buffer::Batch;
 use netbricks_packet::ethernet::ethertype;
 use netbricks_packet::ip::Version;
 use netbricks_packet::protocol;
@@ -138,7 +138,6 @@ pub struct Demultiplexer {
     table: Table,
     /// Whether packets of no tenant go on.
     rest: bool,
-    edges: Vec<u8>,
 }
 
 /// The edge of each address and VLAN; 0 for none.
@@ -223,8 +222,7 @@ impl Demultiplexer {
                     edge;
             }
         }
-        let (table, edges) = (Table { routes, vlans }, Vec::with_capacity(BATCH));
-        Ok(Self { filters, later, table, rest, edges })
+        Ok(Self { filters, later, table: Table { routes, vlans }, rest })
     }
 
     /// The way out of the tenant with this number.
@@ -312,20 +310,19 @@ fn v6(packet: &[u8], at: usize) -> Option<IpAddr> {
 
 impl Node for Demultiplexer {
     fn process(&mut self, _input: usize, batch: &mut Batch, cx: &mut Context) {
-        let Self { table, edges, rest, .. } = self;
-        let none = if *rest { 0 } else { DROPPED };
-        edges.clear();
-        edges.extend(batch.iter().map(|packet| match table.edge_of(packet.data()) {
+        let Self { table, rest, .. } = self;
+        let none = if *rest { 0 } else { u16::from(DROPPED) };
+        batch.warm();
+        // The verdict of a packet that leaves is its edge.
+        let kept = batch.compact(|_, frame| match table.edge_of(frame.data()) {
             0 => none,
             LATER => 0,
-            edge => edge,
-        }));
-        let kept = batch.compact(|slot, _| u16::from(edges[slot] != 0));
+            edge => u16::from(edge),
+        });
         for packet in batch.drain_from(kept) {
-            let slot = usize::from(packet.slot());
-            match edges[slot] {
+            match packet.verdict() as u8 {
                 DROPPED => cx.drop_packet(packet, DropReason::Unmatched),
-                edge => cx.emit_from(slot, Edge(edge), packet),
+                edge => cx.emit_from(usize::from(packet.slot()), Edge(edge), packet),
             }
         }
     }
