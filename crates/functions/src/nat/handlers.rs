@@ -244,15 +244,18 @@ fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
     let changed = state.clone();
     let summary =
         "Ends the lifetimes by PCP of mappings and sessions, or of those with an address in a prefix.";
-    worker.handler(Handler::write("pcp-remove", summary).argument("[TRANSPORT] [PREFIX]"), move |argument| {
-        let filter = Filter::read(argument)?;
-        let mut state = changed.borrow_mut();
-        state.may_purge()?;
-        Ok(match state.purge(Chosen::Pcp(filter)) {
-            true => "ended".into(),
-            false => "ending, a part at a time".into(),
-        })
-    });
+    worker.handler(
+        Handler::write("pcp-remove", summary).argument("[tcp|udp|icmp] [PREFIX]"),
+        move |argument| {
+            let filter = Filter::read(argument)?;
+            let mut state = changed.borrow_mut();
+            state.may_purge()?;
+            Ok(match state.purge(Chosen::Pcp(filter)) {
+                true => "ended".into(),
+                false => "ending, a part at a time".into(),
+            })
+        },
+    );
     pool(config, state, worker);
     let changed = state.clone();
     let summary = "Ends all sessions, or those with an address in a prefix; static mappings stay.";

@@ -15,7 +15,7 @@ use super::state::{NewSession, State, whole};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What a request gave a lifetime to.
+/// The mapping or session to which a request gave a lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A mapping (MAP).

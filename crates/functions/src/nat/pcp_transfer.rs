@@ -53,7 +53,8 @@ const WITH: &[u8; 4] = b"NBNP";
 pub(super) fn parts_of(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let Some(rest) = bytes.strip_prefix(WITH) else { return Some((bytes, &[])) };
     let (length, rest) = rest.split_first_chunk::<8>()?;
-    rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)
+    let parts = rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?);
+    parts.filter(|(_, asked)| !asked.is_empty())
 }
 
 /// The mappings in their image, of which an empty one has none.
@@ -194,7 +195,8 @@ mod tests {
     use netbricks_core::Declared;
 
     fn state() -> State {
-        let text = "inside = [\"10.0.0.0/8\"]\npool = [\"203.0.113.7\"]\npcp = \"10.0.0.254\"\nblock = 64";
+        let text = "inside = [\"10.0.0.0/8\"]\npool = [\"203.0.113.7\"]\npcp = \"10.0.0.254\"\nblock = 64\n\
+                    capacity = 16\npcp_mappings = 16\nlog = 16";
         let config: NatConfig = toml::from_str(text).unwrap();
         State::new(&config, 1, false).unwrap()
     }

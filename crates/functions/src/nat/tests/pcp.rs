@@ -614,7 +614,7 @@ fn settings_of_the_protocol_are_checked() {
     );
     let (key, problem) = refused("pcp_min_lifetime = \"2 d\"");
     assert!(
-        key == "pcp_min_lifetime" && problem.contains("at most `pcp_max_lifetime`, \"1 d\""),
+        key == "pcp_min_lifetime" && problem.contains("at most `pcp_max_lifetime`, \"24 h\""),
         "{problem}"
     );
     assert_eq!(refused("pcp_mappings = 0").0, "pcp_mappings");
