@@ -254,7 +254,10 @@ impl State {
             return Err(ResultCode::CannotProvideExternal.into());
         }
         let fresh = PcpMapping::new(Target::Mapping(mapping), subscriber, map.nonce, 0);
-        let mut made = known.and_then(|known| self.pcp.mappings.get(known)).copied().unwrap_or(fresh);
+        // One whose lifetime is over, and that has not ended yet, is no one's: its filters are forgotten.
+        let before = known.and_then(|known| self.pcp.mappings.get(known));
+        let before = before.filter(|found| found.until > self.now);
+        let mut made = before.copied().unwrap_or(fresh);
         if !made.filter(&request.filters) {
             return Err(ResultCode::ExcessiveRemotePeers.into());
         }
