@@ -7,6 +7,7 @@ use netbricks_core::units::{Duration, list_from_text};
 use netbricks_core::{ConfigWarning, InvalidSetting, Settings};
 use serde::de::Deserializer;
 
+use super::engine::is_of_the_link;
 use super::spec::{Exempt, PoolRange, Prefix, PrefixPair, Redirect, Static};
 
 /// The remote endpoints whose packets a mapping lets in (RFC 4787, section 5).
@@ -137,6 +138,18 @@ netbricks_core::settings! {
         pub answer: bool = true, "true or false";
         /// The link address of these answers.
         pub mac: Option<String> = "02:4e:42:00:00:02", "MAC address";
+        /// Whether packets that may be cut leave with an IPv4 identification of our own.
+        pub identification: bool = true, "true or false";
+        /// The IPv4 address at which requests of the Port Control Protocol are answered; left out, none are.
+        pub pcp: Option<Ipv4Addr> = unset, "IPv4 address";
+        /// The shortest lifetime that the protocol gives a mapping.
+        pub pcp_min_lifetime: Duration = "2 min", "duration";
+        /// The longest lifetime that the protocol gives a mapping.
+        pub pcp_max_lifetime: Duration = "24 h", "duration";
+        /// Mappings and sessions with a lifetime by the protocol that each worker has room for.
+        pub pcp_mappings: usize = 4_096, "whole number, mappings";
+        /// The same for each subscriber.
+        pub pcp_subscriber: usize = 64, "whole number, mappings";
         /// Parts of the subscribers and ports, which workers share; 1 keeps all on one worker.
         pub parts: u32 = 1, "power of two, 1 to 256";
         /// Events of subscribers and blocks that the handler `log` remembers.
@@ -269,6 +282,8 @@ impl NatConfig {
             ("fragments_held", self.fragments_held as u64, 0, 65_536, "fragments"),
             ("log", self.log as u64, 1, 1 << 20, "events"),
             ("blocks", self.blocks.into(), 1, 8, "blocks"),
+            ("pcp_mappings", self.pcp_mappings as u64, 1, 1 << 20, "mappings"),
+            ("pcp_subscriber", self.pcp_subscriber as u64, 1, 1_024, "mappings"),
             ("subscriber_v6", self.subscriber_v6.into(), 1, 128, "bits"),
         ];
         for (key, found, least, most, unit) in within {
@@ -285,6 +300,8 @@ impl NatConfig {
             ("udp", self.udp),
             ("icmp", self.icmp),
             ("fragment_timeout", self.fragment_timeout),
+            ("pcp_min_lifetime", self.pcp_min_lifetime),
+            ("pcp_max_lifetime", self.pcp_max_lifetime),
         ] {
             if !TIMEOUT.contains(&found) {
                 return refused(key, format!("must be \"1 ms\" to \"30 d\", found \"{found}\""));
@@ -375,8 +392,38 @@ impl NatConfig {
         if self.nat64.is_some() && addresses == 0 {
             return refused("nat64", "needs outside IPv4 addresses: give some in `pool`".into());
         }
+        self.pcp_fits()?;
         if self.answer_v4.is_some_and(|address| address.is_unspecified() || address.is_multicast()) {
             return refused("answer_v4", "must be one host's address".into());
+        }
+        Ok(())
+    }
+
+    fn pcp_fits(&self) -> Result<(), InvalidSetting> {
+        let refused = |key, problem| Err(InvalidSetting { key, problem });
+        if self.pcp_min_lifetime > self.pcp_max_lifetime {
+            return refused(
+                "pcp_min_lifetime",
+                format!(
+                    "must be at most `pcp_max_lifetime`, \"{}\", found \"{}\"",
+                    self.pcp_max_lifetime, self.pcp_min_lifetime
+                ),
+            );
+        }
+        let Some(server) = self.pcp else { return Ok(()) };
+        if server.is_unspecified() || is_of_the_link(server) {
+            return refused("pcp", format!("must be one host's address, as \"10.0.0.1\", found `{server}`"));
+        }
+        let is_outside = self.pool.iter().any(|range| (range.first..=range.last).contains(&server))
+            || self.fixed.iter().any(|mapping| mapping.external() == server);
+        if is_outside {
+            let problem = format!(
+                "is {server}, which `pool` or `static` has: give the address of the gateway that hosts inside know"
+            );
+            return refused("pcp", problem);
+        }
+        if self.pool.is_empty() {
+            return refused("pcp", "needs outside addresses for mappings: give some in `pool`".into());
         }
         Ok(())
     }

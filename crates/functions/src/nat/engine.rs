@@ -13,6 +13,7 @@ use super::config::{Others, Refusal, is_in};
 use super::embedded::Embedding;
 use super::errors;
 use super::fragments::{Fragments, Known, key};
+use super::identification;
 use super::nptv6::Pair;
 use super::packet::{Message, Place, Seen, change_quote, check_error, ethernet_source, set_address};
 use super::session::{Direction, Phase};
@@ -40,6 +41,8 @@ pub(super) struct Rules {
     /// The largest IP packets that go outside and inside; 0 is no limit.
     pub(super) mtu: usize,
     pub(super) inside_mtu: usize,
+    /// The address at which PCP requests are answered.
+    pub(super) pcp: Option<Ipv4Addr>,
 }
 
 /// The time (ns) between two ARP requests of our own for one host (RFC 1122, section 2.3.2.1).
@@ -175,6 +178,9 @@ impl Engine {
             (false, Side::Inside) => return Err(Verdict::PASS),
             _ => {}
         }
+        if is_inside && self.is_pcp(seen) {
+            return self.pcp(slot, frame, seen, cx);
+        }
         if is_inside && !to_us && self.is_exempt(seen) {
             return Err(Verdict::PASS);
         }
@@ -183,7 +189,22 @@ impl Engine {
             return self.fragment(slot, frame, seen, is_inside, cx);
         }
         let known = self.whole_packet(frame, seen, is_inside);
-        self.finish(slot, frame, known, cx)
+        self.finish(slot, frame, seen, known, cx)
+    }
+
+    /// Gives a packet of IPv4 with another source an identification of our own (RFC 7857, section 10).
+    fn identified(&self, frame: &mut Bytes<'_>, seen: &Seen, known: Known) -> Known {
+        let (IpAddr::V4(before), IpAddr::V4(after)) = (seen.flow.source(), known.source) else {
+            return known;
+        };
+        let state = &mut *self.state.borrow_mut();
+        // The host of a whole address has it alone, and its own identifications.
+        if before == after || whole(&state.whole_inside, before).is_some() {
+            return known;
+        }
+        let (own, ip) = (state.identifications.as_mut(), frame.data_mut().get_mut(seen.place.ip..));
+        let identification = own.zip(ip).and_then(|(own, ip)| identification::renew(ip, own));
+        Known { identification, ..known }
     }
 
     /// Sends a packet that was translated on its way, or answers its sender.
@@ -191,11 +212,15 @@ impl Engine {
         &mut self,
         slot: usize,
         frame: &mut Bytes<'_>,
+        seen: &Seen,
         known: Result<Known, Verdict>,
         cx: &mut Context,
     ) -> Outcome {
         match known {
-            Ok(known) => self.deliver(slot, frame, &known, cx),
+            Ok(known) => {
+                let known = self.identified(frame, seen, known);
+                self.deliver(slot, frame, &known, cx)
+            }
             Err(verdict) => {
                 self.refuse(slot, frame, verdict, cx);
                 Err(verdict)
@@ -450,6 +475,7 @@ impl Engine {
             destination: inside.unwrap_or(destination).into(),
             neighbor: inside.and_then(|inside| self.state.borrow().host(inside.into())),
             hairpin: is_inside && inside.is_some(),
+            identification: None,
         };
         Ok(Some(known))
     }
@@ -485,6 +511,7 @@ impl Engine {
             destination: plan.outer_destination,
             neighbor: plan.neighbor,
             hairpin,
+            identification: None,
         })
     }
 
@@ -511,7 +538,8 @@ impl Engine {
         }
         // What is behind it may be an ICMP error's or query's, whose checksum covers all fragments.
         let known = self.whole_packet(frame, seen, is_inside);
-        let Ok(known) = known else { return self.finish(slot, frame, known, cx) };
+        let Ok(known) = known else { return self.finish(slot, frame, seen, known, cx) };
+        let known = self.identified(frame, seen, known);
         let waiting = self.fragments.borrow_mut().learn(key, known, now);
         let outcome = self.deliver(slot, frame, &known, cx);
         match outcome {

@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub(super) neighbor: Option<MacAddress>,
     /// It goes back to the inside.
     pub(super) hairpin: bool,
+    /// The new identification of IPv4.
+    pub(super) identification: Option<u16>,
 }
 
 /// The knowledge about a packet.

@@ -7,9 +7,11 @@ use netbricks_core::{Handler, State, Worker};
 
 use super::config::{NatConfig, is_in};
 use super::fragments::Fragments;
+use super::pcp_mappings::{PcpMapping, Target};
+use super::pcp_message::PeerFilter;
 use super::ports::Status;
 use super::purge::Chosen;
-use super::spec::{PoolRange, Prefix, Static, Transport};
+use super::spec::{Endpoint, PoolRange, Prefix, Static, Transport};
 use super::state::State as Translations;
 
 /// Static mappings that handlers may add to those of the configuration.
@@ -62,6 +64,49 @@ fn lines<T>(
     text
 }
 
+/// A line of the list of lifetimes by PCP.
+struct PcpLine<'s> {
+    transport: Transport,
+    inside: Endpoint,
+    external: Endpoint,
+    remote: Option<Endpoint>,
+    seconds: u64,
+    filters: &'s [PeerFilter],
+}
+
+impl<'s> PcpLine<'s> {
+    fn of(state: &Translations, asked: &'s PcpMapping) -> Option<Self> {
+        let (mapping, remote) = match asked.target {
+            Target::Mapping(mapping) => (mapping, None),
+            Target::Session(session) => {
+                let session = state.sessions.get(session)?;
+                (session.mapping, Some(session.remote))
+            }
+        };
+        let found = state.mappings.get(mapping)?;
+        Some(Self {
+            transport: found.transport,
+            inside: found.inside,
+            external: state.external(mapping)?,
+            remote,
+            seconds: asked.until.saturating_sub(state.now).div_ceil(1_000_000_000),
+            filters: asked.filters(),
+        })
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let (name, inside, external) = (self.transport.name(), self.inside, self.external);
+        match self.remote {
+            None => write!(text, "map {name} {inside} {external} - {}", self.seconds)?,
+            Some(remote) => write!(text, "peer {name} {inside} {external} {remote} {}", self.seconds)?,
+        }
+        for PeerFilter { address, bits, port } in self.filters {
+            write!(text, " {}/{bits}:{port}", Ipv4Addr::from_bits(*address))?;
+        }
+        Ok(())
+    }
+}
+
 /// Declares the function's handlers.
 pub(super) fn declare(
     config: &NatConfig,
@@ -87,7 +132,11 @@ fn lists(state: &State<Translations>, worker: &Worker) {
             filter.admits(mapping.transport, &addresses).then_some((mapping, external))
         });
         Ok(lines(found, |text, (mapping, external)| {
-            let kind = if mapping.subscriber.is_none() { " static" } else { "" };
+            let kind = match (mapping.subscriber, mapping.pcp) {
+                (None, _) => " static",
+                (_, Some(_)) => " pcp",
+                _ => "",
+            };
             let (name, inside) = (mapping.transport.name(), mapping.inside);
             write!(text, "{name} {inside} {external} {}{kind}", mapping.sessions)
         }))
@@ -120,6 +169,16 @@ fn lists(state: &State<Translations>, worker: &Worker) {
             let (address, blocks) = (subscriber.address, subscriber.blocks_held);
             write!(text, "{address} {outside} {tcp} {udp} {icmp} {} {blocks}", subscriber.sessions)
         }))
+    });
+    let shown = state.clone();
+    let summary = "Lifetimes by PCP: opcode, transport, inside, outside, remote, seconds left, filters.";
+    worker.handler(Handler::read("pcp", summary).argument(filter), move |argument| {
+        let (filter, state) = (Filter::read(argument)?, shown.borrow());
+        let found = state.pcp.mappings.iter().filter_map(|(_, asked)| {
+            let line = PcpLine::of(&state, asked)?;
+            filter.admits(line.transport, &[line.inside.address, line.external.address]).then_some(line)
+        });
+        Ok(lines(found, |text, line| line.write(text)))
     });
     let shown = state.clone();
     let summary =
@@ -182,6 +241,21 @@ fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         changed.borrow_mut().remove_static(&mapping)?;
         Ok(format!("removed {mapping}"))
     });
+    let changed = state.clone();
+    let summary =
+        "Ends the lifetimes by PCP of mappings and sessions, or of those with an address in a prefix.";
+    worker.handler(
+        Handler::write("pcp-remove", summary).argument("[tcp|udp|icmp] [PREFIX]"),
+        move |argument| {
+            let filter = Filter::read(argument)?;
+            let mut state = changed.borrow_mut();
+            state.may_purge()?;
+            Ok(match state.purge(Chosen::Pcp(filter)) {
+                true => "ended".into(),
+                false => "ending, a part at a time".into(),
+            })
+        },
+    );
     pool(config, state, worker);
     let changed = state.clone();
     let summary = "Ends all sessions, or those with an address in a prefix; static mappings stay.";

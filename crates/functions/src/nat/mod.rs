@@ -9,12 +9,17 @@ mod engine;
 mod errors;
 mod fragments;
 mod handlers;
+mod identification;
 mod log;
 mod nat64;
 mod neighbors;
 mod nptv6;
 mod packet;
 mod parts;
+mod pcp;
+mod pcp_mappings;
+mod pcp_message;
+mod pcp_transfer;
 mod ports;
 mod purge;
 mod report;
@@ -157,6 +162,7 @@ impl Nat {
                     embedding: config.nat64.as_ref().and_then(embedded::Embedding::new),
                     mtu: config.mtu.into(),
                     inside_mtu: config.inside_mtu.into(),
+                    pcp: config.pcp,
                 },
                 state,
                 fragments,
@@ -309,7 +315,13 @@ fn quick(state: &mut State, waiting: &Waiting, frame: &mut Bytes<'_>, own: Optio
                 return Quick::Slow;
             }
             let Some(address) = state.ports.address(index) else { return Quick::Slow };
-            translate::<12, 0>(frame.data_mut(), address.to_bits(), port)
+            let done = translate::<12, 0>(frame.data_mut(), address.to_bits(), port);
+            if let (Quick::Done, Some(own)) = (&done, &mut state.identifications)
+                && let Some(ip) = frame.data_mut().get_mut(IP..)
+            {
+                identification::renew(ip, own);
+            }
+            done
         }
         Way::In { address, port, neighbor } => {
             let done = translate::<16, 2>(frame.data_mut(), address, port);

@@ -11,6 +11,7 @@ use super::config::is_in;
 use super::engine::{Engine, Outcome, Rules, Side, dropped, is_of_the_link};
 use super::errors::ErrorPlan;
 use super::fragments::Known;
+use super::identification;
 use super::packet::{Message, Place, Seen, rewrite};
 use super::spec::{Endpoint, Prefix};
 use super::state::Translated;
@@ -89,7 +90,7 @@ impl Engine {
             return self.fragment(slot, frame, seen, true, cx);
         }
         let known = self.whole_packet(frame, seen, true);
-        self.finish(slot, frame, known, cx)
+        self.finish(slot, frame, seen, known, cx)
     }
 
     /// Where `inside` has no prefix of IPv6, every source is inside.
@@ -151,6 +152,7 @@ impl Engine {
             destination: new_destination.unwrap_or(destination).into(),
             neighbor: None,
             hairpin,
+            identification: None,
         };
         self.leave(frame, &known)
     }
@@ -174,7 +176,8 @@ impl Engine {
             let ends = (to.source, to.destination);
             version::translate(frame, seen, ends, identifier, identification as u16).map_err(dropped)?;
         }
-        Ok(Known { source, destination: to.destination.address, neighbor: to.neighbor, hairpin })
+        let destination = to.destination.address;
+        Ok(Known { source, destination, neighbor: to.neighbor, hairpin, identification: None })
     }
 
     /// Writes the addresses of a later fragment.
@@ -188,7 +191,12 @@ impl Engine {
             [known.source, known.destination].map(|address| Endpoint { address, port: 0 });
         if destination.address.is_ipv6() == seen.flow.is_v6() {
             let to = Translated { source, destination, neighbor: known.neighbor };
-            return rewrite(frame, seen, &to, None);
+            rewrite(frame, seen, &to, None)?;
+            let header = frame.data_mut().get_mut(seen.place.ip..).and_then(|ip| ip.first_chunk_mut::<20>());
+            if let (Some(identification), Some(header)) = (known.identification, header) {
+                identification::set(header, identification);
+            }
+            return Ok(());
         }
         let identification = self.next_identification();
         version::translate(frame, seen, (source, destination), 0, identification as u16)
@@ -236,7 +244,13 @@ impl Engine {
         let data = frame.data_mut();
         data[link - 2..link].copy_from_slice(&number.to_be_bytes());
         data[link..].copy_from_slice(&room[..length]);
-        Ok(Known { source: from, destination: to, neighbor: plan.neighbor, hairpin: false })
+        Ok(Known {
+            source: from,
+            destination: to,
+            neighbor: plan.neighbor,
+            hairpin: false,
+            identification: None,
+        })
     }
 
     /// Whether a packet has a hop left and will fit its way; its sender is told where it does not.

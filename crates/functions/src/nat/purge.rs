@@ -1,6 +1,7 @@
 //! Sessions that the operator ends: a part of them at a time, so that packets do not wait for all.
 
 use super::handlers::Filter;
+use super::pcp_mappings::Target;
 use super::ports::Status;
 use super::session::Session;
 use super::state::State;
@@ -20,6 +21,8 @@ pub(super) enum Chosen {
     Mapping(u32),
     /// Those of outside addresses, which leave; without those of static mappings.
     Addresses(Vec<u16>),
+    /// None: lifetimes by PCP that a filter admits.
+    Pcp(Filter),
 }
 
 /// Sessions that end, and how far that is.
@@ -30,7 +33,9 @@ pub(super) struct Purge {
     /// The next session to look at, and the first that was not there.
     next: u32,
     end: u32,
-    /// The next subscriber to look at, once all sessions were.
+    /// The next mapping by PCP to look at, once all sessions were.
+    pcp: u32,
+    /// The next subscriber to look at, once all those were.
     subscriber: u32,
 }
 
@@ -48,7 +53,23 @@ impl Purge {
                 }
                 Chosen::Mapping(number) => session.mapping == *number,
                 Chosen::Addresses(leaving) => leaves(leaving),
+                Chosen::Pcp(_) => false,
             }
+    }
+
+    /// Whether a mapping by PCP is to end.
+    fn takes_pcp(&self, state: &State, number: u32) -> bool {
+        let Some(asked) = state.pcp.mappings.get(number) else { return false };
+        let mapping = match asked.target {
+            Target::Mapping(mapping) => Some(mapping),
+            Target::Session(session) => state.sessions.get(session).map(|session| session.mapping),
+        };
+        let Some(found) = mapping.and_then(|mapping| state.mappings.get(mapping)) else { return false };
+        match &self.chosen {
+            Chosen::Pcp(filter) => filter.admits(found.transport, &[found.inside.address]),
+            Chosen::Addresses(leaving) => leaving.contains(&found.index),
+            Chosen::Filter(_) | Chosen::Mapping(_) => false,
+        }
     }
 }
 
@@ -66,8 +87,9 @@ impl State {
 
     /// Ends sessions: some now, the others by and by; answers whether all have ended.
     pub(super) fn purge(&mut self, chosen: Chosen) -> bool {
-        let (before, end) = (self.tally.sessions_made, self.sessions.end() as u32);
-        self.purges.push_back(Purge { chosen, before, next: 0, end, subscriber: 0 });
+        let is_pcp = matches!(chosen, Chosen::Pcp(_));
+        let (before, end) = (self.tally.sessions_made, if is_pcp { 0 } else { self.sessions.end() as u32 });
+        self.purges.push_back(Purge { chosen, before, next: 0, end, pcp: 0, subscriber: 0 });
         self.purge_some(AT_ONCE);
         self.purges.is_empty()
     }
@@ -106,7 +128,7 @@ impl State {
                 }
                 left = left.saturating_sub(LOOKS - 1);
                 match purge.chosen {
-                    Chosen::Filter(_) => self.end(number),
+                    Chosen::Filter(_) | Chosen::Pcp(_) => self.end(number),
                     Chosen::Mapping(_) | Chosen::Addresses(_) => self.end_with(number, true),
                 }
             }
@@ -118,8 +140,20 @@ impl State {
 
     /// Ends what sessions belonged to; answers whether that is done.
     fn finish(&mut self, purge: &mut Purge, left: &mut usize) -> bool {
+        while matches!(purge.chosen, Chosen::Pcp(_) | Chosen::Addresses(_))
+            && (purge.pcp as usize) < self.pcp.mappings.end()
+        {
+            if *left == 0 {
+                return false;
+            }
+            if purge.takes_pcp(self, purge.pcp) {
+                self.pcp_end(purge.pcp, matches!(purge.chosen, Chosen::Addresses(_)));
+                *left = left.saturating_sub(LOOKS - 1);
+            }
+            (purge.pcp, *left) = (purge.pcp + 1, left.saturating_sub(1));
+        }
         match &purge.chosen {
-            Chosen::Filter(_) => {}
+            Chosen::Filter(_) | Chosen::Pcp(_) => {}
             Chosen::Mapping(number) => {
                 let index = self.mappings.get(*number).map(|found| found.index);
                 self.unmap(*number, true);
@@ -173,6 +207,6 @@ impl State {
 impl Purge {
     /// One that has one place to look at.
     pub(super) fn of(chosen: Chosen) -> Self {
-        Self { chosen, before: 0, next: 0, end: 1, subscriber: 0 }
+        Self { chosen, before: 0, next: 0, end: 1, pcp: 0, subscriber: 0 }
     }
 }

@@ -125,6 +125,8 @@ pub(super) struct Session {
     /// Both ends are inside.
     pub(super) hairpin: bool,
     pub(super) mapping: u32,
+    /// Its lifetime by PCP.
+    pub(super) pcp: Option<u32>,
     /// The number of sessions that were made before it.
     pub(super) made: u64,
     /// The time (ns) of the last packet before the session came into this table.
@@ -173,6 +175,15 @@ pub(super) struct Mapping {
     /// Its subscriber; `None` where it is static.
     pub(super) subscriber: Option<u32>,
     pub(super) sessions: u32,
+    /// Its lifetime by PCP.
+    pub(super) pcp: Option<u32>,
+}
+
+impl Mapping {
+    /// Whether it has nothing that keeps it: no session, no lifetime by PCP, and it is not static.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sessions == 0 && self.pcp.is_none() && self.subscriber.is_some()
+    }
 }
 
 /// The key under which a mapping is found from inside.
@@ -216,6 +227,8 @@ pub(super) struct Subscriber {
     /// Mappings that it may make at once, and when that was counted (ns).
     pub(super) tokens: u32,
     pub(super) filled: u64,
+    /// The first of its mappings by PCP.
+    pub(super) pcp: Option<u32>,
     /// Its Ethernet address, where it is known.
     pub(super) neighbor: Option<MacAddress>,
 }

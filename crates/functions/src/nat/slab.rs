@@ -17,6 +17,10 @@ impl<T> Slab<T> {
         self.len
     }
 
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.len == self.capacity
     }

@@ -8,8 +8,10 @@ use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, Table, Tab
 use netbricks_core::{DropReason, StoredFlow, TableKey};
 
 use super::config::{Filtering, NatConfig, Pooling};
+use super::identification::Identifications;
 use super::log::Log;
 use super::neighbors::Neighbors;
+use super::pcp_mappings::{Pcp, Suggested};
 use super::ports::Ports;
 use super::purge::Purge;
 use super::session::{
@@ -101,6 +103,9 @@ pub(super) struct State {
     pub(super) now: u64,
     pub(super) tally: Tally,
     pub(super) log: Log,
+    pub(super) identifications: Option<Identifications>,
+    /// Mappings that hosts asked for.
+    pub(super) pcp: Pcp,
     /// Sessions that the operator ends.
     pub(super) purges: VecDeque<Purge>,
 }
@@ -118,7 +123,9 @@ impl State {
         };
         let adf = config.filtering == Filtering::AddressDependent;
         let contacts = if adf { Some(FlowTable::new(table(capacity, None))?) } else { None };
-        let wheel = TimerWheel::new(capacity).map_err(|source| TableError::Memory { capacity, source })?;
+        // The timers of sessions come first, and then those of mappings by PCP.
+        let timers = capacity + Pcp::capacity(config, small);
+        let wheel = TimerWheel::new(timers).map_err(|source| TableError::Memory { capacity, source })?;
         let deterministic = config
             .deterministic
             .then(|| config.inside_v4().map(|(low, high)| (low, high - low + 1)).collect());
@@ -161,6 +168,8 @@ impl State {
             now: 0,
             tally: Tally::default(),
             log: Log::new(if small { 1 } else { config.log }),
+            identifications: config.identification.then(|| Identifications::new(seed)),
+            pcp: Pcp::new(config, small),
             purges: VecDeque::new(),
         };
         if !small {
@@ -175,6 +184,7 @@ impl State {
     /// Moves the time on, and ends sessions that are over, of at most `budget` timers.
     pub(super) fn advance(&mut self, now: u64, budget: usize) {
         self.now = self.now.max(now);
+        self.pcp.started = self.pcp.started.min(self.now);
         self.flows.tell(self.now);
         let Some(mut wheel) = self.wheel.take() else { return };
         wheel.advance(self.now >> TICK, budget, |timer| self.due(timer as u32));
@@ -200,6 +210,9 @@ impl State {
 
     /// The timer of a session came: it ends, or its timer is set again.
     fn due(&mut self, number: u32) -> Option<u64> {
+        if let Some(number) = number.checked_sub(self.capacity as u32) {
+            return self.pcp_due(number).map(tick_after);
+        }
         let session = *self.sessions.get(number)?;
         let ends = self.ends_at(&session);
         if ends <= self.now {
@@ -226,7 +239,9 @@ impl State {
         let last = self.now.saturating_sub(idle.unwrap_or(0));
         // No packet has come since the session moved here.
         let last = if last <= session.since.saturating_add(SLACK) { session.known_at } else { last };
-        last.saturating_add(timeout).saturating_add(SLACK)
+        let until =
+            session.pcp.and_then(|number| self.pcp.mappings.get(number)).map_or(0, |found| found.until);
+        last.saturating_add(timeout).saturating_add(SLACK).max(until)
     }
 
     /// The endpoint outside of a mapping.
@@ -235,7 +250,20 @@ impl State {
         Some(Endpoint { address: self.ports.address(mapping.index)?.into(), port: mapping.port })
     }
 
-    fn set_timer(&mut self, number: u32) {
+    /// Files the timer of a mapping by PCP.
+    pub(super) fn set_pcp_timer(&mut self, number: u32, until: u64) {
+        if let Some(wheel) = &mut self.wheel {
+            wheel.insert(self.capacity + number as usize, tick_after(until));
+        }
+    }
+
+    pub(super) fn remove_pcp_timer(&mut self, number: u32) {
+        if let Some(wheel) = &mut self.wheel {
+            wheel.remove(self.capacity + number as usize);
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, number: u32) {
         let Some(session) = self.sessions.get(number) else { return };
         let ends = self.now.saturating_add(self.timeouts.of(session)).saturating_add(SLACK);
         if let Some(wheel) = &mut self.wheel {
@@ -436,7 +464,7 @@ impl State {
         }
         let (mapping, is_new) = match self.mapping_inside(inside, transport) {
             Some(mapping) => (mapping, false),
-            None => (self.map(inside, transport)?, true),
+            None => (self.map(inside, transport, None)?, true),
         };
         if let Some(mac) = neighbor {
             let subscriber = self.mappings.get(mapping).and_then(|mapping| mapping.subscriber);
@@ -453,6 +481,7 @@ impl State {
             phase,
             hairpin,
             mapping,
+            pcp: None,
             made: 0,
             known_at: self.now,
             since: self.now,
@@ -536,6 +565,9 @@ impl State {
         if mapping.subscriber.is_none() {
             return true;
         }
+        if let Some(asked) = mapping.pcp.and_then(|number| self.pcp.mappings.get(number)) {
+            return asked.admits(remote);
+        }
         match (self.filtering, &self.contacts) {
             (Filtering::EndpointIndependent, _) => true,
             (Filtering::AddressDependent, Some(contacts)) => {
@@ -558,6 +590,9 @@ impl State {
     /// Ends a session; if it was the last of its mapping, the port is free `at_once`, or held down.
     pub(super) fn end_with(&mut self, number: u32, at_once: bool) {
         let Some(session) = self.sessions.remove(number) else { return };
+        if let Some(number) = session.pcp {
+            self.pcp_remove(number);
+        }
         if let Some(wheel) = &mut self.wheel {
             wheel.remove(number as usize);
         }
@@ -568,11 +603,11 @@ impl State {
         }
         let Some(mapping) = self.mappings.get_mut(session.mapping) else { return };
         mapping.sessions = mapping.sessions.saturating_sub(1);
-        let (left, subscriber) = (mapping.sessions, mapping.subscriber);
+        let (is_idle, subscriber) = (mapping.is_idle(), mapping.subscriber);
         if let Some(subscriber) = subscriber.and_then(|number| self.subscribers.get_mut(number)) {
             subscriber.sessions = subscriber.sessions.saturating_sub(1);
         }
-        if left == 0 && subscriber.is_some() {
+        if is_idle {
             self.unmap(session.mapping, at_once);
         }
     }
@@ -606,13 +641,18 @@ impl State {
     }
 
     /// Makes a mapping of an endpoint inside.
-    fn map(&mut self, inside: Endpoint, transport: Transport) -> Result<u32, DropReason> {
+    pub(super) fn map(
+        &mut self,
+        inside: Endpoint,
+        transport: Transport,
+        suggested: Option<Suggested>,
+    ) -> Result<u32, DropReason> {
         let address = self.subscriber_address(inside.address);
         let number = match self.by_address.get(&address) {
             Some(number) => *number,
-            None => self.subscribe(address, transport)?,
+            None => self.subscribe(address, transport, suggested)?,
         };
-        let made = self.map_for(number, inside, transport);
+        let made = self.map_for(number, inside, transport, suggested);
         match made {
             Ok(_) => self.tally.mappings_made += 1,
             Err(_) => self.unsubscribe_idle(number),
@@ -620,7 +660,13 @@ impl State {
         made
     }
 
-    fn map_for(&mut self, number: u32, inside: Endpoint, transport: Transport) -> Result<u32, DropReason> {
+    fn map_for(
+        &mut self,
+        number: u32,
+        inside: Endpoint,
+        transport: Transport,
+        suggested: Option<Suggested>,
+    ) -> Result<u32, DropReason> {
         let limits = self.limits;
         let subscriber = self.subscribers.get_mut(number).ok_or(DropReason::TableFull)?;
         if limits.ports > 0 && subscriber.mappings[transport as usize] >= limits.ports {
@@ -631,12 +677,14 @@ impl State {
             self.tally.limited += 1;
             return Err(DropReason::SubscriberLimit);
         }
-        let Some((index, port)) = self.take_port(number, inside.port, transport) else {
+        let liked = suggested.and_then(|suggested| self.take_suggested(number, transport, suggested));
+        let Some((index, port)) = liked.or_else(|| self.take_port(number, inside.port, transport)) else {
             self.tally.exhausted += 1;
             self.log.exhausted(self.now, self.subscribers.get(number).map(|found| found.address));
             return Err(DropReason::PortsExhausted);
         };
-        let mapping = Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0 };
+        let mapping =
+            Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0, pcp: None };
         match self.enter_mapping(mapping) {
             Some(mapping) => Ok(mapping),
             None => {

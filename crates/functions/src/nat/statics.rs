@@ -52,6 +52,7 @@ impl State {
                     transport: *transport,
                     subscriber: None,
                     sessions: 0,
+                    pcp: None,
                 });
                 match entered {
                     Some(_) => {

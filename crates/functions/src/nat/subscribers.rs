@@ -6,6 +6,7 @@ use netbricks_core::DropReason;
 use netbricks_core::tables::{Entry, Table};
 
 use super::config::Pooling;
+use super::pcp_mappings::Suggested;
 use super::ports::{FIRST_HIGH, Ports, Status};
 use super::session::Subscriber;
 use super::spec::Transport;
@@ -43,14 +44,25 @@ impl State {
         self.unsubscribe_idle(owner);
     }
 
-    pub(super) fn subscribe(&mut self, address: IpAddr, transport: Transport) -> Result<u32, DropReason> {
+    /// Enters a subscriber with the outside address that is suggested, or another one.
+    pub(super) fn subscribe(
+        &mut self,
+        address: IpAddr,
+        transport: Transport,
+        suggested: Option<Suggested>,
+    ) -> Result<u32, DropReason> {
         let (index, part) = match self.place_of(address) {
             Some((index, block)) => (index, self.ports.part_of_block(block)),
             None if self.deterministic.is_some() => return Err(DropReason::NoMapping),
             None => {
                 let part = self.ports.part_of(address);
                 let fits = |ports: &Ports, index: u16| ports.has_room(index, transport, part);
-                let Some(index) = self.ports.choose(fits) else {
+                let liked = suggested.and_then(|suggested| self.ports.index(suggested.address?));
+                let liked = liked.filter(|index| {
+                    let place = self.ports.get(*index);
+                    place.is_some_and(|place| place.status == Status::Active) && fits(&self.ports, *index)
+                });
+                let Some(index) = liked.or_else(|| self.ports.choose(fits)) else {
                     self.tally.exhausted += 1;
                     self.log.exhausted(self.now, Some(address));
                     return Err(DropReason::PortsExhausted);
@@ -73,6 +85,7 @@ impl State {
             blocks_held: 0,
             tokens: self.limits.rate,
             filled: self.now,
+            pcp: None,
             neighbor: None,
         };
         let number = self.subscribers.insert(subscriber)?;

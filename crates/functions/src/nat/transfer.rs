@@ -114,6 +114,7 @@ impl State {
             phase,
             hairpin: self.is_outside(Ipv4Addr::from_bits(record.remote).into()),
             mapping,
+            pcp: None,
             made: 0,
             known_at: self.now.saturating_sub(record.idle),
             since: self.now,
@@ -128,19 +129,14 @@ impl State {
             }
         }
         let entered = is_its && self.enter(session).is_ok();
-        if !entered
-            && self
-                .mappings
-                .get(mapping)
-                .is_some_and(|found| found.sessions == 0 && found.subscriber.is_some())
-        {
+        if !entered && self.mappings.get(mapping).is_some_and(|found| found.is_idle()) {
             self.unmap(mapping, true);
         }
         entered
     }
 
     /// Makes a mapping with the port that it had.
-    fn restore_mapping(
+    pub(super) fn restore_mapping(
         &mut self,
         inside: Endpoint,
         transport: Transport,
@@ -175,7 +171,8 @@ impl State {
             self.unsubscribe_idle(number);
             return None;
         }
-        let mapping = Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0 };
+        let mapping =
+            Mapping { inside, index, port, transport, subscriber: Some(number), sessions: 0, pcp: None };
         let entered = self.enter_mapping(mapping);
         if entered.is_none() {
             self.release_port(index, transport, port, true);
@@ -184,9 +181,9 @@ impl State {
         entered
     }
 
-    /// The part of the subscribers that a session belongs to.
-    fn part_of(&self, session: &Session) -> u64 {
-        let address = self.subscriber_address(session.inside.address);
+    /// The part of the subscribers that a host inside belongs to.
+    pub(super) fn part_of(&self, inside: IpAddr) -> u64 {
+        let address = self.subscriber_address(inside);
         match self.place_of(address) {
             Some((_, block)) => self.ports.part_of_block(block).into(),
             None => self.ports.part_of(address).into(),
@@ -197,15 +194,18 @@ impl State {
 impl Declared for State {
     fn export(&self) -> Vec<u8> {
         let all: Vec<u32> = self.sessions.iter().map(|(number, _)| number).collect();
-        self.image(&all).unwrap_or_default()
+        let asked: Vec<u32> = self.pcp.mappings.iter().map(|(number, _)| number).collect();
+        self.image(&all).and_then(|image| self.with_pcp(image, &asked)).unwrap_or_default()
     }
 
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         self.advance(now, 0);
         let moved = bytes.strip_prefix(MOVED);
         let bytes = moved.unwrap_or(bytes);
+        let (bytes, asked) = super::pcp_transfer::parts_of(bytes).ok_or("it is cut off")?;
         let mut table = records(self.capacity).ok_or("there is no memory to read it")?;
         table.decode(bytes, 0).map_err(|error| error.to_string())?;
+        let asked = super::pcp_transfer::read(asked)?;
         let room = self.capacity - self.sessions.len();
         if moved.is_none() && table.len() > room {
             return Err(format!("there is room for {room} of {} sessions: raise `capacity`", table.len()));
@@ -214,7 +214,7 @@ impl Declared for State {
         for (key, record) in table.iter() {
             refused += u64::from(!self.admit(FlowKey::restore(key), record));
         }
-        self.tally.not_admitted += refused;
+        self.tally.not_admitted += refused + self.import_pcp(&asked);
         Ok(())
     }
 
@@ -241,14 +241,31 @@ impl Declared for State {
     }
 
     fn take_part(&mut self, part: &Part, place: usize) -> (Vec<u8>, Option<usize>) {
+        // Mappings by PCP come first: their sessions find them there.
+        let before = self.pcp.mappings.capacity();
+        let Some(place) = place.checked_sub(before) else {
+            let end = self.pcp.mappings.end().min(place.saturating_add(STEP));
+            let taken = self.pcp_in(part, place.min(end)..end);
+            let mut bytes = Vec::new();
+            if !taken.is_empty()
+                && let Some(image) = self.image(&[]).and_then(|image| self.with_pcp(image, &taken))
+            {
+                bytes.extend_from_slice(MOVED);
+                bytes.extend(image);
+                taken.into_iter().for_each(|number| self.pcp_end(number, true));
+            }
+            return (bytes, Some(if end < self.pcp.mappings.end() { end } else { before }));
+        };
         let end = self.sessions.end().min(place.saturating_add(STEP));
         let chosen = |number: &u32| {
-            self.sessions.get(*number).is_some_and(|session| part.holds(self.part_of(session)))
+            self.sessions.get(*number).is_some_and(|session| part.holds(self.part_of(session.inside.address)))
         };
         let taken: Vec<u32> = (place as u32..end as u32).filter(chosen).collect();
         let mut bytes = Vec::new();
+        let asked = taken.iter().filter_map(|number| self.sessions.get(*number)?.pcp);
+        let asked: Vec<u32> = asked.collect();
         if !taken.is_empty()
-            && let Some(image) = self.image(&taken)
+            && let Some(image) = self.image(&taken).and_then(|image| self.with_pcp(image, &asked))
         {
             bytes.extend_from_slice(MOVED);
             bytes.extend(image);
@@ -256,7 +273,7 @@ impl Declared for State {
                 self.end_with(number, true);
             }
         }
-        (bytes, (end < self.sessions.end()).then_some(end))
+        (bytes, (end < self.sessions.end()).then_some(before + end))
     }
 }
 

@@ -15,7 +15,8 @@ use netbricks_core::{
     Registry, Shape, Worker, compose, merge,
 };
 use netbricks_functions::{
-    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, rewrite_stream, signature, ttl, wire,
+    busy, http_inspect, icmp_echo, lpm, macswap, maglev, monitor, mss, nat, rewrite_stream, signature, ttl,
+    wire,
 };
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::kinds;
@@ -288,6 +289,47 @@ fn signatures_are_found_without_allocating() {
     let counted = through("signature", rules, frames.collect());
     nothing_allocated("signature", &counted);
     assert_eq!(counted.out, (WARM + COUNTED) * BURST);
+}
+
+/// Mappings that hosts ask for, filter, prolong and end, beside sessions, and requests that are refused.
+#[test]
+fn mappings_are_asked_for_without_allocating() {
+    let mapped = |client: u8| [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, client]].concat();
+    let request = |client: u8, opcode: u8, lifetime: u8, rest: &[u8]| {
+        let map = [&[client; 12][..], &[17, 0, 0, 0, 15, 160, 0, 0], &mapped(0)].concat();
+        let message = [&[2, opcode, 0, 0, 0, 0, lifetime, 0][..], &mapped(client), &map, rest].concat();
+        let frame = ethernet().ipv4([10, 0, 0, client], [10, 0, 0, 254]).udp(50_000, 5_351);
+        frame.payload(&message).build().unwrap()
+    };
+    let frames = (1..9).flat_map(|client| {
+        let filter = [&[3, 0, 0, 20, 0, 128, 0, 53][..], &mapped(9)].concat();
+        let peer = [&[0, 53, 0, 0][..], &mapped(9)].concat();
+        [
+            request(client, 1, 7, &filter),
+            request(client, 2, 7, &peer),
+            ethernet()
+                .ipv4([10, 0, 0, client], [198, 51, 100, 1])
+                .udp(4_000, 53)
+                .payload(b"x")
+                .build()
+                .unwrap(),
+            request(client, 1, 7, &[]),
+            request(client, 9, 7, &[]),
+            request(client, 2, 0, &peer),
+            request(client, 1, 0, &[]),
+            request(client, 0x81, 7, &[]),
+        ]
+    });
+    let translator = |worker: &Worker| {
+        let text = "inside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.7\"]\npcp = \"10.0.0.254\"\n\
+                    udp = \"1 ms\"\npcp_mappings = 12\ncapacity = 12\nhold_down = \"1 ms\"";
+        nat::node(&toml::from_str(text).unwrap(), worker)
+    };
+    let counted = through("nat", translator, frames.collect());
+    nothing_allocated("nat", &counted);
+    let batches = WARM + COUNTED;
+    assert_eq!(counted.out, batches * BURST / 8);
+    assert_eq!(counted.replies, batches * BURST * 6 / 8);
 }
 
 /// Connections that hold, pass and are cut, opened again and again.

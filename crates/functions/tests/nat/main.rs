@@ -13,7 +13,17 @@ use netbricks_testkit::mutate::{Random, mutate};
 fn openers() -> Vec<Vec<u8>> {
     let v4 = |from: &str, to: &str| ethernet().ipv4(from, to);
     let quote = v4("203.0.113.8", "198.51.100.1").udp(9, 53).payload(b"x").build().unwrap()[14..].to_vec();
+    let mapped = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat();
+    let wish = [&[7; 12][..], &[17, 0, 0, 0, 15, 160, 0, 80], &mapped].concat();
+    let filter = [&[3, 0, 0, 20, 0, 128, 0, 53][..], &mapped].concat();
+    let pcp = |opcode: u8, rest: &[u8]| {
+        let message = [&[2, opcode, 0, 0, 0, 0, 14, 16][..], &mapped, rest].concat();
+        v4("10.0.0.1", "192.0.2.254").udp(50_000, 5_351).payload(&message).build().unwrap()
+    };
     vec![
+        pcp(0, &[]),
+        pcp(1, &[&wish[..], &filter].concat()),
+        pcp(2, &[&wish[..], &[0, 53, 0, 0], &mapped].concat()),
         v4("10.0.0.1", "198.51.100.1").udp(4_000, 53).payload(b"hello").build().unwrap(),
         v4("10.0.0.1", "198.51.100.1").tcp(4_000, 80).syn().build().unwrap(),
         v4("10.0.0.1", "198.51.100.1").icmp_echo_request(7, 1).payload(b"ping").build().unwrap(),

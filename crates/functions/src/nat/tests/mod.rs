@@ -5,6 +5,7 @@ mod ipv6;
 mod link;
 mod moves;
 mod operator;
+mod pcp;
 mod requirements;
 mod rfc4787;
 mod rfc5382;

@@ -67,6 +67,64 @@ fn sessions_survive_moves_of_their_parts() {
     }
 }
 
+/// Mappings by PCP without a packet keep their ports, nonces and filters while their parts move.
+#[test]
+fn mappings_by_pcp_survive_moves_of_their_parts() {
+    let settings = "pcp = \"10.0.0.254\"\nparts = 16\ncapacity = 1024";
+    let (mut two, mut random) = (Two::parted(&blueprint(settings)), Random::new(7));
+    let host = |number: usize| format!("10.0.0.{}", number + 1);
+    for number in 0..40 {
+        let request = super::pcp::request_of(&host(number), 4_000, 3_600);
+        two.exchange(vec![request], 6);
+    }
+    let list = |two: &mut Two| {
+        let texts = two.graphs.iter_mut().map(|graph| graph.call("function", "pcp", "").unwrap());
+        let mut lines: Vec<String> =
+            texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        lines.sort_unstable();
+        lines
+    };
+    // Without the seconds, which pass.
+    let names = |lines: &[String]| -> Vec<String> {
+        lines.iter().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    };
+    let first = names(&list(&mut two));
+    assert_eq!(first.len(), 40);
+    let mut moves = 0;
+    for round in 0..8 {
+        let from = random.below(4_096);
+        let last = from + random.below(4_096 - from);
+        if two.graphs[0].call("shuffle", "moving", "").unwrap() == "0" {
+            let moved = format!("{from}-{last} {}", random.below(2));
+            moves += usize::from(two.graphs[0].call("shuffle", "move", &moved).unwrap() != "0");
+        }
+        for line in &first {
+            let words: Vec<&str> = line.split(' ').collect();
+            let port = words[3].rsplit_once(':').unwrap().1.parse().unwrap();
+            let (_, back) = one(&mut two, udp(SERVER, 53, POOL, port));
+            assert_eq!(shown(&back), format!("{SERVER}:53 > {}", words[2]), "round {round}");
+        }
+        while two.graphs[0].call("shuffle", "moving", "").unwrap() != "0" {
+            two.exchange(Vec::new(), 1);
+        }
+    }
+    assert!(moves > 2, "{moves} moves");
+    assert_eq!(names(&list(&mut two)), first);
+    // They are prolonged where they are, and ended.
+    for number in 0..40 {
+        let request = super::pcp::request_of(&host(number), 4_000, 0);
+        two.exchange(vec![request], 6);
+    }
+    assert_eq!(list(&mut two), Vec::<String>::new());
+    for graph in &mut two.graphs {
+        let counters = graph.call("function", "counters", "").unwrap();
+        assert!(
+            counters.contains("sessions_not_admitted 0") && counters.contains("pcp_refused 0"),
+            "{counters}"
+        );
+    }
+}
+
 #[test]
 fn an_export_is_taken_in_as_a_whole_or_not_at_all() {
     let pool = netbricks_core::buffer::Pool::builder().frames(64).build().unwrap();

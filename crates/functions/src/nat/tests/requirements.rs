@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 /// The sources of this folder's tests.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("features.rs"),
     include_str!("ipv6.rs"),
+    include_str!("pcp.rs"),
     include_str!("rfc4787.rs"),
     include_str!("rfc5382.rs"),
     include_str!("rfc5508.rs"),

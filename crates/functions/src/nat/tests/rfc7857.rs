@@ -96,6 +96,66 @@ fn rfc7857_9_ports_are_chosen_at_random() {
     assert!(ports.len() > 10, "of 16 parts of the range: {ports:?}");
 }
 
+/// The identification of a frame of IPv4.
+fn identification(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[18], frame[19]])
+}
+
+#[test]
+fn rfc7857_10_hosts_behind_one_address_have_different_identifications() {
+    let mut test = nat("");
+    let sent = |from: &str, port: u16| {
+        let frame = ethernet().ipv4(from, SERVER).identification(77).udp(port, 53);
+        frame.payload(b"hello").build().unwrap()
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for number in 0..200 {
+        for from in [INSIDE, OTHER] {
+            // The first makes a session, and the others go by it.
+            let out = through(&mut test, sent(from, 4_000 + number % 4));
+            shown(&out);
+            assert!(seen.insert(identification(&out)), "{number} of {from}");
+        }
+    }
+    // Packets that cannot be cut, and those to the inside, keep theirs.
+    let whole = ethernet().ipv4(INSIDE, SERVER).identification(77).dont_fragment().udp(4_000, 53);
+    let out = through(&mut test, whole.payload(b"x").build().unwrap());
+    assert_eq!(identification(&out), 77);
+    let port = source_port(&out);
+    let back = ethernet().ipv4(SERVER, POOL).identification(78).udp(53, port).payload(b"x").build().unwrap();
+    assert_eq!(identification(&through(&mut test, back)), 78);
+    // So does the host of a whole address, and everything where that is set.
+    let own = nat("static = [\"203.0.113.8 -> 10.0.0.6\"]").send([sent("10.0.0.6", 1)]);
+    assert_eq!(identification(only(&own)), 77);
+    let mut test = nat("identification = false");
+    for _ in 0..2 {
+        assert_eq!(identification(&through(&mut test, sent(INSIDE, 4_000))), 77);
+    }
+}
+
+#[test]
+fn rfc7857_10_all_fragments_of_a_packet_have_its_identification() {
+    let mut test = nat("");
+    let whole = |from: &str| ethernet().ipv4(from, SERVER).udp(4_000, 53).payload(&[7; 500]).build().unwrap();
+    let mut seen = Vec::new();
+    for (from, order) in [(INSIDE, [0, 176, 352]), (OTHER, [352, 0, 176]), (INSIDE, [176, 352, 0])] {
+        let pieces =
+            order.map(|offset| super::rfc4787::fragment(&whole(from), offset, 176, 7 + order[0] as u16));
+        let report = test.send(pieces);
+        assert_eq!(report.out.len(), 3, "{:?}", report.drops);
+        let own: std::collections::BTreeSet<u16> = report.out.iter().map(|out| identification(out)).collect();
+        assert_eq!(own.len(), 1, "of {from}");
+        assert!(report.out.iter().all(|out| checksum_of_header(out) == 0));
+        seen.extend(own);
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+}
+
+fn checksum_of_header(frame: &[u8]) -> u16 {
+    netbricks_core::packet::checksum::internet(&frame[14..34])
+}
+
 #[test]
 fn rfc7857_11_a_query_mapping_ends_with_its_last_session() {
     let mut test = nat("");
