@@ -206,3 +206,49 @@ fn a_forwarded_port_is_reached_from_both_sides() {
     assert!(said.starts_with("203.0.113.1 "), "{said}");
     run.finish();
 }
+
+/// Asks the gateway by PCP (RFC 6887) to map port 8080 of TCP, prints the answer's numbers, and ends the mapping.
+const ASKING: &str = "
+import socket, struct, sys
+asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+asking.bind(('10.1.0.2', 0))
+asking.settimeout(60)
+mapped = lambda address: b'\\0' * 10 + b'\\xff' * 2 + socket.inet_aton(address)
+def ask(lifetime):
+    header = struct.pack('!BBHI', 2, 1, 0, lifetime) + mapped('10.1.0.2')
+    body = b'real-client!' + struct.pack('!B3xHH', 6, 8080, 0) + mapped('0.0.0.0')
+    asking.sendto(header + body, ('10.1.0.1', 5351))
+    answer, server = asking.recvfrom(2048)
+    assert server == ('10.1.0.1', 5351), server
+    code, seconds = struct.unpack('!3xBI', answer[:8])
+    print(code, seconds, socket.inet_ntoa(answer[56:60]), struct.unpack('!H', answer[42:44])[0])
+ask(int(sys.argv[1]))
+";
+
+/// A real socket's request is answered, and the world reaches the host until it ends the mapping.
+#[test]
+fn a_host_maps_a_port_by_pcp_and_is_reached_from_outside() {
+    let more = "pcp = \"10.1.0.1\"\nhold_down = \"0 s\"\n";
+    let Some((segment, run)) = between("nat-pcp", &["ping", "curl", "python3"], more) else { return };
+    let _server = serve(&segment, "client", &["python3", "-c", SERVER]);
+    eventually("the web server's start", || {
+        segment.namespaces.attempt("client", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
+    });
+    let script = segment.directory.join("asking.py");
+    std::fs::write(&script, ASKING).expect("a file in the test's directory");
+    let ask = |seconds: u32| -> Vec<String> {
+        let said = segment.namespaces.run("client", &format!("python3 {} {seconds}", script.display()));
+        said.split_whitespace().map(str::to_owned).collect()
+    };
+    let answer = ask(3_600);
+    let [code, seconds, address, port] = answer.as_slice() else { panic!("{answer:?}") };
+    assert_eq!((code.as_str(), seconds.as_str()), ("0", "3600"));
+    assert!(address.starts_with("203.0.113."), "{address}");
+    let line = format!("curl -sSf --max-time 60 --interface 203.0.113.1 http://{address}:{port}/");
+    let said = segment.namespaces.run("server", &line);
+    assert!(said.starts_with("203.0.113.1 "), "{said}");
+    assert_eq!(ask(0)[..2], ["0".to_owned(), "0".to_owned()]);
+    let counts = counts(&run.finish());
+    assert_eq!((&counts["pcp_requests"], &counts["pcp_refused"]), (&2.into(), &0.into()), "{counts}");
+    assert_eq!(counts["pcp_mappings"], 0, "{counts}");
+}
