@@ -20,8 +20,9 @@ use crate::sys::shared::SharedMemory;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The name under which this program introduces itself.
 const OURS: &[u8] = b"NetBricks";
-/// The most regions of a peer, and the most bytes of them all: what a peer can make this process hold.
+/// The most regions of a peer.
 pub(super) const MOST_REGIONS: usize = 256;
+/// The most bytes of all regions of a peer.
 pub(super) const MOST_MEMORY: u64 = 1 << 30;
 
 /// A ring with its event descriptor, and with its buffers where this process made them.

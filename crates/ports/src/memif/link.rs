@@ -1,5 +1,6 @@
-//! The thread of a memif port: it waits for a peer, agrees with it, hands rings to the queues, and takes them back
-//! when the peer has gone.
+//! The thread of a memif port, which finds peers and hands their rings to the queues.
+//!
+//! It takes the rings back when the peer has gone.
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -45,7 +45,9 @@ pub struct Init {
     pub version: u16,
     /// The number of the interface.
     pub id: u32,
-    /// The content of a buffer: 0 an Ethernet frame, 1 an IP packet, 2 a packet with a header of VPP.
+    /// The content of a buffer.
+    ///
+    /// 0 is an Ethernet frame, 1 an IP packet, and 2 a packet with a header of VPP.
     pub mode: u8,
     /// The password, filled up with zero bytes.
     pub secret: [u8; SECRET],

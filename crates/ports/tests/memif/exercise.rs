@@ -2,7 +2,9 @@
 
 use netbricks_ports::memif::message::{Message, MessageError, text};
 
-/// Reads bytes as a message. One that is understood is written as it was read, but for bytes behind its fields.
+/// Reads bytes as a message.
+///
+/// One that is understood is written as it was read, but for bytes behind its fields.
 ///
 /// # Errors
 /// As [`Message::parse`].

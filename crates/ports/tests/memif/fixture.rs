@@ -92,9 +92,9 @@ impl Ends {
         totals
     }
 
-    /// Sends frames, few enough for a ring, and waits until as many have come back.
-    pub(crate) fn echo(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        for part in frames.chunks(64) {
+    /// Sends frames, `most` at a time, and waits until as many have come back.
+    pub(crate) fn echo(&mut self, frames: &[Vec<u8>], most: usize) -> Vec<Vec<u8>> {
+        for part in frames.chunks(most) {
             let before = self.arrived.len();
             part.iter().for_each(|frame| assert!(self.far.push(0, frame)));
             eventually("the echo", || {

@@ -53,10 +53,11 @@ impl Drop for Testpmd {
 /// Frames go to DPDK and come back unchanged, in both roles, also as chains of DPDK's smaller buffers.
 #[test]
 fn dpdk_echoes_in_both_roles() {
-    for (ours, theirs, more, sizes) in [
-        ("server", "client", "", 60..1_514),
-        ("server", "client", ",rsize=8,bsize=2048", 60..1_514),
-        ("client", "server", "", 60..1_514),
+    for (ours, theirs, more, most) in [
+        ("server", "client", "", 64),
+        // Of packets in several buffers, DPDK 22.11 sends back only those that come a few at a time.
+        ("server", "client", ",rsize=8,bsize=512", 8),
+        ("client", "server", "", 64),
     ] {
         let directory = Directory::new(&format!("memif-dpdk-{ours}{}", more.len()));
         let pool = pool();
@@ -74,13 +75,15 @@ fn dpdk_echoes_in_both_roles() {
         });
         eventually("the last probe", || {
             let before = ends.arrived.len();
-            (0..50)
-                .for_each(|_| drop((ends.turn(), std::thread::sleep(std::time::Duration::from_millis(1)))));
+            for _ in 0..50 {
+                ends.turn();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
             ends.arrived.len() == before
         });
         assert!(ends.arrived.drain(..).all(|frame| frame == probe), "{ours}");
-        let frames: Vec<_> = sizes.clone().chain(sizes).map(|len| frame(len, len)).collect();
-        assert!(ends.echo(&frames) == frames, "{ours} {more}: {}", log());
+        let frames: Vec<_> = (60..1_514).map(|len| frame(len, len)).collect();
+        assert!(ends.echo(&frames, most) == frames, "{ours} {more}: {}", log());
         let totals = ends.turn();
         assert_eq!(port.link(), Link::Up, "{totals:?} {:?}", port.warnings());
     }
