@@ -22,6 +22,8 @@ mod import;
 mod journal;
 #[path = "../../crates/mmb/tests/language/exercise.rs"]
 mod language;
+#[path = "../../crates/ports/tests/memif/exercise.rs"]
+mod memif;
 #[path = "../../crates/mmb/tests/import/exercise.rs"]
 mod mmb_import;
 #[path = "../../crates/stream/tests/streams/model.rs"]
@@ -51,6 +53,7 @@ pub use firewall::rules as firewall_rules;
 pub use import::{Outcome, flow_import};
 pub use journal::{Outcome as JournalOutcome, journal};
 pub use language::language as mmb_language;
+pub use memif::message as memif_message;
 pub use mmb_import::import as mmb_import;
 pub use nat::{frames as nat_frames, run as nat};
 pub use oracles::{flow, ipv4_options, ipv6_extensions, tcp_options, usual};

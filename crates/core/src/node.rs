@@ -146,6 +146,14 @@ pub trait Node {
     /// nothing. The worker does not watch them while there are packets, since that would cost a system call
     /// for each packet.
     fn descriptors<'n>(&'n self, _watch: &mut dyn FnMut(BorrowedFd<'n>)) {}
+    /// Whether [`descriptors`](Self::descriptors) names any.
+    ///
+    /// Asked also where the worker does not sleep. A node for which preparing a sleep costs something answers without that.
+    fn has_descriptor(&self) -> bool {
+        let mut any = false;
+        self.descriptors(&mut |_| any = true);
+        any
+    }
     /// Calls `ask` with the node's state, where it has any: `ask(self)`, or `ask` with the part that keeps
     /// it.
     ///

@@ -1,4 +1,4 @@
-//! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, and wrappers.
+//! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, memif, and wrappers.
 //!
 //! Read in this order: `port` (the traits of every port), `driver` (how settings become an open port), `open`
 //! (drivers by name), `node` (a port in a graph), then any driver. `wrap` has the wrappers for all ports,
@@ -14,6 +14,7 @@ mod device;
 pub mod driver;
 pub mod generator;
 pub mod interface;
+pub mod memif;
 pub mod memory;
 pub mod node;
 pub mod null;
@@ -24,6 +25,7 @@ pub mod pcap;
 pub mod port;
 mod privileges;
 mod returning;
+mod seat;
 mod segment;
 mod standard;
 pub mod steer;

@@ -106,6 +106,9 @@ impl Node for ReceiveNode {
     fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {
         self.queue.descriptors(watch);
     }
+    fn has_descriptor(&self) -> bool {
+        self.queue.has_descriptor()
+    }
     fn shape(&self) -> Shape {
         Shape { kind: self.kind.clone().into(), keeps_packets: self.keeps, ..Shape::receive() }
     }

@@ -208,7 +208,17 @@ pub trait ReceiveQueue: Send {
     /// batch size.
     fn receive(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll;
     /// Calls `watch` with descriptors, if the queue has any. One of them becomes readable when packets wait.
+    ///
+    /// The worker sleeps on them at once, or polls first.
     fn descriptors<'q>(&'q self, _watch: &mut dyn FnMut(BorrowedFd<'q>)) {}
+    /// Whether [`descriptors`](Self::descriptors) names any.
+    ///
+    /// Asked also where the worker does not sleep.
+    fn has_descriptor(&self) -> bool {
+        let mut any = false;
+        self.descriptors(&mut |_| any = true);
+        any
+    }
     /// Whether its packets already carry the port and queue of their arrival, so that the node need not write
     /// them.
     fn is_labelled(&self) -> bool {

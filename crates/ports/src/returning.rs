@@ -5,10 +5,10 @@
 //! opening, closing the old queues. It lives in the network namespace in which the port was opened.
 
 use std::any::Any;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::node::{LiveLimits, TransmitLimits};
 use crate::port::{
     Capabilities, ChecksumPolicy, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue,
 };
+use crate::seat::{Seat, lock};
 use crate::steer::{Filtering, Rules, Unsteerable};
 use crate::taken::Taken;
 
@@ -98,11 +99,6 @@ struct Shared {
     trouble: Mutex<Option<String>>,
     /// The rules by which every device of the name steers.
     rules: Mutex<Rules>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The values behind these locks are replaced as a whole or not at all.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -200,69 +196,6 @@ fn message(payload: &(dyn Any + Send)) -> &str {
         (Some(text), _) => text,
         (None, Some(text)) => text,
         (None, None) => "(no text)",
-    }
-}
-
-/// The place where a queue is handed over.
-struct Seat<Q: ?Sized> {
-    waits: AtomicBool,
-    next: Mutex<Option<Box<Q>>>,
-    /// The queue before, which the port's thread drops: that takes system calls.
-    left: Mutex<Option<Box<Q>>>,
-    /// Wakes a worker that sleeps.
-    bell: Option<OwnedFd>,
-}
-
-impl<Q: ?Sized> Seat<Q> {
-    fn new(bell: Option<OwnedFd>) -> Self {
-        Self { waits: AtomicBool::new(false), next: Mutex::new(None), left: Mutex::new(None), bell }
-    }
-
-    fn offer(&self, queue: Box<Q>) {
-        // A queue that no worker took is as useless as the one in use.
-        let unused = self.change(|next| next.replace(queue));
-        drop(unused);
-    }
-
-    /// Changes the waiting queue and, under the same lock, the flag and the bell that the packet path checks.
-    ///
-    /// A queue that is offered while another is taken must not be lost, and no bell may ring for a queue that
-    /// was taken already.
-    fn change<R>(&self, change: impl FnOnce(&mut Option<Box<Q>>) -> R) -> R {
-        let mut next = lock(&self.next);
-        let answer = change(&mut next);
-        self.waits.store(next.is_some(), Ordering::Release);
-        // A bell can only fail because it rings already, or does not ring.
-        match &self.bell {
-            Some(bell) if next.is_some() => drop(rustix::io::write(bell, &1u64.to_ne_bytes())),
-            Some(bell) => drop(rustix::io::read(bell, &mut [0; 8])),
-            None => {}
-        }
-        answer
-    }
-
-    #[inline(always)]
-    fn waits(&self) -> bool {
-        self.waits.load(Ordering::Relaxed)
-    }
-
-    fn take(&self) -> Option<Box<Q>> {
-        self.change(Option::take)
-    }
-
-    /// Replaces `queue` by the waiting queue.
-    #[cold]
-    fn swap(&self, queue: &mut Box<Q>) {
-        if let Some(next) = self.take() {
-            let old = std::mem::replace(queue, next);
-            let older = lock(&self.left).replace(old);
-            drop(older);
-        }
-    }
-
-    fn clear(&self) {
-        let left = lock(&self.left).take();
-        drop(left);
     }
 }
 
@@ -384,8 +317,8 @@ impl ReceiveQueue for Receiver {
             watch(descriptor);
         });
         // Also when another queue waits to take its place.
-        if let Some(bell) = self.seat.bell.as_ref().filter(|_| any) {
-            watch(bell.as_fd());
+        if let Some(bell) = self.seat.bell().filter(|_| any) {
+            watch(bell);
         }
     }
     fn is_labelled(&self) -> bool {

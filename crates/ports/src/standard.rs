@@ -3,6 +3,7 @@
 use crate::af_packet::AfPacketDriver;
 use crate::af_xdp::AfXdpDriver;
 use crate::generator::GeneratorDriver;
+use crate::memif::MemifDriver;
 use crate::memory::MemoryDriver;
 use crate::null::NullDriver;
 use crate::open::Drivers;
@@ -17,6 +18,7 @@ impl Drivers {
             .add(AfPacketDriver)
             .add(AfXdpDriver)
             .add(TapDriver)
+            .add(MemifDriver)
             .add(MemoryDriver::default())
             .add(NullDriver)
             .add(PcapDriver)

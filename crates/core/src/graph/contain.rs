@@ -56,7 +56,8 @@ pub enum AuthorCall {
     Flush,
     /// [`NodeState::end`](crate::NodeState::end): the node is rebuilt, and counts as told.
     End,
-    /// [`Node::descriptors`](crate::Node::descriptors): an idle worker does not sleep on them.
+    /// [`Node::descriptors`](crate::Node::descriptors) and [`Node::has_descriptor`](crate::Node::has_descriptor): an idle
+    /// worker does not sleep on them.
     Descriptors,
     /// [`NodeState::call`](crate::NodeState::call): the call gives an error, and the node is rebuilt.
     Call,

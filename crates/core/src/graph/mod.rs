@@ -637,10 +637,9 @@ impl Graph {
     pub fn can_sleep(&self) -> bool {
         self.ready.is_empty()
             && self.idle.iter().all(|node| {
-                let mut any = false;
                 // A node that panics may have named some.
-                let named = self.watch_descriptors(*node, &mut |_| any = true) && any;
-                named || self.slots[*node].queue.is_some() && self.held(*node) == 0
+                self.has_descriptor(*node) == Some(true)
+                    || self.slots[*node].queue.is_some() && self.held(*node) == 0
             })
     }
 
@@ -651,10 +650,10 @@ impl Graph {
     /// once.
     pub fn waits_for_time_alone(&self) -> bool {
         self.ready.is_empty()
-            && self.idle.iter().all(|node| {
-                let mut any = false;
-                !self.slots[*node].source && self.watch_descriptors(*node, &mut |_| any = true) && !any
-            })
+            && self
+                .idle
+                .iter()
+                .all(|node| !self.slots[*node].source && self.has_descriptor(*node) == Some(false))
     }
 
     /// Whether all receive nodes that have not ended wait for a time.
@@ -666,9 +665,9 @@ impl Graph {
             && !self.idle.iter().chain(&self.ready).any(receives)
     }
 
-    /// Whether the node named all its descriptors.
-    fn watch_descriptors(&self, node: usize, watch: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
-        self.slots[node].ask(&self.panics, self.now(), |node| node.descriptors(watch)).is_some()
+    /// Whether the node has a descriptor. `None` after a panic.
+    fn has_descriptor(&self, node: usize) -> Option<bool> {
+        self.slots[node].ask(&self.panics, self.now(), |node| node.has_descriptor())
     }
 
     /// Sets the most packets that a source is asked for in a turn: 1 to [`netbricks_buffer::BATCH`], others

@@ -2,6 +2,7 @@ use std::sync::atomic::AtomicUsize;
 
 use netbricks_buffer::Pool;
 use netbricks_core::{DetachedContext, DropReason as Reason, Node};
+use std::os::fd::AsFd;
 
 use super::*;
 use crate::TransmitNode;
@@ -141,7 +142,7 @@ fn a_worker_watches_the_queue_and_the_bell() {
         all
     };
     let seat = Arc::new(Seat::<dyn ReceiveQueue>::new(Some(descriptor())));
-    let bell = seat.bell.as_ref().unwrap().as_raw_fd();
+    let bell = seat.bell().unwrap().as_raw_fd();
     let pipes = |count: usize| -> (Box<dyn ReceiveQueue>, Vec<i32>) {
         let pipes: Vec<_> = (0..count).map(|_| descriptor()).collect();
         let numbers = pipes.iter().map(AsRawFd::as_raw_fd).collect();
@@ -171,7 +172,7 @@ fn a_queue_that_is_offered_while_another_is_taken_is_not_forgotten() {
     let seat = Seat::<u32>::new(Some(bell));
     let rings = |seat: &Seat<u32>| {
         let mut bells =
-            [rustix::event::PollFd::new(seat.bell.as_ref().unwrap(), rustix::event::PollFlags::IN)];
+            [rustix::event::PollFd::from_borrowed_fd(seat.bell().unwrap(), rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut bells, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap()
             == 1
     };

@@ -8,12 +8,14 @@
 //! - AF_PACKET sockets and their rings (`packet`)
 //! - AF_XDP sockets and their rings (`xdp`)
 //! - TAP devices (`tun`)
+//! - memory shared with another process (`shared`)
 //! - BPF maps, programs and links (`bpf`)
 
 pub(crate) mod bpf;
 pub(crate) mod interface;
 pub(crate) mod mapping;
 pub(crate) mod packet;
+pub(crate) mod shared;
 mod socket;
 pub(crate) mod tun;
 pub(crate) mod xdp;

@@ -178,6 +178,9 @@ impl ReceiveQueue for Wrapped {
             self.inner.descriptors(watch);
         }
     }
+    fn has_descriptor(&self) -> bool {
+        !self.line.as_ref().is_some_and(|line| line.keeps()) && self.inner.has_descriptor()
+    }
     fn is_labelled(&self) -> bool {
         self.inner.is_labelled()
     }
