@@ -125,6 +125,8 @@ struct Slot {
     succeeds: Option<String>,
     origin: Option<(Blueprint, Worker)>,
 }
+    /// The state that handlers wrote does not go on here.
+    undoes_writes: bool,
 
 impl Slot {
     /// A node that has not been asked anything yet.
@@ -169,6 +171,7 @@ impl Slot {
             succeeds: None,
             origin,
             node: RefCell::new(node),
+            undoes_writes: false,
         }
     }
 

@@ -6,6 +6,7 @@ mod control_tasks;
 mod installed;
 mod logs;
 mod observe;
+mod prepare;
 mod tenants;
 #[cfg(test)]
 mod tenants_tests;
@@ -18,7 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Files, Grants, Observing, Tasks, api};
+use netbricks_control::{
+    Answer, Call, Dataplane, Events, Files, Grants, Observing, Prepared, Tasks, Wanted, api,
+};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
 use netbricks_runtime::{Control, Progress, Snapshot, TenantReport, WorkerReport, by_reason};
@@ -27,6 +30,7 @@ pub(crate) use apply::functions_of;
 pub(crate) use control_tasks::ControlTasks;
 pub(crate) use installed::{Installed, InstalledFunction};
 pub(crate) use logs::FunctionEvents;
+pub(crate) use prepare::{Preparing, prepare_all};
 pub(crate) use tenants::grants_of;
 #[cfg(test)]
 pub(crate) use tests::{chain, while_running};
@@ -80,10 +84,11 @@ pub(crate) struct Session<'a> {
     pub(crate) app: &'a Application,
     pub(crate) overrides: Overrides,
     pub(crate) control: Control,
+    pub(crate) preparing: Preparing<'a>,
     pub(crate) started: Instant,
     pub(crate) pool: &'a Pool,
     pub(crate) ports: OpenPorts,
-    pub(crate) installed: Installed,
+    pub(crate) installed: Arc<Installed>,
     /// The control side's copies of the functions' nodes, by function.
     pub(crate) copies: BTreeMap<String, ControlCopy>,
     /// The workers' seed.
@@ -118,6 +123,17 @@ impl Session<'_> {
                 Err(api::Problem::new(api::Code::Timeout, detail)
                     .help("`netbricks events` names the function"))
             }
+        }
+    }
+
+    /// Refuses a change at once that could not be made.
+    fn may_change(&self, wanted: &Wanted) -> Result<(), api::Problem> {
+        match wanted.is_plan {
+            true => Ok(()),
+            false if self.is_stopping() => {
+                Err(api::Problem::new(api::Code::Ending, "the dataplane is ending"))
+            }
+            false => self.no_worker_is_stuck(),
         }
     }
 
@@ -215,12 +231,21 @@ impl Dataplane for Session<'_> {
         self.call_handler(call, answer);
     }
 
-    fn plan(&mut self, source: &api::Source, files: &Files) -> Result<api::Plan, api::Problem> {
-        self.planned(&File::of(source, files))
+    fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, api::Problem> {
+        self.may_change(wanted)?;
+        self.basis().prepare(wanted)
     }
 
-    fn apply(&mut self, source: &api::Source, files: &Files) -> Result<api::Applied, api::Problem> {
-        self.applied(&File::of(source, files))
+    fn prepare_beside(&mut self, wanted: Wanted, done: Answer<Prepared>) {
+        match self.may_change(&wanted) {
+            Ok(()) => self.preparing.prepare(self.basis(), wanted, done),
+            // The answer is the director's task, for which this thread does not wait.
+            Err(problem) => drop(std::thread::spawn(move || done(Err(problem)))),
+        }
+    }
+
+    fn apply(&mut self, prepared: Prepared) -> Result<api::Applied, api::Problem> {
+        self.applied(prepared)
     }
 
     fn named_files(&self, source: &api::Source, files: &Files) -> Files {
