@@ -594,6 +594,15 @@ impl Declarations {
         let rooms = self.states.iter().map(|(_, state)| state.borrow().occupancy().1);
         rooms.filter(|room| *room != u64::MAX).fold(0, u64::saturating_add)
     }
+    /// Tables with counters: name, whether workers share it, occupancy, counters.
+    pub(crate) fn tables(&self) -> Vec<(String, bool, (u64, u64), Counters)> {
+        let of = |(name, state): &(String, Rc<RefCell<dyn Declared>>)| {
+            let state = state.borrow();
+            let counters = state.flow_counters()?;
+            Some((name.clone(), state.shared_state().is_some(), state.occupancy(), counters))
+        };
+        self.states.iter().filter_map(of).collect()
+    }
     /// Leaves out the state that handlers write, so that a node that goes on with the rest begins that again.
     pub(crate) fn leave_written(&mut self) {
         self.states.retain(|(_, state)| !state.borrow().is_written());

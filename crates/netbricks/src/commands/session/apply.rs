@@ -51,6 +51,8 @@ impl Session<'_> {
         }
         let replaced = replaced?;
         let longest_pause_ns = self.control.take_longest_pause();
+        let mut plan = plan;
+        copied_bytes(&mut plan, &candidate.installed, &replaced);
         self.settle(candidate, opened, copies);
         self.grants.set(grants);
         let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
@@ -156,6 +158,17 @@ impl Session<'_> {
         if let Some(tasks) = &mut self.control_tasks {
             tasks.follow(&self.installed, &difference.kept_functions);
         }
+    }
+}
+
+/// Tells of each function how much of its state all workers have copied.
+fn copied_bytes(plan: &mut api::Plan, installed: &Installed, replaced: &[Replaced]) {
+    for change in plan.changes.iter_mut().filter(|change| change.part == "function") {
+        let function = installed.functions.iter().find(|function| function.name == change.name);
+        let nodes = function.map(|function| function.nodes.as_slice()).unwrap_or_default();
+        let bytes = replaced.iter().flat_map(|replaced| &replaced.copied);
+        let bytes: u64 = bytes.filter(|(node, _)| nodes.contains(node)).map(|(_, bytes)| bytes).sum();
+        change.copied_bytes = Some(bytes).filter(|bytes| *bytes > 0);
     }
 }
 

@@ -404,6 +404,37 @@ impl StatsPart {
         known.extend(reports.iter().map(|report| (report.worker, report.clone())));
     }
 
+    /// The tables of functions that run, by function: a table in several of its nodes is added up.
+    fn tables(&self, snapshot: &Snapshot) -> Vec<api::TableStats> {
+        let mut tables: Vec<api::TableStats> = Vec::new();
+        for table in snapshot.tables.iter().filter(|table| self.current.contains(&table.node)) {
+            let function = self.layout.uses.iter().find(|(name, _)| *name == table.node);
+            let function = function.map_or(&table.node, |(_, function)| function);
+            let known =
+                |known: &&mut api::TableStats| (&known.function, &known.table) == (function, &table.table);
+            let of = match tables.iter_mut().find(known) {
+                Some(known) => known,
+                None => {
+                    let number = usize::from(table.owner).checked_sub(1);
+                    let tenant = number.and_then(|number| snapshot.tenants.get(number));
+                    tables.push(api::TableStats {
+                        function: function.clone(),
+                        table: table.table.clone(),
+                        tenant: tenant.map(|tenant| tenant.tenant.clone()),
+                        ..api::TableStats::default()
+                    });
+                    tables.last_mut().expect("it was just put in")
+                }
+            };
+            of.entries += table.entries;
+            of.capacity += table.capacity;
+            of.evicted += table.evicted;
+            of.expired += table.expired;
+            of.refused += table.refused;
+        }
+        tables
+    }
+
     /// The statistics with these workers' counters.
     fn with(&self, mut reports: Vec<WorkerReport>) -> api::Stats {
         reports.sort_by_key(|report| report.worker);
@@ -460,12 +491,14 @@ impl StatsPart {
             let place = self.layout.uses.iter().position(|(name, _)| *name == node.node);
             (node.role == "gone", node.role != "receive", node.role == "transmit", place)
         });
+        let tables = self.tables(&snapshot);
         api::Stats {
             time_ns: self.time_ns,
             generation: 0,
             nodes,
             ports,
             tenants,
+            tables,
             workers: self.workers.clone(),
             free_buffers: self.free_buffers,
             buffers: self.buffers,

@@ -175,6 +175,7 @@ fn a_changed_function_takes_its_state_over_without_a_copy() {
         let applied = asking.apply(&chain("\"flows\"", &other)).unwrap();
         assert_eq!(applied.moved, ["flows: flows"]);
         let change = &applied.plan.changes[0];
+        assert_eq!(change.copied_bytes, None);
         assert_eq!((change.kind, change.name.as_str()), (api::ChangeKind::Replaced, "flows"));
         assert!(change.detail.contains("`top` is 5 now"), "{}", change.detail);
         asking.let_packets_pass();
@@ -182,6 +183,35 @@ fn a_changed_function_takes_its_state_over_without_a_copy() {
     lost_nothing(&summary);
     let section = summary.sections.iter().find(|section| section.node == "flows").unwrap();
     assert_eq!((section.section.of, section.section.rows.len()), (Some(64), 5));
+}
+
+#[test]
+fn tables_tell_their_entries_and_what_a_change_copies() {
+    let small = FLOWS.replace("1_000", "16");
+    let larger = FLOWS.replace("1_000", "2_000");
+    let summary = while_running(&chain("\"flows\"", FLOWS), move |asking| {
+        asking.let_packets_pass();
+        let tables = |asking: &Asking| {
+            let tables = asking.stats().tables;
+            assert_eq!(tables.len(), 1, "{tables:?}");
+            assert_eq!((tables[0].function.as_str(), tables[0].table.as_str()), ("flows", "flows"));
+            tables[0].clone()
+        };
+        let full = tables(asking);
+        assert_eq!((full.entries, full.capacity, full.evicted, full.refused), (64, 1_000, 0, 0));
+        let applied = asking.apply(&chain("\"flows\"", &larger)).unwrap();
+        assert!(applied.plan.changes[0].copied_bytes > Some(64 * 16), "{:?}", applied.plan.changes);
+        assert_eq!((tables(asking).entries, tables(asking).capacity), (64, 2_000));
+        // A table that is too small for all flows, and begins empty.
+        asking.apply(&chain("", "")).unwrap();
+        assert_eq!(asking.stats().tables, []);
+        asking.apply(&chain("\"flows\"", &small)).unwrap();
+        while tables(asking).evicted < 100 {
+            asking.let_packets_pass();
+        }
+        assert_eq!((tables(asking).entries, tables(asking).capacity), (16, 16));
+    });
+    lost_nothing(&summary);
 }
 
 #[test]
@@ -394,36 +424,6 @@ fn two_hundred_changes_lose_no_packet_and_no_state() {
 }
 
 #[test]
-fn a_function_that_panics_follows_its_policy_until_it_is_applied_again() {
-    fn breaking(input: Input) -> impl Function {
-        input.parse::<Link>().transform(|_| panic!("planted")).done()
-    }
-    let mut registry = crate::standard();
-    registry.add::<NoSettings>("breaks", "Panics.", |_, worker| compose(worker, breaking));
-    let policy = |policy: &str| chain("\"breaks\"", &format!("[function.breaks]\nrestart = \"{policy}\""));
-    let good = chain("\"ttl\"", "");
-    let summary = while_running_with(registry, &policy("never"), move |asking| {
-        let quarantined = |asking: &Asking| {
-            let stats = asking.stats();
-            let node = stats.nodes.iter().find(|node| node.node == "breaks")?;
-            Some((node.panics, node.dropped.get("quarantined").map_or(0, |count| count.packets)))
-        };
-        while quarantined(asking).is_none_or(|(_, packets)| packets < 10_000) {}
-        assert_eq!(quarantined(asking).unwrap().0, 1);
-        asking.apply(&good).unwrap();
-        asking.let_packets_pass();
-        // Applied again it begins anew, and goes to quarantine again.
-        asking.apply(&policy("back-off")).unwrap();
-        while quarantined(asking).is_none_or(|(panics, _)| panics < 3) {}
-        let problem = asking.apply(&policy("sometimes")).unwrap_err();
-        assert!(problem.detail.contains("`restart` has no value `sometimes`"), "{problem}");
-    });
-    assert!(summary.conserved, "{:?}", summary.unbalanced);
-    assert!(summary.dropped["quarantined"] > 10_000);
-}
-
-#[test]
-#[test]
 fn a_rollback_undoes_what_handlers_changed_and_keeps_the_flows() {
     let balanced = |through: &str, idle: &str| {
         let lb = format!(
@@ -497,6 +497,36 @@ fn requests_are_answered_while_a_file_is_prepared() {
     lost_nothing(&summary);
 }
 
+#[test]
+fn a_function_that_panics_follows_its_policy_until_it_is_applied_again() {
+    fn breaking(input: Input) -> impl Function {
+        input.parse::<Link>().transform(|_| panic!("planted")).done()
+    }
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("breaks", "Panics.", |_, worker| compose(worker, breaking));
+    let policy = |policy: &str| chain("\"breaks\"", &format!("[function.breaks]\nrestart = \"{policy}\""));
+    let good = chain("\"ttl\"", "");
+    let summary = while_running_with(registry, &policy("never"), move |asking| {
+        let quarantined = |asking: &Asking| {
+            let stats = asking.stats();
+            let node = stats.nodes.iter().find(|node| node.node == "breaks")?;
+            Some((node.panics, node.dropped.get("quarantined").map_or(0, |count| count.packets)))
+        };
+        while quarantined(asking).is_none_or(|(_, packets)| packets < 10_000) {}
+        assert_eq!(quarantined(asking).unwrap().0, 1);
+        asking.apply(&good).unwrap();
+        asking.let_packets_pass();
+        // Applied again it begins anew, and goes to quarantine again.
+        asking.apply(&policy("back-off")).unwrap();
+        while quarantined(asking).is_none_or(|(panics, _)| panics < 3) {}
+        let problem = asking.apply(&policy("sometimes")).unwrap_err();
+        assert!(problem.detail.contains("`restart` has no value `sometimes`"), "{problem}");
+    });
+    assert!(summary.conserved, "{:?}", summary.unbalanced);
+    assert!(summary.dropped["quarantined"] > 10_000);
+}
+
+#[test]
 fn a_worker_that_does_not_come_back_is_named_with_its_function() {
     fn slow(input: Input, worker: &Worker) -> impl Function + use<> {
         let seen = worker.counter("seen");
@@ -543,9 +573,19 @@ impl Stopping {
         });
         registry
     }
+    /// Waits until it may go on.
+    fn wait(&self) {
+        while self.stops.load(Ordering::Relaxed) {
+            self.inside.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     /// Holds the worker up.
     fn stop(&self) {
         self.stops.store(true, Ordering::Relaxed);
+        self.wait_until_inside();
+    }
+    fn wait_until_inside(&self) {
         while !self.inside.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -573,19 +613,9 @@ fn the_counters_of_a_stuck_worker_are_those_that_it_told_last() {
         };
         let before = sums(asking);
         STOPPING.stop();
-    /// Waits until it may go on.
-    fn wait(&self) {
-        while self.stops.load(Ordering::Relaxed) {
-            self.inside.store(true, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
         wait_for_event(asking, "stuck");
         let stuck = sums(asking);
         STOPPING.go_on();
-        self.wait_until_inside();
-    }
-    fn wait_until_inside(&self) {
         assert_eq!(stuck, before);
         asking.let_packets_pass();
     });
