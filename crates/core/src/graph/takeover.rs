@@ -124,6 +124,8 @@ impl Graph {
         let kept = places.collect::<Result<Vec<(usize, usize)>, _>>()?;
         let GraphBuilder { name, mut slots, policies, .. } = builder_of(builder, running, now);
         let places: BTreeMap<usize, usize> = kept.iter().copied().collect();
+        // Nodes that came from the graph before may go now.
+        running.slots.iter_mut().for_each(|slot| slot.kept = false);
         for (old, new) in &kept {
             move_node(&mut running.slots[*old], &mut slots[*new]);
         }
