@@ -3,22 +3,24 @@
 //! Other threads pass it [tasks](Task) by a bounded queue. A task must not wait: what a worker answers goes
 //! straight to the [`Answer`] that came with the question.
 
+mod changes;
 mod writes;
 
-use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::changes::Changes;
+pub use self::changes::{Change, ChangeAnswer, Prepared, Wanted};
 pub(crate) use self::writes::UnderWay;
 pub use self::writes::WriteAnswer;
 use crate::api::{
-    Answers, Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Function, Graph, HistoryEntry,
-    ObserveRequest, Plan, Port, Problem, RunState, Source, Stats, Status,
+    Answers, Applied, Code, EventLevel, Function, Graph, HistoryEntry, ObserveRequest, Port, Problem,
+    RunState, Source, Stats, Status,
 };
 use crate::events::Events;
 use crate::observe::Observing;
-use crate::records::{ROLLBACK, Records, Unconfirmed, Written, unkept};
-use crate::store::{Files, StoreError};
+use crate::records::{Records, Unconfirmed, Written};
+use crate::store::Files;
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 256;
@@ -54,6 +56,11 @@ impl Tasks {
                 .help("try again in a moment"),
             TrySendError::Disconnected(_) => Problem::new(Code::Ending, "the dataplane is ending"),
         })
+    }
+    /// As [`post`](Self::post), from a thread that may wait until there is room.
+    fn post_patiently(&self, task: impl FnOnce(&mut Director<'_>) + Send + 'static) {
+        // Where the director has ended, there is no one to do it.
+        let _ended = self.0.send(Box::new(task));
     }
 }
 
@@ -115,16 +122,22 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
-    /// Plans what a file would change. Nothing changes. `files` has other places of files that it names.
+    /// Prepares a change: checks the file, opens new ports, and makes large tables. What runs goes on as it is.
     ///
     /// # Errors
     /// The faults of the file.
-    fn plan(&mut self, source: &Source, files: &Files) -> Result<Plan, Problem>;
-    /// Makes a file run. `files` has other places of files that it names.
+    fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, Problem>;
+    /// As [`prepare`](Self::prepare), on another thread, where `done` is called.
+    fn prepare_beside(&mut self, wanted: Wanted, done: Answer<Prepared>) {
+        let prepared = self.prepare(&wanted);
+        std::thread::spawn(move || done(prepared));
+    }
+    /// Makes a prepared file run.
     ///
     /// # Errors
-    /// The faults of the file, or of the machine; what ran before then runs on untouched.
-    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem>;
+    /// [`Code::Stale`] where what runs has changed since it was prepared, and faults of the machine; what ran before
+    /// then runs on untouched.
+    fn apply(&mut self, prepared: Prepared) -> Result<Applied, Problem>;
     /// The files that a file names, with the places of their content.
     ///
     /// These are the places of `files`, where it has them.
@@ -148,21 +161,6 @@ pub trait Dataplane {
     /// # Errors
     /// A wrong filter, no such place, too many watches, or a worker that does not answer.
     fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem>;
-}
-
-/// The window in which a configuration has to be confirmed, before it runs.
-#[derive(Clone, Copy)]
-struct Waits {
-    within: Duration,
-    back_to: u64,
-}
-
-/// The parts of a configuration that ran before, beside its text.
-struct Again {
-    /// The writes of handlers, for functions that are made again.
-    written: Vec<Written>,
-    /// The places of files that it names and that have changed since.
-    files: Files,
 }
 
 /// The owner of what runs and of its history.
@@ -311,210 +309,6 @@ impl<'d> Director<'d> {
             };
             self.plane.call(call, Box::new(answer));
         }
-    }
-
-    /// Plans what a file would change.
-    ///
-    /// # Errors
-    /// The faults of the file.
-    pub fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
-        self.plan_with(source, &Files::new())
-    }
-
-    fn plan_with(&mut self, source: &Source, files: &Files) -> Result<Plan, Problem> {
-        Ok(Plan { generation: self.records.generation, ..self.plane.plan(source, files)? })
-    }
-
-    /// Makes a file run, if the generation is still `expected`.
-    ///
-    /// # Errors
-    /// The faults of the file or the machine, or [`Code::Stale`]; what ran before then runs on untouched.
-    pub fn apply(
-        &mut self,
-        source: Source,
-        options: ApplyOptions,
-        expected: Option<u64>,
-        time_ns: u64,
-    ) -> Result<Applied, Problem> {
-        self.is_current(expected)?;
-        let within = match options.confirm {
-            Some(seconds) if !(1.0..=86_400.0).contains(&seconds) => {
-                return Err(Problem::new(
-                    Code::BadRequest,
-                    format!("`confirm` is {seconds} s: expected 1 s to 1 day"),
-                ));
-            }
-            within => within.map(Duration::from_secs_f64),
-        };
-        if options.dry_run {
-            let plan = self.plan(&source)?;
-            return Ok(Applied {
-                generation: plan.generation,
-                configuration: self.records.running,
-                plan,
-                ..Applied::default()
-            });
-        }
-        let before = self.records.running;
-        let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
-        let waits = within.map(|within| Waits { within, back_to });
-        let file = source.name.clone();
-        let note = options.note.unwrap_or_default();
-        let mut applied = self.install(source, &note, waits, None, time_ns)?;
-        applied.confirm_within_seconds = options.confirm;
-        let number = applied.configuration;
-        self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
-        Ok(applied)
-    }
-
-    /// Makes a file run as a new configuration.
-    ///
-    /// `again` is given where it ran before.
-    fn install(
-        &mut self,
-        source: Source,
-        note: &str,
-        waits: Option<Waits>,
-        again: Option<Again>,
-        time_ns: u64,
-    ) -> Result<Applied, Problem> {
-        let files = again.as_ref().map(|again| again.files.clone()).unwrap_or_default();
-        let again = again.map(|again| again.written);
-        // A file with faults takes no number.
-        let plan = self.plan_with(&source, &files)?;
-        // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
-        let confirms = waits.is_some() || self.records.unconfirmed.is_some();
-        if plan.unchanged && source == self.plane.source() && again.is_none() && !confirms {
-            let configuration = self.records.running;
-            return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
-        }
-        let kept = |error: StoreError| unkept(&error);
-        let state = ConfigurationState::Applied;
-        let named = self.plane.named_files(&source, &files);
-        let number = self.records.remember(source.clone(), &named, time_ns, note, state).map_err(kept)?;
-        let mut applied = match self.plane.apply(&source, &files) {
-            Ok(applied) => applied,
-            Err(problem) => {
-                // What ran before runs on. A disk that fails now has been told of already.
-                let _unkept = self.records.give_up(number, true);
-                return Err(problem);
-            }
-        };
-        // The operator has the whole window, however long the change took.
-        let unconfirmed = waits.map(|Waits { within, back_to }| {
-            let until = Instant::now() + within;
-            Unconfirmed { until, back_to }
-        });
-        let comes_back = again.is_some();
-        if let Some(again) = &again {
-            applied.plan.warnings.extend(self.kept_writes(&applied.plan, again));
-        }
-        let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
-        let again: Vec<Written> =
-            again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
-        self.write_again(&again);
-        let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
-        // A rollback brings those of its own.
-        let lost = |written: &&Written| !goes_on(written) && !comes_back;
-        let forgotten: BTreeSet<&str> =
-            self.records.written.iter().filter(lost).map(|of| of.function.as_str()).collect();
-        applied.plan.warnings.extend(forgotten.into_iter().map(|function| {
-            format!(
-                "the journal has no writes to `{function}` any more: the next start takes what the file says"
-            )
-        }));
-        let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
-        self.records.unconfirmed = unconfirmed;
-        let begun =
-            self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
-                |()| match unconfirmed {
-                    Some(_) => Ok(()),
-                    None => self.records.confirm(number),
-                },
-            );
-        if let Err(error) = begun {
-            // It runs; only a restart would not know.
-            let told = format!("the configuration runs, but a restart would not run it: {error}");
-            self.tell(EventLevel::Error, "not-kept", told.clone());
-            applied.plan.warnings.push(told);
-        }
-        applied.configuration = number;
-        applied.generation = self.records.generation;
-        applied.plan.generation = self.records.generation;
-        Ok(applied)
-    }
-
-    /// Confirms the running configuration.
-    ///
-    /// # Errors
-    /// [`Code::Conflict`] where nothing waits to be confirmed.
-    pub fn confirm(&mut self) -> Result<Status, Problem> {
-        if self.records.unconfirmed.is_none() {
-            return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
-        }
-        let number = self.records.running;
-        self.records.confirm(number).map_err(|error| unkept(&error))?;
-        self.records.unconfirmed = None;
-        self.records.generation += 1;
-        self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
-        Ok(self.status())
-    }
-
-    /// The configuration to go back to: this one, or the last confirmed one before the running one.
-    fn earlier(&self, to: Option<u64>) -> Result<u64, Problem> {
-        let none = || Problem::new(Code::Conflict, "there is no earlier configuration to go back to");
-        to.or_else(|| self.records.earlier()).ok_or_else(none)
-    }
-
-    /// Plans what [`rollback`](Self::rollback) would change.
-    ///
-    /// # Errors
-    /// Those of [`rollback`](Self::rollback).
-    pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
-        let configuration = self.earlier(to)?;
-        let (source, written) = self.records.configuration(configuration)?;
-        let (files, warnings) = self.records.changed_files(configuration);
-        let mut plan = self.plan_with(&source, &files)?;
-        plan.warnings.extend(warnings);
-        plan.warnings.extend(self.kept_writes(&plan, &written));
-        Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
-    }
-
-    /// Warnings of functions that go on in a rollback with other writes than the journal has.
-    fn kept_writes(&self, plan: &Plan, journal: &[Written]) -> Vec<String> {
-        let of = |written: &[Written], function: &str| -> Vec<Written> {
-            written.iter().filter(|written| written.function == function).cloned().collect()
-        };
-        let goes_on = |function: &&String| of(&self.records.written, function) != of(journal, function);
-        let told = |function: &String| {
-            format!(
-                "`{function}` goes on, and keeps what handlers changed of it since: `netbricks config` lists it"
-            )
-        };
-        plan.kept.iter().filter(goes_on).map(told).collect()
-    }
-
-    /// Goes back to a configuration: to this one, or to the last confirmed one before the running one.
-    ///
-    /// It runs again under a new number, with what handlers had changed of it.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
-    pub fn rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
-        let running = self.records.running;
-        let number = self.earlier(to)?;
-        let (source, written) = self.records.configuration(number)?;
-        let (files, warnings) = self.records.changed_files(number);
-        let again = Again { written, files };
-        let mut applied =
-            self.install(source, &format!("{ROLLBACK}{number}"), None, Some(again), now_ns())?;
-        applied.plan.warnings.extend(warnings);
-        if let Err(error) = self.records.give_up(running, false) {
-            self.tell(EventLevel::Error, "not-kept", error.to_string());
-        }
-        let now = applied.configuration;
-        self.tell(EventLevel::Info, "rolled-back", format!("configuration {now} runs: {number} again"));
-        Ok(applied)
     }
 
     /// Drains and ends the run.

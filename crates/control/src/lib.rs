@@ -20,7 +20,10 @@ pub mod store;
 mod trace;
 
 pub use client::{Address, Client, default_socket};
-pub use director::{Answer, Call, Dataplane, Director, Task, Tasks, Waiting, WriteAnswer};
+pub use director::{
+    Answer, Call, Change, ChangeAnswer, Dataplane, Director, Prepared, Task, Tasks, Waiting, Wanted,
+    WriteAnswer,
+};
 pub use events::{Events, Subscription};
 pub use observe::{Encode, Observing};
 pub use records::{Records, Written, changed_files, source_of};

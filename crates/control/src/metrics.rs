@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::api::{Count, NodeStats, PortStats, RunState, Stats, Status, TenantStats, Worker};
+use crate::api::{Count, NodeStats, PortStats, RunState, Stats, Status, TableStats, TenantStats, Worker};
 
 /// The two forms of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,7 @@ pub fn text(status: &Status, stats: &Stats, form: Form) -> String {
     // The sum of nodes that are gone falls when one of them comes back, so that it is no counter.
     let nodes: Vec<&NodeStats> = stats.nodes.iter().filter(|node| node.role != GONE).collect();
     page.nodes(&nodes);
+    page.tables(&stats.tables);
     page.workers(&stats.workers);
     if !stats.tenants.is_empty() {
         page.tenants(&stats.tenants);
@@ -210,6 +211,34 @@ impl Page {
         }
     }
 
+    fn tables(&mut self, tables: &[TableStats]) {
+        type Number = fn(&TableStats) -> u64;
+        let numbers: [(Kind, &str, &str, Number); 5] = [
+            (Kind::Gauge, "table_entries", "Entries of the function's table.", |table| table.entries),
+            (Kind::Gauge, "table_capacity", "The most entries that the table holds.", |table| table.capacity),
+            (
+                Kind::Counter,
+                "table_evicted_entries",
+                "Entries that gave their place to a new one before their timeout.",
+                |table| table.evicted,
+            ),
+            (Kind::Counter, "table_expired_entries", "Entries that ended by their timeout.", |table| {
+                table.expired
+            }),
+            (Kind::Counter, "table_refused_entries", "New entries that found no place.", |table| {
+                table.refused
+            }),
+        ];
+        for (kind, name, help, number) in numbers {
+            self.family(kind, name, help, |samples| {
+                for table in tables {
+                    let labels = [("function", &*table.function), ("table", &*table.table)];
+                    samples.add(&labels, number(table));
+                }
+            });
+        }
+    }
+
     fn tenants(&mut self, tenants: &[TenantStats]) {
         let label = |tenant: &TenantStats| -> String { tenant.tenant.clone() };
         self.family(
@@ -354,6 +383,16 @@ mod tests {
                 Worker::default(),
                 Worker { worker: 1, longest_pause_ns: 1_500, ..Worker::default() },
             ],
+            tables: vec![TableStats {
+                function: "flows".into(),
+                table: "connections".into(),
+                entries: 5,
+                capacity: 8,
+                evicted: 3,
+                expired: 2,
+                refused: 1,
+                ..TableStats::default()
+            }],
             free_buffers: 10,
             buffers: 20,
             ..Stats::default()
@@ -407,6 +446,11 @@ mod tests {
             r#"netbricks_port_events_total{port="l\"a\\n\n",event="no_buffer"} 2"#,
             r#"netbricks_node_received_bytes_total{node="one"} 1152921504606846976"#,
             r#"netbricks_node_dropped_packets_total{node="two",reason="no-route"} 3"#,
+            r#"netbricks_table_entries{function="flows",table="connections"} 5"#,
+            r#"netbricks_table_capacity{function="flows",table="connections"} 8"#,
+            r#"netbricks_table_evicted_entries_total{function="flows",table="connections"} 3"#,
+            r#"netbricks_table_expired_entries_total{function="flows",table="connections"} 2"#,
+            r#"netbricks_table_refused_entries_total{function="flows",table="connections"} 1"#,
             r#"netbricks_worker_longest_pause_seconds{worker="1"} 0.0000015"#,
         ] {
             assert!(text.lines().any(|found| found == line), "`{line}` is missing in\n{text}");

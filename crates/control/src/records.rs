@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
-use crate::director::UnderWay;
+use crate::director::{Changes, UnderWay};
 use crate::events::Events;
 use crate::server::remove_dead_socket;
 use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError};
@@ -55,6 +55,7 @@ pub struct Records {
     dropped: bool,
     pub(crate) limits: Limits,
     pub(crate) under_way: UnderWay,
+    pub(crate) changes: Changes,
     /// The last changes of the running configuration, oldest first.
     transitions: VecDeque<Transition>,
     store: Option<Store>,
@@ -167,6 +168,7 @@ impl Records {
             dropped: false,
             limits: LIMITS,
             under_way: UnderWay::default(),
+            changes: Changes::default(),
             transitions: VecDeque::new(),
             store: None,
         };

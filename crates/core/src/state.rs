@@ -100,6 +100,13 @@ pub trait Declared: Any {
     fn take_over(&mut self, _old: &mut dyn Declared) -> bool {
         false
     }
+    /// Whether the configuration says how it begins, and handlers change it: parameters, rules, static routes.
+    ///
+    /// A [rollback of their changes](crate::GraphBuilder::undo_writes) begins it again. Tables of flows and counters
+    /// go on then.
+    fn is_written(&self) -> bool {
+        false
+    }
     /// A reference to state that workers share, for the graph that replaces this one on the same worker.
     fn shared_state(&self) -> Option<SharedStateRef> {
         None
@@ -586,6 +593,19 @@ impl Declarations {
     pub fn capacity(&self) -> u64 {
         let rooms = self.states.iter().map(|(_, state)| state.borrow().occupancy().1);
         rooms.filter(|room| *room != u64::MAX).fold(0, u64::saturating_add)
+    }
+    /// Tables with counters: name, whether workers share it, occupancy, counters.
+    pub(crate) fn tables(&self) -> Vec<(String, bool, (u64, u64), Counters)> {
+        let of = |(name, state): &(String, Rc<RefCell<dyn Declared>>)| {
+            let state = state.borrow();
+            let counters = state.flow_counters()?;
+            Some((name.clone(), state.shared_state().is_some(), state.occupancy(), counters))
+        };
+        self.states.iter().filter_map(of).collect()
+    }
+    /// Leaves out the state that handlers write, so that a node that goes on with the rest begins that again.
+    pub(crate) fn leave_written(&mut self) {
+        self.states.retain(|(_, state)| !state.borrow().is_written());
     }
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()

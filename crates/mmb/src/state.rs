@@ -156,4 +156,8 @@ impl Declared for Rules {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
+
+    fn is_written(&self) -> bool {
+        true
+    }
 }

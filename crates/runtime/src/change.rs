@@ -5,7 +5,7 @@
 use netbricks_core::graph::{ShuffleEnd, TakenOver};
 use netbricks_core::{CallError, Graph, GraphBuilder, ImportError};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::clock::Clock;
@@ -258,13 +258,17 @@ impl Worker {
                 self.shared.config.events.tell(event);
             }
         }
+        let mut copied: BTreeMap<String, u64> = BTreeMap::new();
         for (node, (state, bytes)) in images {
             if known.contains(&(node.clone(), state.clone())) {
                 continue;
             }
             let successor = new.graph.successor(&node).unwrap_or(&node).to_owned();
             match new.graph.import(&successor, &state, &bytes) {
-                Ok(()) => moved.push((node, state)),
+                Ok(()) => {
+                    *copied.entry(successor).or_default() += bytes.len() as u64;
+                    moved.push((node, state));
+                }
                 Err(error) => lose(&node, &error, &mut moved, &mut refused),
             }
         }
@@ -277,7 +281,7 @@ impl Worker {
         self.let_go(new.graph);
         self.retire(&old);
         self.idler.busy();
-        Replaced { graph: name, moved, refused, old }
+        Replaced { graph: name, moved, refused, copied, old }
     }
 
     /// As [`remove`](Self::remove), for a graph to which no other worker gives packets.
@@ -334,6 +338,7 @@ impl Worker {
                     sections: Vec::new(),
                     dropped_headers: Vec::new(),
                     tenants: Vec::new(),
+                    tables: Vec::new(),
                     ..report.clone()
                 });
             }

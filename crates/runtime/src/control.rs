@@ -5,6 +5,7 @@
 //! at a time. So all workers have their graphs in the same order, in which they wait for each other when they
 //! end.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -377,6 +378,7 @@ impl Control {
             graph: graph.to_owned(),
             moved: Vec::new(),
             refused: vec![format!("worker {worker} takes over when it comes back: {error}")],
+            copied: BTreeMap::new(),
             old: GraphReport::empty(graph),
         };
         let answers = asked.into_iter().map(|pending| pending.and_then(|pending| self.wait_for_all(pending)));

@@ -81,7 +81,7 @@ pub use placement::{Placement, PlacementError, allowed_cores, pin_this_thread};
 pub use progress::Progress;
 pub use report::{
     CommandError, DroppedHeader, FinalReport, GraphReport, NodeReport, NodeSection, Replaced, Snapshot,
-    TenantReport, WorkerReport, by_reason,
+    TableReport, TenantReport, WorkerReport, by_reason,
 };
 pub use runtime::{Runtime, StartError};
 pub use shuffles::{ShuffleMismatch, ShuffleWay};

@@ -86,10 +86,13 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The commands that arrived, oldest first.
-    pub(crate) fn take(&self) -> impl Iterator<Item = Command> + '_ {
+    /// Begins to read. Commands that arrive from now on ring the bell again.
+    pub(crate) fn open(&self) {
         self.bell.silence();
-        self.commands.try_iter()
+    }
+    /// The oldest command that was not read.
+    pub(crate) fn next(&self) -> Option<Command> {
+        self.commands.try_recv().ok()
     }
 }
 

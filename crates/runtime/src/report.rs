@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use netbricks_core::graph::NodeStatus;
+use netbricks_core::graph::{NodeStatus, TableStatus};
+use netbricks_core::tables::Counters;
 use netbricks_core::tenants::TenantStatus;
 use netbricks_core::{CallError, Class, Count, Drops, Graph, NodeCounters, Role, Section, Totals};
 use serde::ser::SerializeMap;
@@ -193,6 +194,54 @@ pub struct GraphReport {
     /// The tenants' use of the worker, in the order of their owners' numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantReport>,
+    /// The tables of its nodes that count their entries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableReport>,
+}
+
+/// A table of a node: its occupancy and its events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TableReport {
+    /// The graph.
+    pub graph: String,
+    /// The node.
+    pub node: String,
+    /// The owner to whom the node is accounted.
+    pub owner: u16,
+    /// The table's name.
+    pub table: String,
+    /// Whether workers share it.
+    pub is_shared: bool,
+    /// Its entries.
+    pub entries: u64,
+    /// The most entries that it holds.
+    pub capacity: u64,
+    /// Entries that gave their place to a new one before their timeout.
+    pub evicted: u64,
+    /// Entries that ended by their timeout.
+    pub expired: u64,
+    /// New entries that found no place.
+    pub refused: u64,
+}
+
+impl TableReport {
+    fn of(graph: &str, status: TableStatus) -> Self {
+        let TableStatus { node, owner, table, is_shared, entries, capacity, counters } = status;
+        let Counters { evicted, expired, refused, .. } = counters;
+        let graph = graph.to_owned();
+        Self { graph, node, owner, table, is_shared, entries, capacity, evicted, expired, refused }
+    }
+
+    /// Adds the table of this name on another worker, which is the same one where workers share it.
+    fn absorb(&mut self, other: &Self) {
+        let shared = self.is_shared;
+        let add = |to: &mut u64, from: u64| *to = if shared { from.max(*to) } else { *to + from };
+        add(&mut self.entries, other.entries);
+        add(&mut self.capacity, other.capacity);
+        add(&mut self.evicted, other.evicted);
+        add(&mut self.expired, other.expired);
+        add(&mut self.refused, other.refused);
+    }
 }
 
 impl GraphReport {
@@ -228,6 +277,7 @@ impl GraphReport {
             sections: Vec::new(),
             dropped_headers: Vec::new(),
             tenants: Vec::new(),
+            tables: Vec::new(),
         }
     }
 
@@ -248,8 +298,9 @@ impl GraphReport {
         let totals = graph.totals();
         let unbalanced: Vec<String> = nodes.iter().filter_map(imbalance).collect();
         let tenants = graph.tenants().into_iter().map(TenantReport::of).collect();
+        let tables = graph.tables().into_iter().map(|status| TableReport::of(&name, status)).collect();
         let (sections, dropped_headers) = (Vec::new(), Vec::new());
-        Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers, tenants }
+        Self { graph: name, totals, nodes, unbalanced, sections, dropped_headers, tenants, tables }
     }
 
     /// Checks the sums over all nodes.
@@ -366,6 +417,9 @@ pub struct Snapshot {
     /// The tenants, added up over workers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantReport>,
+    /// The tables of nodes that count their entries, merged over workers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableReport>,
     /// The workers.
     pub workers: Vec<WorkerReport>,
 }
@@ -380,6 +434,7 @@ impl Snapshot {
             panics: Vec::new(),
             unbalanced: Vec::new(),
             tenants: Vec::new(),
+            tables: Vec::new(),
             workers: Vec::new(),
         };
         for worker in &workers {
@@ -391,6 +446,15 @@ impl Snapshot {
                     match snapshot.tenants.iter_mut().find(|known| known.tenant == tenant.tenant) {
                         Some(known) => known.absorb(tenant),
                         None => snapshot.tenants.push(tenant.clone()),
+                    }
+                }
+                for table in &graph.tables {
+                    let same = |known: &&mut TableReport| {
+                        (&known.graph, &known.node, &known.table) == (&table.graph, &table.node, &table.table)
+                    };
+                    match snapshot.tables.iter_mut().find(same) {
+                        Some(known) => known.absorb(table),
+                        None => snapshot.tables.push(table.clone()),
                     }
                 }
                 let wrong = graph.unbalanced.iter().map(|what| format!("worker {}, {what}", worker.worker));
@@ -440,6 +504,8 @@ pub struct Replaced {
     pub moved: Vec<String>,
     /// Declared state that did not fit, with the reason.
     pub refused: Vec<String>,
+    /// Bytes of declared state that were copied, by the node that has it now. State that went on as it is has none.
+    pub copied: BTreeMap<String, u64>,
     /// The report of the old graph.
     pub old: GraphReport,
 }

@@ -27,6 +27,8 @@ use crate::report::GraphReport;
 const MOST_TURNS: u32 = 256;
 const SHORT_ROUND: Duration = Duration::from_micros(20);
 const LONG_ROUND: Duration = Duration::from_micros(50);
+/// The most commands between two rounds.
+const MOST_COMMANDS: usize = 32;
 /// How often totals are published while there is work.
 const PUBLISH: Duration = Duration::from_millis(5);
 /// The number of timers in a row without a packet after which a driven graph without sources counts as ended.
@@ -366,14 +368,22 @@ impl Worker {
         }
     }
 
+    /// Runs commands, for as long as a round of packets takes. The rest waits for the next round.
     fn read_mail(&mut self) {
-        let commands: Vec<_> = self.mailbox.take().collect();
+        self.mailbox.open();
         let before = Instant::now();
         let shared = self.shared.clone();
         let published = &shared.published[self.context.index()];
         published.commanded(true);
-        for command in commands {
+        let mut run = 0;
+        while let Some(command) = self.mailbox.next() {
             command(self);
+            run += 1;
+            if run == MOST_COMMANDS || before.elapsed() > LONG_ROUND {
+                // There may be more, so that the next round must not end in a sleep.
+                self.mailbox.bell.ring();
+                break;
+            }
         }
         published.commanded(false);
         published.paused(before.elapsed());

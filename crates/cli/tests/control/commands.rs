@@ -114,6 +114,40 @@ fn applied_files_are_in_the_history_and_events_say_so() {
 }
 
 #[test]
+fn a_rollback_undoes_what_handlers_wrote_since_and_keeps_the_connections() {
+    let directory = Directory::new("undone");
+    let _run = directory.run(&["edge.toml"]);
+    let get = |handler: &str| directory.ask(&words(&format!("get {handler}"))).well();
+    directory.ask(&words("set balance.weight web1 5")).well();
+    directory.write("next.toml", &FILE.replace("[\"routes\"", "[\"ttl\", \"routes\""));
+    directory.ask(&words("apply next.toml")).well();
+    for line in ["balance.drain web2", "balance.add web3 02:00:00:00:00:03", "routes.add 10.0.0.0/8 9"] {
+        directory.ask(&words(&format!("set {line}"))).well();
+    }
+    let connections = || -> u64 {
+        let value = get("balance.connections.occupancy");
+        value.split(' ').next().and_then(|entries| entries.parse().ok()).expect("a number")
+    };
+    eventually("connections", || connections() > 0);
+    let before = connections();
+    let plan = directory.json(&words("rollback --dry-run"));
+    let undone = |plan: &Value| {
+        let changes = plan["plan"]["changes"].as_array().expect("a list");
+        changes.iter().filter(|change| change["detail"].to_string().contains("is undone")).count()
+    };
+    assert_eq!(undone(&plan), 2, "{plan}");
+    let back = directory.json(&["rollback"]);
+    assert_eq!((undone(&back), &back["refused"]), (2, &Value::Array(Vec::new())), "{back}");
+    assert!(connections() >= before, "{} of {before}", connections());
+    assert_eq!(get("routes.lookup 10.1.1.1"), "1\n");
+    let backends = get("balance.backends");
+    let backends: Vec<Vec<&str>> = backends.lines().map(|line| line.split(' ').take(4).collect()).collect();
+    let web = |name, address, weight| vec![name, address, weight, "takes"];
+    assert_eq!(backends, [web("web1", "02:00:00:00:00:01", "5"), web("web2", "02:00:00:00:00:02", "1")]);
+    assert_eq!(directory.json(&["status"])["journal"], 1);
+}
+
+#[test]
 fn a_client_that_follows_events_has_each_as_it_comes_and_ends_with_the_run() {
     let directory = Directory::new("following");
     let mut run = directory.run(&["edge.toml"]);

@@ -15,5 +15,6 @@ mod refusals;
 mod segment;
 mod service;
 mod shell;
+mod two_hundred;
 mod unconfirmed;
 mod veth;

@@ -65,7 +65,7 @@ pub struct Change {
     pub name: String,
     /// One sentence: which keys changed, which state carries over.
     pub detail: String,
-    /// Bytes of state that are copied while packets wait; none where state goes on without a copy.
+    /// Bytes of state copied while packets waited, on all workers; none in a plan, and without a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_bytes: Option<u64>,
 }

@@ -18,7 +18,7 @@ pub use observe::{ObserveKind, ObserveRequest};
 pub use problem::{Code, Place, Problem};
 pub use state::{
     Answers, CallArgument, Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, Node,
-    NodeStats, Port, PortStats, RunState, Stats, Status, TenantStats, Worker,
+    NodeStats, Port, PortStats, RunState, Stats, Status, TableStats, TenantStats, Worker,
 };
 pub use trace::{TraceEnd, TraceRecord, TraceStep};
 

@@ -90,10 +90,35 @@ pub struct Stats {
     /// Tenants in the order of the file; workers are added up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantStats>,
+    /// Tables of functions that count their entries, by function; workers are added up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableStats>,
     /// Packet buffers that are free.
     pub free_buffers: u64,
     /// Packet buffers of all sizes.
     pub buffers: u64,
+}
+
+/// A table of a function, such as one of flows: its occupancy and its events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TableStats {
+    /// The function.
+    pub function: String,
+    /// The table's name.
+    pub table: String,
+    /// The tenant to whom it belongs; none for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Its entries.
+    pub entries: u64,
+    /// The most entries that it holds.
+    pub capacity: u64,
+    /// Entries that gave their place to a new one before their timeout.
+    pub evicted: u64,
+    /// Entries that ended by their timeout.
+    pub expired: u64,
+    /// New entries that found no place.
+    pub refused: u64,
 }
 
 /// A tenant's use of the workers, and its packets.

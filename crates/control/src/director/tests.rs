@@ -1,7 +1,7 @@
 //! The director over a dataplane without packets.
 
 use super::*;
-use crate::api::{Count, HandlerAnswer};
+use crate::api::{ApplyOptions, Count, HandlerAnswer, Plan};
 
 /// A dataplane that does what it is told at once.
 struct Plane {
@@ -12,6 +12,11 @@ struct Plane {
     held: Vec<(Call, Answer<Answers>)>,
     /// Functions that go on in a change.
     kept: Vec<String>,
+    /// Writes of handlers, as function and argument.
+    called: Vec<String>,
+    /// Whether changes are held while they are prepared, and those that are.
+    holds: bool,
+    held_changes: Vec<(Wanted, Answer<Prepared>)>,
 }
 
 fn file(text: &str) -> Source {
@@ -20,7 +25,16 @@ fn file(text: &str) -> Source {
 
 impl Plane {
     fn new() -> Self {
-        Self { source: file("one"), done: None, held: Vec::new(), kept: vec!["kept".into()] }
+        let (called, held_changes) = (Vec::new(), Vec::new());
+        let kept = vec!["kept".into()];
+        Self { source: file("one"), done: None, held: Vec::new(), kept, called, holds: false, held_changes }
+    }
+
+    /// Prepares the changes that are held.
+    fn prepare_held(&mut self) {
+        for (wanted, done) in std::mem::take(&mut self.held_changes) {
+            done(self.prepare(&wanted));
+        }
     }
 
     /// Answers the calls that are held.
@@ -74,19 +88,28 @@ impl Dataplane for Plane {
         Vec::new()
     }
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
+        self.called.push(format!("{} {}", call.function, call.argument));
         match &*call.argument {
             "bad" => answer(Err(Problem::new(Code::BadRequest, "it is bad"))),
             _ if call.handler == "later" => self.held.push((call, answer)),
             _ => answer(Ok(answers(call))),
         }
     }
-    fn plan(&mut self, _: &Source, _: &Files) -> Result<Plan, Problem> {
-        Ok(Plan { kept: self.kept.clone(), ..Plan::default() })
+    fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, Problem> {
+        let kept = self.kept.iter().filter(|kept| !wanted.undone.contains(*kept)).cloned().collect();
+        Ok(Prepared::new(wanted.clone(), Plan { kept, ..Plan::default() }, ()))
     }
-    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem> {
-        self.source = source.clone();
+    fn prepare_beside(&mut self, wanted: Wanted, done: Answer<Prepared>) {
+        if self.holds {
+            self.held_changes.push((wanted, done));
+        } else {
+            done(self.prepare(&wanted));
+        }
+    }
+    fn apply(&mut self, prepared: Prepared) -> Result<Applied, Problem> {
+        let Prepared { wanted, plan, .. } = prepared;
+        self.source = wanted.source;
         self.done = Some(Instant::now());
-        let plan = self.plan(source, files)?;
         Ok(Applied { plan, ..Applied::default() })
     }
     fn named_files(&self, _: &Source, files: &Files) -> Files {
@@ -128,6 +151,7 @@ struct Run {
     waiting: Waiting,
 }
 
+type Changed = std::sync::mpsc::Receiver<(u64, Result<Applied, Problem>)>;
 type Answered = std::sync::mpsc::Receiver<(u64, Result<Answers, Problem>)>;
 
 impl Run {
@@ -156,6 +180,15 @@ impl Run {
         let answer = move |generation, result| drop(sender.send((generation, result)));
         let tasks = self.tasks.clone();
         self.director().write(call, expected, tenant.map(Into::into), &tasks, Box::new(answer));
+        answered
+    }
+    fn change(&mut self, text: &str, expected: Option<u64>) -> Changed {
+        let (sender, answered) = std::sync::mpsc::channel();
+        let answer = move |generation, applied| drop(sender.send((generation, applied)));
+        let (source, options) = (file(text), ApplyOptions::default());
+        let change = Change::Apply { source, options, expected, time_ns: 2 };
+        let tasks = self.tasks.clone();
+        self.director().change(change, &tasks, Box::new(answer));
         answered
     }
     fn apply(&mut self, text: &str, options: ApplyOptions) -> Applied {
@@ -227,27 +260,57 @@ fn a_write_belongs_to_the_configuration_that_it_changed() {
 }
 
 #[test]
-fn a_rollback_warns_of_writes_that_functions_keep() {
+fn a_rollback_undoes_the_writes_since_and_leaves_functions_without_any() {
     let mut run = Run::new();
     run.plane.kept.push("other".into());
     run.write("other", "now", "before", None);
     run.apply("two", ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() });
     run.write("kept", "now", "within", None);
-    let warned = |warnings: &[String]| {
-        assert!(warnings.iter().any(|told| told.starts_with("`kept` goes on")), "{warnings:?}");
-        assert!(!warnings.iter().any(|told| told.contains("`other`")), "{warnings:?}");
-    };
-    warned(&run.director().plan_rollback(None).unwrap().plan.warnings);
-    let events = run.director().events();
+    let plan = run.director().plan_rollback(None).unwrap().plan;
+    assert_eq!((plan.kept, plan.warnings), (vec!["other".to_owned()], Vec::new()));
     run.director().tick(Instant::now() + Duration::from_secs(2));
-    let told: Vec<String> = events
-        .since(0)
-        .into_iter()
-        .filter(|event| event.kind == "warning")
-        .map(|event| event.message)
-        .collect();
-    warned(&told);
+    assert_eq!(run.journal(), ["other before"]);
+    // What was undone comes again with the configuration that had it.
+    run.plane.called.clear();
+    run.director().rollback(Some(2)).unwrap();
     assert_eq!(run.journal(), ["other before", "kept within"]);
+    assert_eq!(run.plane.called, ["kept within"]);
+}
+
+#[test]
+fn while_a_change_is_prepared_the_director_answers_and_other_changes_wait() {
+    let mut run = Run::new();
+    run.plane.holds = true;
+    let (first, second) = (run.change("two", None), run.change("three", None));
+    run.work();
+    assert_eq!(run.director().status().configuration, 1);
+    assert!(code(&run.write("kept", "now", "meanwhile", None)).is_none());
+    assert_eq!((run.plane.held_changes.len(), first.try_recv().is_ok()), (1, false));
+    run.plane.prepare_held();
+    run.work();
+    let numbers = |answered: &Changed| answered.try_recv().map(|(_, applied)| applied.unwrap().configuration);
+    assert_eq!((numbers(&first), numbers(&second).is_ok()), (Ok(2), false));
+    run.plane.prepare_held();
+    run.work();
+    assert_eq!(numbers(&second), Ok(3));
+    assert_eq!((run.plane.source.text.as_str(), run.journal()), ("three", vec!["kept meanwhile".to_owned()]));
+}
+
+#[test]
+fn a_change_that_another_writer_overtook_while_it_was_prepared_is_refused() {
+    let mut run = Run::new();
+    run.plane.holds = true;
+    let overtaken = run.change("two", Some(1));
+    run.write("kept", "now", "first", Some(1));
+    run.plane.prepare_held();
+    run.work();
+    let (generation, refused) = overtaken.try_recv().unwrap();
+    assert_eq!((generation, refused.unwrap_err().code), (2, Code::Stale));
+    assert_eq!((run.plane.source.text.as_str(), run.director().history().len()), ("one", 1));
+    // Beyond a bound, changes are refused at once.
+    let waiting: Vec<Changed> = (0..34).map(|_| run.change("two", None)).collect();
+    let busy = waiting.last().unwrap().try_recv().unwrap().1.unwrap_err();
+    assert_eq!((busy.code, waiting[32].try_recv().is_ok()), (Code::Busy, false));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::{App, Failure, Known};
-use super::request::{Expected, IfMatch, Parameters, flag, form, source, upload};
-use crate::Director;
+use super::answer::{App, Asker, Failure, Known};
+use super::request::{Expected, IfMatch, Memory, Parameters, flag, form, source, upload};
 use crate::api::{Applied, ApplyOptions, Code, Plan, Problem, Source, Status};
+use crate::{Change, Director};
 
 /// Parameters of `plan`.
 #[derive(Deserialize, IntoParams)]
@@ -41,10 +41,13 @@ pub(super) async fn plan(
     let upload = upload(&app, &headers, body, app.limits.file).await?;
     let source = source(form, upload.bytes, query.name, query.directory)?;
     let memory = upload.memory;
-    let planned = app.change(move |director| {
-        let plan = director.plan(&source);
-        drop(memory);
-        plan
+    let tasks = app.tasks.clone();
+    let planned = app.post(app.limits.change, move |director, asker: Asker<Plan>| {
+        let answer = move |generation, planned: Result<Applied, Problem>| {
+            drop(memory);
+            asker.answer(generation, planned.map(|planned| planned.plan));
+        };
+        director.change(Change::Plan(source), &tasks, Box::new(answer));
     });
     Ok(planned.await?)
 }
@@ -84,14 +87,21 @@ pub(super) async fn apply(
     let form = form(&headers)?;
     let upload = upload(&app, &headers, body, app.limits.file).await?;
     let source = source(form, upload.bytes, query.name, query.directory)?;
-    let memory = upload.memory;
     let options = ApplyOptions { dry_run: query.dry_run, confirm: query.confirm, note: query.note };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-    let applied = app.change(move |director| {
-        let applied = director.apply(source, options, expected, time_ns);
-        drop(memory);
-        applied
+    changed(&app, Change::Apply { source, options, expected, time_ns }, Some(upload.memory)).await
+}
+
+/// Has the director make a change. `memory` is that of the request, until it is answered.
+async fn changed(app: &App, change: Change, memory: Option<Memory>) -> Result<Known<Applied>, Failure> {
+    let tasks = app.tasks.clone();
+    let applied = app.post(app.limits.change, move |director, asker: Asker<Applied>| {
+        let answer = move |generation, applied| {
+            drop(memory);
+            asker.answer(generation, applied);
+        };
+        director.change(change, &tasks, Box::new(answer));
     });
     Ok(applied.await?)
 }
@@ -150,14 +160,7 @@ pub(super) async fn rollback(
     Parameters(query): Parameters<RollbackQuery>,
     Expected(expected): Expected,
 ) -> Result<Known<Applied>, Failure> {
-    let applied = app.change(move |director| {
-        director.is_current(expected)?;
-        if query.dry_run {
-            return director.plan_rollback(query.to);
-        }
-        director.rollback(query.to)
-    });
-    Ok(applied.await?)
+    changed(&app, Change::Rollback { to: query.to, dry_run: query.dry_run, expected }, None).await
 }
 
 /// Drains and ends the run.

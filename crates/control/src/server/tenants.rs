@@ -280,6 +280,7 @@ impl Standing {
 pub(super) fn stats(caller: &Caller, mut stats: Stats) -> Stats {
     if let Caller::Tenant(tenant) = caller {
         stats.nodes.retain(|node| node.tenant.as_deref() == Some(tenant.as_ref()));
+        stats.tables.retain(|table| table.tenant.as_deref() == Some(tenant.as_ref()));
         stats.tenants.retain(|known| known.tenant == **tenant);
         stats.ports.retain(|port| caller.sees(&port.port));
         stats.workers.clear();

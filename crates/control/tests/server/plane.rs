@@ -12,7 +12,7 @@ use netbricks_control::api::{
 use netbricks_control::server::Limits;
 use netbricks_control::{
     Address, Answer, Call, Client, Dataplane, Director, Encode, Events, Files, Grants, ListenConfig,
-    Listener, Observing, Records, Tasks, Tokens, Waiting, Written,
+    Listener, Observing, Prepared, Records, Tasks, Tokens, Waiting, Wanted, Written,
 };
 use netbricks_core::GraphBuilder;
 use netbricks_core::buffer::Pool;
@@ -108,8 +108,8 @@ impl Dataplane for Plane {
         // As from a worker.
         std::thread::spawn(move || answer(Ok(answers)));
     }
-    fn plan(&mut self, source: &Source, _: &Files) -> Result<Plan, Problem> {
-        if source.text.contains("fault") {
+    fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, Problem> {
+        if wanted.source.text.contains("fault") {
             return Err(Problem::new(Code::Faulty, "the file has 1 fault"));
         }
         let change = Change {
@@ -119,11 +119,11 @@ impl Dataplane for Plane {
             detail: String::new(),
             copied_bytes: None,
         };
-        Ok(Plan { changes: vec![change], ..Plan::default() })
+        Ok(Prepared::new(wanted.clone(), Plan { changes: vec![change], ..Plan::default() }, ()))
     }
-    fn apply(&mut self, source: &Source, files: &Files) -> Result<Applied, Problem> {
-        let plan = self.plan(source, files)?;
-        self.source = source.clone();
+    fn apply(&mut self, prepared: Prepared) -> Result<Applied, Problem> {
+        let Prepared { wanted, plan, .. } = prepared;
+        self.source = wanted.source;
         Ok(Applied { plan, ..Applied::default() })
     }
     fn named_files(&self, _: &Source, files: &Files) -> Files {

@@ -438,6 +438,9 @@ impl<T: Contents> Declared for Seen<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
+    fn is_written(&self) -> bool {
+        Bounded(self.0.clone()).read(|state| state.is_written())
+    }
     fn shared_state(&self) -> Option<SharedStateRef> {
         let Self(side, given) = self;
         Some(SharedStateRef::new(side.inherited.get().unwrap_or(&side.own).clone(), given))

@@ -223,6 +223,9 @@ impl<T: Contents> Declared for Seen<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
+    fn is_written(&self) -> bool {
+        self.hold(|state| state.is_written())
+    }
     fn shared_state(&self) -> Option<SharedStateRef> {
         Some(SharedStateRef::new(self.0.ranked().clone(), &self.1))
     }

@@ -16,6 +16,7 @@ mod quarantine;
 mod queues;
 mod run;
 mod shuffles;
+mod tables;
 mod takeover;
 mod tenants;
 mod timers;
@@ -34,6 +35,7 @@ pub use contain::{AuthorCall, Caught, Panic, contain, observe_panics};
 pub use export::{DescribedEdge, DescribedNode, Description};
 pub use quarantine::RestartPolicy;
 pub use shuffles::ShuffleEnd;
+pub use tables::TableStatus;
 pub use takeover::TakenOver;
 
 use asked::{Panics, note};
@@ -123,6 +125,8 @@ struct Slot {
     kept: bool,
     /// The node of the graph before this one whose state goes on here, where its name differs.
     succeeds: Option<String>,
+    /// The state that handlers wrote does not go on here.
+    undoes_writes: bool,
     origin: Option<(Blueprint, Worker)>,
 }
 
@@ -167,6 +171,7 @@ impl Slot {
             told: false,
             kept: false,
             succeeds: None,
+            undoes_writes: false,
             origin,
             node: RefCell::new(node),
         }

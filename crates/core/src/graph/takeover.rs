@@ -13,6 +13,7 @@ use super::shuffles::{ShuffleEnd, ends};
 use super::{Graph, Slot, handoff};
 use crate::context::Context;
 use crate::node::Node;
+use crate::state::Declarations;
 
 /// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
 const ROUNDS: usize = 1 << 10;
@@ -60,6 +61,14 @@ impl GraphBuilder {
     /// Lets a new node go on with the state of the running node `before`, whose name differs.
     pub fn succeed(&mut self, node: NodeId, before: impl Into<String>) {
         self.slots[node.index()].succeeds = Some(before.into());
+    }
+
+    /// Lets a new node begin as its configuration says, without what handlers changed of the one before.
+    ///
+    /// Declared state goes on but for that which is [written](crate::Declared::is_written). All state of a node of
+    /// another form begins again.
+    pub fn undo_writes(&mut self, node: NodeId) {
+        self.slots[node.index()].undoes_writes = true;
     }
 
     /// As [`Graph::shuffle_ends`], for the graph that this would become in the place of `running`.
@@ -115,6 +124,8 @@ impl Graph {
         let kept = places.collect::<Result<Vec<(usize, usize)>, _>>()?;
         let GraphBuilder { name, mut slots, policies, .. } = builder_of(builder, running, now);
         let places: BTreeMap<usize, usize> = kept.iter().copied().collect();
+        // Nodes that came from the graph before may go now.
+        running.slots.iter_mut().for_each(|slot| slot.kept = false);
         for (old, new) in &kept {
             move_node(&mut running.slots[*old], &mut slots[*new]);
         }
@@ -136,11 +147,30 @@ impl Graph {
                 }
             }
         }
+        graph.leave_written(running);
         let taken = graph.take_state_over(running);
         if running.suspended {
             graph.suspend();
         }
         Ok((graph, taken))
+    }
+
+    /// Keeps the state of `running` that handlers wrote from nodes that undo that.
+    fn leave_written(&mut self, running: &Self) {
+        for slot in running.slots.iter().filter(|slot| slot.speaks && !slot.kept) {
+            let Some(place) =
+                self.successor_place(&slot.name).filter(|place| self.slots[*place].undoes_writes)
+            else {
+                continue;
+            };
+            let left = slot.ask_state(&running.panics, running.now(), |state| {
+                state.declarations().map(Declarations::leave_written)
+            });
+            if left.flatten().is_none() {
+                // No node has this name, so that nothing goes on here.
+                self.slots[place].succeeds = Some(String::new());
+            }
+        }
     }
 
     /// Takes over the state of nodes that are replaced under their names, as far as that needs no copy.

@@ -329,6 +329,9 @@ impl Declared for Servers {
         self.0 = Arc::new(next);
         Ok(())
     }
+    fn is_written(&self) -> bool {
+        true
+    }
     fn occupancy(&self) -> (u64, u64) {
         (self.0.all().count() as u64, MOST as u64)
     }

@@ -341,4 +341,8 @@ impl<V: NextHop> Declared for RouteTable<V> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
+
+    fn is_written(&self) -> bool {
+        true
+    }
 }

@@ -390,6 +390,9 @@ impl Declared for Backends {
         Ok(())
     }
 
+    fn is_written(&self) -> bool {
+        true
+    }
     fn occupancy(&self) -> (u64, u64) {
         (self.0.all().count() as u64, MOST as u64)
     }

@@ -64,6 +64,9 @@ impl Declared for Parameters {
         self.meter = check(meter)?;
         Ok(())
     }
+    fn is_written(&self) -> bool {
+        true
+    }
     fn occupancy(&self) -> (u64, u64) {
         (1, 1)
     }

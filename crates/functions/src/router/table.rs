@@ -500,6 +500,10 @@ impl Declared for RouteTable {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
+
+    fn is_written(&self) -> bool {
+        true
+    }
 }
 
 /// A route as an operator writes it.

@@ -100,6 +100,9 @@ impl Declared for Bucket {
         }
         Ok(())
     }
+    fn is_written(&self) -> bool {
+        true
+    }
     fn occupancy(&self) -> (u64, u64) {
         let counted = self.pace.rate.counted();
         (counted.worth(u64::try_from(self.tokens).unwrap_or(0)), self.pace.burst)

@@ -177,6 +177,9 @@ impl Declared for Rules {
         Ok(())
     }
 
+    fn is_written(&self) -> bool {
+        true
+    }
     fn occupancy(&self) -> (u64, u64) {
         let rules = self.set.signatures.len() as u64;
         (rules, rules)

@@ -97,6 +97,8 @@ pub(crate) struct Kept {
     pub(crate) nodes: BTreeSet<String>,
     /// Nodes of functions that stand in other places now: the new node, and the one whose state it takes.
     pub(crate) successions: BTreeMap<String, String>,
+    /// New nodes that begin without what handlers changed of the ones before.
+    pub(crate) undone: BTreeSet<String>,
 }
 
 impl Kept {
@@ -254,6 +256,9 @@ impl Design {
                 let first = self.uses.iter().position(|(_, other)| other == function) == Some(number);
                 if let Some(before) = kept.successions.get(name).filter(|_| first) {
                     graph.succeed(id, before.clone());
+                }
+                if kept.undone.contains(name) {
+                    graph.undo_writes(id);
                 }
                 id
             };

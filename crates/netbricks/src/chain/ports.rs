@@ -44,12 +44,7 @@ impl OpenPorts {
         directory: &Path,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        Self { ports: Vec::new() }.open_beside(
-            plan,
-            |_| true,
-            &Opening { pool, queues, directory },
-            diagnostics,
-        )
+        Self::open_beside(0, plan, |_| true, &Opening { pool, queues, directory }, diagnostics)
     }
 
     /// No ports.
@@ -61,7 +56,7 @@ impl OpenPorts {
     ///
     /// Every fault is reported at its place. If one port fails, all that were opened are closed again.
     pub(crate) fn open_beside(
-        &self,
+        first: u16,
         plan: &Plan<'_>,
         wanted: impl Fn(&str) -> bool,
         opening: &Opening<'_>,
@@ -75,7 +70,7 @@ impl OpenPorts {
             directory: opening.directory.to_owned(),
             filters: false,
         };
-        let mut next = self.ports.iter().map(|open| open.number + 1).max().unwrap_or(0);
+        let mut next = first;
         let mut ports = Vec::with_capacity(plan.ports.len());
         for planned in plan.ports.iter().filter(|planned| wanted(&planned.name)) {
             // A plan of which a port is wrong is not run.
@@ -93,6 +88,11 @@ impl OpenPorts {
             }
         }
         (!diagnostics.has_errors()).then_some(Self { ports })
+    }
+
+    /// The number of the next port.
+    pub(crate) fn next_number(&self) -> u16 {
+        self.ports.iter().map(|open| open.number + 1).max().unwrap_or(0)
     }
 
     /// The number by which packets know the port of this name.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use netbricks_control::api::{ApplyOptions, Code, EventLevel, Problem, RunState};
-use netbricks_control::{Director, Events, Records, Tasks, Waiting};
+use netbricks_control::api::{Applied, ApplyOptions, Code, EventLevel, Problem, RunState};
+use netbricks_control::{Change, Director, Events, Records, Tasks, Waiting};
 use netbricks_core::tables::stock;
 use netbricks_core::tenants::TenantEvent;
 use netbricks_ports::{Link, Port};
@@ -91,19 +91,33 @@ impl Reloaded {
 }
 
 /// Applies the file again, because a signal asked for it.
-fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console) {
+fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console, tasks: &Tasks) {
     let Reloaded { path, name } = reloaded;
-    let applied = match File::read(path).map(|file| File { name: name.clone(), ..file }) {
-        Ok(file) => director.apply(file.source(), ApplyOptions::default(), None, now_ns()).map(|_| ()),
-        Err(Failure::Usage(text) | Failure::Failed(text)) => Err(Problem::new(Code::NotFound, text)),
-        Err(_) => Err(Problem::new(Code::NotFound, format!("`{}` cannot be read", path.display()))),
-    };
-    if let Err(problem) = applied {
+    let (events, shown) = (director.events(), path.display().to_string());
+    let refused = move |problem: Problem| {
         let told = format!("SIGHUP: the file was not applied: {}", problem.detail);
         console.complain(Level::Error, &told);
         console.tell(&problem.rendered.unwrap_or_default());
-        director.events().tell(EventLevel::Error, "not-applied", path.display().to_string(), told);
-    }
+        events.tell(EventLevel::Error, "not-applied", shown, told);
+    };
+    let file = match File::read(path).map(|file| File { name: name.clone(), ..file }) {
+        Ok(file) => file,
+        Err(Failure::Usage(text) | Failure::Failed(text)) => {
+            return refused(Problem::new(Code::NotFound, text));
+        }
+        Err(_) => {
+            let text = format!("`{}` cannot be read", path.display());
+            return refused(Problem::new(Code::NotFound, text));
+        }
+    };
+    let (source, options) = (file.source(), ApplyOptions::default());
+    let change = Change::Apply { source, options, expected: None, time_ns: now_ns() };
+    let answer = move |_: u64, applied: Result<Applied, Problem>| {
+        if let Err(problem) = applied {
+            refused(problem);
+        }
+    };
+    director.change(change, tasks, Box::new(answer));
 }
 
 /// Where a run is shown, and what it hears of.
@@ -142,7 +156,8 @@ pub(super) fn attend(
             let (reloaded, tasks) = (reloaded.clone(), session.tasks.clone());
             let reload = move || {
                 let reloaded = reloaded.clone();
-                let _busy = tasks.post(move |director| reload(director, &reloaded, console));
+                let again = tasks.clone();
+                let _busy = tasks.post(move |director| reload(director, &reloaded, console, &again));
             };
             stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
         }

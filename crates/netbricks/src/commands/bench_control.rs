@@ -1,12 +1,12 @@
 //! `bench control`: round trips of handlers under load, the cost of requests, and the pauses of changes.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use netbricks_control::api::{ApplyOptions, Problem, Source};
+use netbricks_control::api::{ApplyOptions, Code, Problem, Source};
 use netbricks_control::{Address, Client, Files, Tasks};
 use serde::Serialize;
 
@@ -17,14 +17,18 @@ use super::{Application, BenchArguments, Console, Failure, RunLimits, file};
 
 /// Round trips that are measured of each kind.
 const CALLS: usize = 5_000;
-/// Requests a second whose cost is measured.
+/// Requests a second whose cost is measured, and the clients that share them.
 const REQUESTS: u32 = 1_000;
+const CLIENTS: u32 = 4;
 /// The time of a window in which packets are counted, with requests or without.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Windows of each kind.
 const WINDOWS: usize = 5;
-/// Changes that are measured.
+/// Changes of each kind that are measured.
 const CHANGES: usize = 200;
+/// Swaps of the large table, and its routes.
+const SWAPS: usize = 10;
+const ROUTES: usize = 100_000;
 
 /// An endless generator through a monitor and a load balancer.
 const CONFIGURATION: &str = "[port.lan]\ndriver = \"generator\"\nclock = \"real\"\n[port.out]\ndriver = \"null\"\n\
@@ -43,12 +47,22 @@ struct Figures {
     /// Round trips of a handler that the control side answers (µs).
     write_median_us: f64,
     write_p99_us: f64,
-    /// The share of the packet rate that 1,000 requests a second cost, in percent.
+    /// Packets a second beside requests, and the requests a second that were reached.
+    mpps_beside_requests: f64,
+    requests_per_second: f64,
+    /// The share of the packet rate that these requests cost, in percent.
     requests_cost_percent: f64,
-    /// Changes of the file.
+    /// Changes of the file, by their kind.
+    changes: Vec<Changes>,
+}
+
+/// Changes of one kind.
+#[derive(Debug, Serialize)]
+struct Changes {
+    kind: &'static str,
     changes: usize,
     /// The time of a change, from the request to its answer (ms).
-    change_median_ms: f64,
+    median_ms: f64,
     /// The longest time for which a worker moved no packet for a change (µs): median and maximum.
     pause_median_us: f64,
     pause_max_us: f64,
@@ -66,11 +80,14 @@ pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Res
     let socket = std::env::temp_dir().join(format!("netbricks-bench-{}.sock", std::process::id()));
     let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };
     let limits = RunLimits { quiet: true, unannounced: true, ..RunLimits::default() };
+    let tables = Tables::write()?;
+    let directory = tables.0.clone();
     let measuring: Mutex<Option<JoinHandle<Result<Figures, Problem>>>> = Mutex::new(None);
     let begun = |_: &Tasks| {
-        let client = Client::new(Address::Unix(socket.clone()));
+        let (address, directory) = (Address::Unix(socket.clone()), directory.clone());
         let thread = std::thread::spawn(move || {
-            let figures = measure(&client);
+            let client = Client::new(address.clone());
+            let figures = measure(&client, &address, &directory);
             client.stop()?;
             figures
         });
@@ -93,7 +110,7 @@ pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Res
     if arguments.json { console.json(&figures) } else { console.print(&figures.text()) }
 }
 
-fn measure(client: &Client) -> Result<Figures, Problem> {
+fn measure(client: &Client, address: &Address, tables: &Path) -> Result<Figures, Problem> {
     let mut figures = Figures::default();
     let read = || client.read("flows", "flows.occupancy", "", None).map(|_| ());
     (figures.read_median_us, figures.read_p99_us) = round_trips(read)?;
@@ -103,16 +120,74 @@ fn measure(client: &Client) -> Result<Figures, Problem> {
         client.write("lb", "weight", &format!("b {}", weight.get()), None).map(|_| ())
     };
     (figures.write_median_us, figures.write_p99_us) = round_trips(write)?;
-    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let (mut without, mut with, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+    let pause = || {
+        std::thread::sleep(WINDOW);
+        Ok(())
+    };
     for _ in 0..WINDOWS {
-        without.push(rate(client, None)?);
-        with.push(rate(client, Some(REQUESTS))?);
+        without.push(packets(client, pause)?.0);
+        let (packets, seconds) = packets(client, || asked(address))?;
+        with.push(packets);
+        requests.push(f64::from(REQUESTS) * WINDOW.as_secs_f64() / seconds);
     }
     let (without, with) = (middle(without), middle(with));
-    figures.mpps = without / 1e6;
+    (figures.mpps, figures.mpps_beside_requests) = (without / 1e6, with / 1e6);
+    figures.requests_per_second = middle(requests);
     figures.requests_cost_percent = 100.0 * (1.0 - with / without);
-    changes(client, &mut figures)?;
+    let through = |functions: &str, rest: &str| {
+        format!("{}{rest}", CONFIGURATION.replace("\"flows\", \"lb\"", functions))
+    };
+    let easy = |number: usize| match number % 3 {
+        0 => through("\"ttl\", \"flows\", \"lb\"", ""),
+        1 => through("\"flows\", \"lb\"", ""),
+        _ => through("\"flows\", \"lb\", \"macswap\"", ""),
+    };
+    figures.changes.push(changes(client, "functions that come and go", CHANGES, &easy)?);
+    let state = |number: usize| {
+        CONFIGURATION.replace("\"monitor\"", &format!("\"monitor\"\ncapacity = {}", 65_536 - number % 2))
+    };
+    figures.changes.push(changes(client, "a table of flows copied", CHANGES, &state)?);
+    let backends = |number: usize| {
+        CONFIGURATION.replace("00:02\"", &format!("00:02 {}\", \"c 02:00:00:00:00:03\"", 1 + number % 2))
+    };
+    figures.changes.push(changes(client, "a list of backends changed", CHANGES, &backends)?);
+    let routes = |number: usize| {
+        let table = tables.join(format!("routes-{}", number % 2));
+        let fib = format!("[function.fib]\nuse = \"lpm\"\ntable = {:?}\n", table.display().to_string());
+        through("\"fib\", \"flows\", \"lb\"", &fib)
+    };
+    figures.changes.push(changes(client, "100,000 routes swapped", SWAPS, &routes)?);
     Ok(figures)
+}
+
+/// The directory of two tables of routes, as long as it lives.
+struct Tables(PathBuf);
+
+impl Tables {
+    fn write() -> Result<Self, Failure> {
+        let tables = Self(std::env::temp_dir().join(format!("netbricks-bench-{}", std::process::id())));
+        let failed = |error: std::io::Error| {
+            Failure::Failed(format!(
+                "the tables of routes cannot be written to {}: {error}",
+                tables.0.display()
+            ))
+        };
+        std::fs::create_dir_all(&tables.0).map_err(failed)?;
+        for table in 0..2 {
+            let route = |n: usize| format!("{}.{}.{}.0/24 {table}\n", 1 + n / 65_536, n / 256 % 256, n % 256);
+            let text: String = (0..ROUTES).map(route).collect();
+            std::fs::write(tables.0.join(format!("routes-{table}")), text).map_err(failed)?;
+        }
+        Ok(tables)
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        // What is left of a temporary directory harms nothing.
+        let _left = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The median and the 99th percentile of many calls in a row (µs).
@@ -127,44 +202,62 @@ fn round_trips(call: impl Fn() -> Result<(), Problem>) -> Result<(f64, f64), Pro
     Ok((times[CALLS / 2], times[CALLS * 99 / 100]))
 }
 
-/// Packets a second in a window, with so many requests a second.
-fn rate(client: &Client, requests: Option<u32>) -> Result<f64, Problem> {
+/// Packets a second while something goes on, and how long that took (s).
+fn packets(client: &Client, meanwhile: impl FnOnce() -> Result<(), Problem>) -> Result<(f64, f64), Problem> {
     let (begun, before) = (Instant::now(), client.status()?.received.packets);
-    match requests {
-        None => std::thread::sleep(WINDOW),
-        Some(requests) => {
-            for number in 0.. {
-                let due = begun + Duration::from_secs(1) / requests * number;
-                if due >= begun + WINDOW {
-                    break;
-                }
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                client.read("flows", "flows.occupancy", "", None)?;
-            }
-        }
-    }
+    meanwhile()?;
     let packets = client.status()?.received.packets - before;
-    Ok(packets as f64 / begun.elapsed().as_secs_f64())
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok((packets as f64 / seconds, seconds))
 }
 
-/// Applies files that differ in their functions, in turn.
-fn changes(client: &Client, figures: &mut Figures) -> Result<(), Problem> {
+/// Asks at [`REQUESTS`] a second for a window, or for longer where the answers take longer.
+fn asked(address: &Address) -> Result<(), Problem> {
+    let share = REQUESTS / CLIENTS;
+    let begun = Instant::now();
+    let asking = || -> Result<(), Problem> {
+        let client = Client::new(address.clone());
+        for number in 0..share {
+            let due = begun + WINDOW * number / share;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            client.read("flows", "flows.occupancy", "", None)?;
+        }
+        std::thread::sleep((begun + WINDOW).saturating_duration_since(Instant::now()));
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(asking)).collect();
+        let ended = || Problem::new(Code::Internal, "a client of the benchmark ended early");
+        clients.into_iter().try_for_each(|client| client.join().map_err(|_| ended())?)
+    })
+}
+
+/// Applies files of this kind in turn.
+fn changes(
+    client: &Client,
+    kind: &'static str,
+    count: usize,
+    text: &dyn Fn(usize) -> String,
+) -> Result<Changes, Problem> {
     let (mut times, mut pauses) = (Vec::new(), Vec::new());
-    for number in 0..CHANGES {
-        let through =
-            ["\"ttl\", \"flows\", \"lb\"", "\"flows\", \"lb\"", "\"flows\", \"lb\", \"macswap\""][number % 3];
-        let text = CONFIGURATION.replace("\"flows\", \"lb\"", through);
-        let source = Source { text, name: "bench.toml".into(), directory: "/".into() };
+    // The first change comes from another kind.
+    for number in 0..=count {
+        let source = Source { text: text(number), name: "bench.toml".into(), directory: "/".into() };
         let begun = Instant::now();
         let applied = client.apply(&source, &ApplyOptions::default(), None)?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3);
-        pauses.push(applied.longest_pause_ns as f64 / 1e3);
+        if number > 0 {
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+            pauses.push(applied.longest_pause_ns as f64 / 1e3);
+        }
     }
-    figures.changes = CHANGES;
-    figures.pause_max_us = pauses.iter().copied().fold(0.0, f64::max);
-    figures.change_median_ms = middle(times);
-    figures.pause_median_us = middle(pauses);
-    Ok(())
+    let pause_max_us = pauses.iter().copied().fold(0.0, f64::max);
+    Ok(Changes {
+        kind,
+        changes: count,
+        median_ms: middle(times),
+        pause_median_us: middle(pauses),
+        pause_max_us,
+    })
 }
 
 fn middle(mut values: Vec<f64>) -> f64 {
@@ -174,23 +267,26 @@ fn middle(mut values: Vec<f64>) -> f64 {
 
 impl Figures {
     fn text(&self) -> String {
-        format!(
-            "packets               {:10.2} Mpps through two functions on one worker\n\
-             handler read          {:10.1} µs median {:10.1} µs 99th percentile, answered by the worker\n\
-             handler write         {:10.1} µs median {:10.1} µs 99th percentile, by the control side\n\
-             1,000 requests/s      {:10.2} % of the packet rate\n\
-             change of the file    {:10.2} ms median of {}, no packet lost\n\
-             pause of the worker   {:10.1} µs median {:10.1} µs longest\n",
+        let mut text = format!(
+            "packets           {:10.2} Mpps through two functions on one worker\n\
+             handler read      {:10.1} µs median {:10.1} µs 99th percentile, answered by the worker\n\
+             handler write     {:10.1} µs median {:10.1} µs 99th percentile, by the control side\n\
+             {:7.0} requests/s {:10.2} Mpps beside them, which is {:.2} % less\n",
             self.mpps,
             self.read_median_us,
             self.read_p99_us,
             self.write_median_us,
             self.write_p99_us,
+            self.requests_per_second,
+            self.mpps_beside_requests,
             self.requests_cost_percent,
-            self.change_median_ms,
-            self.changes,
-            self.pause_median_us,
-            self.pause_max_us
-        )
+        );
+        text += "changes, no packet lost             times  median ms   pause µs    longest\n";
+        for Changes { kind, changes, median_ms, pause_median_us, pause_max_us } in &self.changes {
+            text += &format!(
+                "  {kind:<32} {changes:6} {median_ms:10.2} {pause_median_us:10.1} {pause_max_us:10.1}\n"
+            );
+        }
+        text
     }
 }

@@ -24,7 +24,9 @@ use super::attend::{
 };
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
-use super::session::{ControlTasks, Installed, LastReports, Overrides, Session, functions_of, grants_of};
+use super::session::{
+    ControlTasks, Installed, LastReports, Overrides, Preparing, Session, functions_of, grants_of, prepare_all,
+};
 use super::shared_watchdog::SharedWatchdog;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
 use crate::chain::{
@@ -305,9 +307,19 @@ struct Opened<'a> {
     interrupted: &'a Interrupts,
 }
 
-impl Opened<'_> {
-    /// Runs it to its end.
+impl<'a> Opened<'a> {
+    /// Runs it to its end, beside a thread that prepares changes.
     fn run(self, store: Option<Store>) -> Result<Summary, Failure> {
+        let (preparing, jobs) = Preparing::new();
+        let free = self.free.clone();
+        // The thread ends when the run has dropped its way to it.
+        std::thread::scope(|scope| {
+            scope.spawn(move || prepare_all(&jobs, free.as_deref()));
+            self.attended(store, preparing)
+        })
+    }
+
+    fn attended(self, store: Option<Store>, preparing: Preparing<'a>) -> Result<Summary, Failure> {
         let Self { app, console, file, how, plan, pool, ports, installed, places, free, .. } = self;
         let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
         let name = installed.design.name.clone();
@@ -357,10 +369,11 @@ impl Opened<'_> {
             app,
             overrides,
             control: runtime.control().clone(),
+            preparing,
             started: Instant::now(),
             pool,
             ports,
-            installed,
+            installed: Arc::new(installed),
             copies,
             seed,
             places,

@@ -13,6 +13,7 @@ mod everywhere;
 mod groups;
 mod idle;
 mod inherited;
+mod mail;
 mod moves;
 mod no_room;
 mod nodes;

@@ -53,6 +53,7 @@ pub(crate) fn stats_after(seconds: u64) -> Stats {
     };
     Stats {
         tenants: Vec::new(),
+        tables: Vec::new(),
         time_ns: n * 1_000_000_000,
         generation: 12,
         nodes: vec![

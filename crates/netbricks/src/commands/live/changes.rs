@@ -180,16 +180,17 @@ fn kind(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// `1 added, 2 replaced, 0 updated, 1 removed`, and the bytes that are copied.
+/// `1 added, 2 replaced, 0 updated, 1 removed`, and the bytes that are copied, where they are known.
 fn sums(plan: &Plan) -> String {
     let of = |kind: ChangeKind| plan.changes.iter().filter(|change| change.kind == kind).count();
     let copied: u64 = plan.changes.iter().filter_map(|change| change.copied_bytes).sum();
     let copied = match copied {
-        0 => "no state is copied".to_owned(),
-        bytes => format!("{} of state are copied while packets wait", memory(bytes)),
+        // A plan cannot know it.
+        0 => String::new(),
+        bytes => format!("; {} of state are copied while packets wait", memory(bytes)),
     };
     format!(
-        "{} added, {} replaced, {} updated, {} removed; {copied}",
+        "{} added, {} replaced, {} updated, {} removed{copied}",
         of(ChangeKind::Added),
         of(ChangeKind::Replaced),
         of(ChangeKind::Updated),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use netbricks_control::api::{Count, NodeStats, PortStats, Stats, Worker};
+use netbricks_control::api::{Count, NodeStats, PortStats, Stats, TableStats, Worker};
 
 use super::arguments::StatsArguments;
 use super::{Api, Failure, Output, Trouble};
@@ -100,6 +100,17 @@ pub(crate) fn packets(by_reason: &BTreeMap<String, Count>) -> u64 {
     by_reason.values().map(|count| count.packets).sum()
 }
 
+fn table_since(now: &TableStats, before: &[TableStats]) -> TableStats {
+    let is_it = |old: &&TableStats| (&old.function, &old.table) == (&now.function, &now.table);
+    let Some(old) = before.iter().find(is_it) else { return now.clone() };
+    TableStats {
+        evicted: now.evicted.saturating_sub(old.evicted),
+        expired: now.expired.saturating_sub(old.expired),
+        refused: now.refused.saturating_sub(old.refused),
+        ..now.clone()
+    }
+}
+
 /// The growth of every counter from `before` to `now`, whose time is the span between them.
 ///
 /// Levels, such as packets held and free buffers, are those of `now`. A part that is new began at 0.
@@ -126,6 +137,7 @@ pub(crate) fn since(now: &Stats, before: &Stats) -> Stats {
                 old_worker(worker.worker).map_or_else(|| worker.clone(), |old| worker_since(worker, old))
             })
             .collect(),
+        tables: now.tables.iter().map(|table| table_since(table, &before.tables)).collect(),
         ..now.clone()
     }
 }

@@ -1,62 +1,42 @@
 //! Another file takes over from the one that runs, without a packet lost.
 //!
-//! First the file is checked and its new ports are opened; then every worker makes its new nodes. Only when all
-//! of that worked do the workers take over. Until then nothing has changed.
+//! First the file is [prepared](super::prepare): it is checked, and its new ports are opened. Then every worker makes
+//! its new nodes. Only when all of that worked do the workers take over. Until then nothing has changed.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_buffer::Pool;
+use netbricks_control::Prepared;
 use netbricks_control::api::{self, Code, EventLevel, Problem};
-use netbricks_core::graph::contain;
 use netbricks_core::tables::stock;
-use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, Worker};
-use netbricks_ports::steer::Filtering;
+use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide};
 use netbricks_runtime::{Change, Replaced};
 
-use super::super::file::{self, Checked, Faults, File};
 use super::super::run::port_summary;
-use super::installed::{Difference, Installed, InstalledFunction};
+use super::installed::{Installed, InstalledFunction};
+use super::prepare::{Candidate, Parts};
 use super::{Session, calls, grants_of};
-use crate::chain::{Circumstances, Division, Filters, OpenPorts, Opening, Place, WorkerPorts, overcommitted};
-use crate::config::Plan;
-use crate::diagnostic::{Diagnostic, Diagnostics, Level, Source};
-
-/// A file that passed all checks, and what it changes.
-struct Candidate {
-    installed: Installed,
-    difference: Difference,
-    warnings: Vec<String>,
-    /// The receive queues of each worker, by port number.
-    shares: Vec<Vec<(usize, usize)>>,
-}
+use crate::chain::{OpenPorts, Place, WorkerPorts};
 
 impl Session<'_> {
-    pub(super) fn planned(&mut self, file: &File) -> Result<api::Plan, Problem> {
-        let checked = self.checked(file)?;
-        let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
-        let candidate = self.candidate(checked, file, &OpenPorts::none(), &expected)?;
-        Ok(plan_of(&candidate))
-    }
-
-    pub(super) fn applied(&mut self, file: &File) -> Result<api::Applied, Problem> {
+    pub(super) fn applied(&mut self, prepared: Prepared) -> Result<api::Applied, Problem> {
         if self.is_stopping() {
             return Err(Problem::new(Code::Ending, "the dataplane is ending"));
         }
         self.no_worker_is_stuck()?;
-        let checked = self.checked(file)?;
-        let mut opened = self.open_new(&checked, file)?;
-        let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
-        let mut candidate = self.candidate(checked, file, &opened, &expected)?;
-        let plan = plan_of(&candidate);
+        let plan = prepared.plan.clone();
+        let Parts { candidate, opened, basis } = prepared.into_parts();
+        if !Arc::ptr_eq(&basis, &self.installed) {
+            let detail = "what runs has changed while the file was prepared";
+            return Err(Problem::new(Code::Stale, detail).help("apply it again"));
+        }
+        let mut opened = opened?;
         let grants = grants_of(&candidate.installed.tenants)
             .map_err(|problem| Problem::new(Code::Machine, problem))?;
-        self.keep_blueprints(&mut candidate);
-        self.label_ports(&mut candidate, &opened);
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);
         let workers = self.control.workers();
         let copies = functions_of(&candidate.installed, kept, (self.pool, self.seed), workers)?;
-        self.stock_up(&candidate)?;
         // Before their queues are taken, which some ports ask for.
         if let Some((_, error)) = candidate.installed.filters.install(&mut opened).into_iter().next() {
             return Err(Problem::new(Code::Machine, error.to_string()));
@@ -71,6 +51,8 @@ impl Session<'_> {
         }
         let replaced = replaced?;
         let longest_pause_ns = self.control.take_longest_pause();
+        let mut plan = plan;
+        copied_bytes(&mut plan, &candidate.installed, &replaced);
         self.settle(candidate, opened, copies);
         self.grants.set(grants);
         let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
@@ -83,179 +65,6 @@ impl Session<'_> {
             self.events.tell(EventLevel::Warning, "state-lost", "", refused.clone());
         }
         Ok(applied)
-    }
-
-    /// Checks all of a file that can be checked without opening a port.
-    fn checked<'t>(&self, file: &'t File) -> Result<Checked<'t>, Problem> {
-        let checked = file::check_with(self.app, file, |runtime| self.overrides.adjust(runtime));
-        let checked = checked.map_err(|faults| faulty(&faults))?;
-        let fixed = self.installed.fixed_settings(&checked.plan.runtime);
-        if !fixed.is_empty() {
-            let names: Vec<String> = fixed.iter().map(|name| format!("`{name}`")).collect();
-            let detail = format!("{} in `[runtime]` cannot change while packets move", names.join(", "));
-            return Err(Problem::new(Code::NeedsRestart, detail)
-                .help("leave the old value, or stop the run and start it with this file"));
-        }
-        Ok(checked)
-    }
-
-    /// Opens the ports that the file has and the run has not.
-    fn open_new(&self, checked: &Checked<'_>, file: &File) -> Result<OpenPorts, Problem> {
-        let difference = self.installed.changes_to(&Installed::new(checked, file, &[]));
-        let opening = Opening { pool: self.pool, queues: self.control.workers(), directory: &file.directory };
-        let mut diagnostics = Diagnostics::default();
-        let wanted = |name: &str| difference.opened.contains(name);
-        let opened = self.ports.open_beside(&checked.plan, wanted, &opening, &mut diagnostics);
-        opened.ok_or_else(|| {
-            let problem = problem_of(&diagnostics, &checked.source);
-            match difference.opened.iter().any(|name| self.ports.find(name).is_some()) {
-                false => problem,
-                true => problem.help(
-                    "where the old port still holds the device, take the port out by one `apply` and put it in by the next",
-                ),
-            }
-        })
-    }
-
-    /// Finds out what the file changes, with the shuffles that its state needs.
-    fn candidate(
-        &self,
-        checked: Checked<'_>,
-        file: &File,
-        opened: &OpenPorts,
-        expected: &[Division],
-    ) -> Result<Candidate, Problem> {
-        let workers = self.control.workers();
-        if let Some(error) = overcommitted(&checked.plan, workers, self.pool.region().frames) {
-            let mut faults = Diagnostics::default();
-            faults.push(error);
-            return Err(problem_of(&faults, &checked.source));
-        }
-        let divisions: Vec<Division> = checked
-            .plan
-            .ports
-            .iter()
-            .zip(expected)
-            .map(|(port, expected)| {
-                let open = opened.find(&port.name).or_else(|| self.ports.find(&port.name));
-                open.map_or_else(|| expected.clone(), Division::of)
-            })
-            .collect();
-        let mut warnings = checked.diagnostics.lines(&checked.source);
-        let share = |checked: &Checked<'_>| {
-            let queues: Vec<usize> = divisions.iter().map(|division| division.queues).collect();
-            let running = self.running_shares(&checked.plan);
-            checked.network.deal_beside(&checked.plan, &queues, &running)
-        };
-        let told = |faults: Faults<'_>| faulty(&faults);
-        let shares = share(&checked);
-        checked
-            .network
-            .unmet(&checked.plan, workers)
-            .iter()
-            .for_each(|unmet| warnings.push(checked.source.line_of(unmet)));
-        let open = |port: &str| opened.find(port).or_else(|| self.ports.find(port))?.filtered_by();
-        let filters = self.filters_of(&checked, &divisions, &shares, &open);
-        let mut unsteered = Diagnostics::default();
-        filters.faults(&checked.plan).into_iter().for_each(|fault| unsteered.push(fault));
-        if unsteered.has_errors() {
-            return Err(problem_of(&unsteered, &checked.source));
-        }
-        warnings.extend(unsteered.lines(&checked.source));
-        let filtered = filters.divisions(&divisions);
-        let checked = Checked { filters, ..checked };
-        let parted = checked.network.parted_among(&checked.plan, &filtered, &shares);
-        let checked = if checked.plan.runtime.shuffles {
-            let checked = checked.with_shuffles(file, parted).map_err(told)?;
-            let split = checked.network.split_among(&checked.plan, &share(&checked));
-            checked.with_key_shuffles(file, split).map_err(told)?
-        } else {
-            warnings.extend(
-                parted.into_iter().map(|parted| format!("{}; {}", parted.why, file::WITHOUT_SHUFFLES)),
-            );
-            let split = checked.network.split_among(&checked.plan, &shares);
-            warnings.extend(split.iter().map(|split| split.line()));
-            checked
-        };
-        let shares = share(&checked);
-        let mut installed = Installed::new(&checked, file, &shares);
-        // The graph's name stays while the process runs.
-        installed.design.name.clone_from(&self.installed.design.name);
-        installed.graph.name.clone_from(&self.installed.design.name);
-        let difference = self.installed.changes_to(&installed);
-        installed.keep_transmits(&difference.kept);
-        warnings.extend(self.installed.later(&installed));
-        Ok(Candidate { installed, difference, warnings, shares })
-    }
-
-    /// The filters of ports that steer by the graph: rules go to the paths with the most packets so far.
-    fn filters_of(
-        &self,
-        checked: &Checked<'_>,
-        divisions: &[Division],
-        shares: &[Vec<(usize, usize)>],
-        open: &dyn Fn(&str) -> Option<Filtering>,
-    ) -> Filters {
-        let snapshot = self.control.snapshot();
-        let nodes = snapshot.as_ref().map(|snapshot| snapshot.nodes.as_slice()).unwrap_or_default();
-        let packets = |name: &str| {
-            let counters = nodes.iter().find(|node| node.node == name).map(|node| &node.counters);
-            counters.map_or(0, |counters| counters.arrived.packets)
-        };
-        let circumstances = Circumstances { packets: &packets, open, before: &self.installed.filters };
-        checked.network.filters(&checked.plan, divisions, shares, &circumstances)
-    }
-
-    /// The receive queues of each worker that stay there: those of ports that go on.
-    fn running_shares(&self, plan: &Plan<'_>) -> Vec<Vec<(String, usize)>> {
-        let goes_on = |name: &String| {
-            let planned = plan.ports.iter().find(|port| port.name == *name);
-            let running = self.installed.ports.iter().find(|port| port.name == *name);
-            planned.zip(running).is_some_and(|(planned, running)| running.is_like(planned))
-        };
-        let of =
-            |share: &Vec<(String, usize)>| share.iter().filter(|(name, _)| goes_on(name)).cloned().collect();
-        self.installed.shares.iter().map(of).collect()
-    }
-
-    /// Lets functions that go on keep the blueprint that their nodes were made from, and its shared state.
-    fn keep_blueprints(&self, candidate: &mut Candidate) {
-        for (number, function) in candidate.installed.functions.iter().enumerate() {
-            if !candidate.difference.kept_functions.contains(&function.name) {
-                continue;
-            }
-            let known = self.installed.functions.iter().position(|known| known.name == function.name);
-            if let Some(known) = known {
-                candidate.installed.design.functions[number] = self.installed.design.functions[known].clone();
-            }
-        }
-    }
-
-    /// Tells functions by which number the packets of each port know it.
-    fn label_ports(&self, candidate: &mut Candidate, opened: &OpenPorts) {
-        let Installed { ports, design, .. } = &mut candidate.installed;
-        for (label, port) in design.labels.iter_mut().zip(ports) {
-            if let Some(number) = opened.number(&port.name).or_else(|| self.ports.number(&port.name)) {
-                *label = number;
-            }
-        }
-    }
-
-    /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
-    fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
-        let worker = Worker::new(0, self.seed, self.pool.clone());
-        let Installed { functions, design, .. } = &candidate.installed;
-        for (number, function) in functions.iter().enumerate() {
-            // A shuffle's node takes its end of the rings, of which there is one for each worker.
-            if candidate.difference.kept_functions.contains(&function.name) || design.crosses[number] {
-                continue;
-            }
-            // The node is made to learn what it takes. A fault shows again where a worker makes it.
-            let (_, sizes) = stock::sizes_of(|| contain(|| drop(design.functions[number].build(&worker))));
-            stock::stock_up(&sizes, self.control.workers())
-                .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
-        }
-        Ok(())
     }
 
     /// The new nodes of ports, by worker.
@@ -341,7 +150,7 @@ impl Session<'_> {
             place.receives = share.iter().map(|(port, queue)| format!("{port}.{queue}")).collect();
         }
         self.begun.layout = installed.layout.clone().after(&self.begun.layout);
-        self.installed = installed;
+        self.installed = Arc::new(installed);
         // Those of the graph before go.
         self.filter_again();
         self.copies.retain(|name, _| difference.kept_functions.contains(name));
@@ -349,6 +158,17 @@ impl Session<'_> {
         if let Some(tasks) = &mut self.control_tasks {
             tasks.follow(&self.installed, &difference.kept_functions);
         }
+    }
+}
+
+/// Tells of each function how much of its state all workers have copied.
+fn copied_bytes(plan: &mut api::Plan, installed: &Installed, replaced: &[Replaced]) {
+    for change in plan.changes.iter_mut().filter(|change| change.part == "function") {
+        let function = installed.functions.iter().find(|function| function.name == change.name);
+        let nodes = function.map(|function| function.nodes.as_slice()).unwrap_or_default();
+        let bytes = replaced.iter().flat_map(|replaced| &replaced.copied);
+        let bytes: u64 = bytes.filter(|(node, _)| nodes.contains(node)).map(|(_, bytes)| bytes).sum();
+        change.copied_bytes = Some(bytes).filter(|bytes| *bytes > 0);
     }
 }
 
@@ -390,42 +210,5 @@ pub(super) fn function(function: &InstalledFunction, copy: Option<&ControlCopy>)
         definition: function.definition.clone(),
         nodes: function.nodes.clone(),
         handlers: copy.map(|copy| copy.handlers().iter().map(handler).collect()).unwrap_or_default(),
-    }
-}
-
-fn plan_of(candidate: &Candidate) -> api::Plan {
-    api::Plan {
-        generation: 0,
-        unchanged: candidate.difference.changes.is_empty(),
-        changes: candidate.difference.changes.clone(),
-        kept: candidate.difference.kept_names.clone(),
-        warnings: candidate.warnings.clone(),
-    }
-}
-
-/// The faults of a file as the API tells them.
-fn faulty(faults: &Faults<'_>) -> Problem {
-    problem_of(&faults.diagnostics, &faults.source)
-}
-
-fn problem_of(diagnostics: &Diagnostics, source: &Source<'_>) -> Problem {
-    let errors: Vec<&Diagnostic> =
-        diagnostics.sorted().into_iter().filter(|diagnostic| diagnostic.level == Level::Error).collect();
-    let code = if diagnostics.is_machine() { Code::Machine } else { Code::Faulty };
-    let detail = match errors.as_slice() {
-        [] => "the file has faults".into(),
-        [one] => source.line_of(one),
-        [first, rest @ ..] => format!("{}, and {} more", source.line_of(first), rest.len()),
-    };
-    let place = |diagnostic: &&Diagnostic| {
-        let label = diagnostic.labels.first()?;
-        let position = source.position(label.span.start);
-        let message = diagnostic.message.clone();
-        Some(api::Place { line: position.line, column: position.column, message })
-    };
-    Problem {
-        places: errors.iter().filter_map(place).collect(),
-        rendered: Some(diagnostics.render(source, false)),
-        ..Problem::new(code, detail)
     }
 }

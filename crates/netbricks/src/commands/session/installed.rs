@@ -123,10 +123,10 @@ impl Installed {
     }
 
     /// The changes where `after` takes over from this.
-    pub(crate) fn changes_to(&self, after: &Self) -> Difference {
+    pub(crate) fn changes_to(&self, after: &Self, undo: &Undo<'_>) -> Difference {
         let mut difference = Difference::default();
         self.ports_to(after, &mut difference);
-        self.functions_to(after, &mut difference);
+        self.functions_to(after, undo, &mut difference);
         tenants::changes(&self.tenants, &after.tenants, |kind, name, detail| {
             difference.add(kind, "tenant", name, detail);
         });
@@ -205,7 +205,7 @@ impl Installed {
         }
     }
 
-    fn functions_to(&self, after: &Self, difference: &mut Difference) {
+    fn functions_to(&self, after: &Self, undo: &Undo<'_>, difference: &mut Difference) {
         for function in &after.functions {
             let Some(known) = self.functions.iter().find(|known| known.name == function.name) else {
                 let detail = format!("`{}`, in {}", function.definition, listed(&function.nodes));
@@ -213,7 +213,8 @@ impl Installed {
                 continue;
             };
             let same = known.definition == function.definition && known.settings == function.settings;
-            if same && (known.nodes == function.nodes || !function.stateful) {
+            let undoes = undo.undoes(&function.name);
+            if same && !undoes && (known.nodes == function.nodes || !function.stateful) {
                 let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
                 difference.kept.nodes.extend(kept);
                 difference.kept_names.push(function.name.clone());
@@ -224,6 +225,9 @@ impl Installed {
                 }
                 continue;
             }
+            if undoes || undo.rewrites(&function.name) {
+                difference.kept.undone.extend(function.nodes.iter().cloned());
+            }
             let (first, before) = (function.nodes.first(), known.nodes.first());
             if let (Some(first), Some(before)) = (first, before.filter(|before| Some(*before) != first)) {
                 difference.kept.successions.insert(first.clone(), before.clone());
@@ -232,8 +236,10 @@ impl Installed {
                 format!("`{}` instead of `{}`", function.definition, known.definition)
             } else if known.settings != function.settings {
                 self::difference(&known.settings, &function.settings)
-            } else {
+            } else if known.nodes != function.nodes {
                 format!("it stands in {} now", listed(&function.nodes))
+            } else {
+                "what handlers changed of it since is undone".into()
             };
             let state =
                 if function.stateful && known.stateful { "; its state goes on where it fits" } else { "" };
@@ -279,6 +285,24 @@ impl Installed {
             ),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+/// The functions of which handlers' changes are undone by a change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Undo<'a> {
+    /// Functions that begin as the file says.
+    pub(crate) undone: Option<&'a BTreeSet<String>>,
+    /// Functions whose journal is written again where they are made again.
+    pub(crate) rewritten: Option<&'a BTreeSet<String>>,
+}
+
+impl Undo<'_> {
+    fn undoes(&self, function: &str) -> bool {
+        self.undone.is_some_and(|undone| undone.contains(function))
+    }
+    fn rewrites(&self, function: &str) -> bool {
+        self.rewritten.is_some_and(|rewritten| rewritten.contains(function))
     }
 }
 

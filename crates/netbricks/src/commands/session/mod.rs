@@ -6,6 +6,7 @@ mod control_tasks;
 mod installed;
 mod logs;
 mod observe;
+mod prepare;
 mod tenants;
 #[cfg(test)]
 mod tenants_tests;
@@ -18,7 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use netbricks_buffer::Pool;
-use netbricks_control::{Answer, Call, Dataplane, Events, Files, Grants, Observing, Tasks, api};
+use netbricks_control::{
+    Answer, Call, Dataplane, Events, Files, Grants, Observing, Prepared, Tasks, Wanted, api,
+};
 use netbricks_core::{ControlCopy, Role};
 use netbricks_ports::{Counters, Port};
 use netbricks_runtime::{Control, Progress, Snapshot, TenantReport, WorkerReport, by_reason};
@@ -27,6 +30,7 @@ pub(crate) use apply::functions_of;
 pub(crate) use control_tasks::ControlTasks;
 pub(crate) use installed::{Installed, InstalledFunction};
 pub(crate) use logs::FunctionEvents;
+pub(crate) use prepare::{Preparing, prepare_all};
 pub(crate) use tenants::grants_of;
 #[cfg(test)]
 pub(crate) use tests::{chain, while_running};
@@ -80,10 +84,11 @@ pub(crate) struct Session<'a> {
     pub(crate) app: &'a Application,
     pub(crate) overrides: Overrides,
     pub(crate) control: Control,
+    pub(crate) preparing: Preparing<'a>,
     pub(crate) started: Instant,
     pub(crate) pool: &'a Pool,
     pub(crate) ports: OpenPorts,
-    pub(crate) installed: Installed,
+    pub(crate) installed: Arc<Installed>,
     /// The control side's copies of the functions' nodes, by function.
     pub(crate) copies: BTreeMap<String, ControlCopy>,
     /// The workers' seed.
@@ -118,6 +123,17 @@ impl Session<'_> {
                 Err(api::Problem::new(api::Code::Timeout, detail)
                     .help("`netbricks events` names the function"))
             }
+        }
+    }
+
+    /// Refuses a change at once that could not be made.
+    fn may_change(&self, wanted: &Wanted) -> Result<(), api::Problem> {
+        match wanted.is_plan {
+            true => Ok(()),
+            false if self.is_stopping() => {
+                Err(api::Problem::new(api::Code::Ending, "the dataplane is ending"))
+            }
+            false => self.no_worker_is_stuck(),
         }
     }
 
@@ -215,12 +231,21 @@ impl Dataplane for Session<'_> {
         self.call_handler(call, answer);
     }
 
-    fn plan(&mut self, source: &api::Source, files: &Files) -> Result<api::Plan, api::Problem> {
-        self.planned(&File::of(source, files))
+    fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, api::Problem> {
+        self.may_change(wanted)?;
+        self.basis().prepare(wanted)
     }
 
-    fn apply(&mut self, source: &api::Source, files: &Files) -> Result<api::Applied, api::Problem> {
-        self.applied(&File::of(source, files))
+    fn prepare_beside(&mut self, wanted: Wanted, done: Answer<Prepared>) {
+        match self.may_change(&wanted) {
+            Ok(()) => self.preparing.prepare(self.basis(), wanted, done),
+            // The answer is the director's task, for which this thread does not wait.
+            Err(problem) => drop(std::thread::spawn(move || done(Err(problem)))),
+        }
+    }
+
+    fn apply(&mut self, prepared: Prepared) -> Result<api::Applied, api::Problem> {
+        self.applied(prepared)
     }
 
     fn named_files(&self, source: &api::Source, files: &Files) -> Files {
@@ -379,6 +404,37 @@ impl StatsPart {
         known.extend(reports.iter().map(|report| (report.worker, report.clone())));
     }
 
+    /// The tables of functions that run, by function: a table in several of its nodes is added up.
+    fn tables(&self, snapshot: &Snapshot) -> Vec<api::TableStats> {
+        let mut tables: Vec<api::TableStats> = Vec::new();
+        for table in snapshot.tables.iter().filter(|table| self.current.contains(&table.node)) {
+            let function = self.layout.uses.iter().find(|(name, _)| *name == table.node);
+            let function = function.map_or(&table.node, |(_, function)| function);
+            let known =
+                |known: &&mut api::TableStats| (&known.function, &known.table) == (function, &table.table);
+            let of = match tables.iter_mut().find(known) {
+                Some(known) => known,
+                None => {
+                    let number = usize::from(table.owner).checked_sub(1);
+                    let tenant = number.and_then(|number| snapshot.tenants.get(number));
+                    tables.push(api::TableStats {
+                        function: function.clone(),
+                        table: table.table.clone(),
+                        tenant: tenant.map(|tenant| tenant.tenant.clone()),
+                        ..api::TableStats::default()
+                    });
+                    tables.last_mut().expect("it was just put in")
+                }
+            };
+            of.entries += table.entries;
+            of.capacity += table.capacity;
+            of.evicted += table.evicted;
+            of.expired += table.expired;
+            of.refused += table.refused;
+        }
+        tables
+    }
+
     /// The statistics with these workers' counters.
     fn with(&self, mut reports: Vec<WorkerReport>) -> api::Stats {
         reports.sort_by_key(|report| report.worker);
@@ -435,12 +491,14 @@ impl StatsPart {
             let place = self.layout.uses.iter().position(|(name, _)| *name == node.node);
             (node.role == "gone", node.role != "receive", node.role == "transmit", place)
         });
+        let tables = self.tables(&snapshot);
         api::Stats {
             time_ns: self.time_ns,
             generation: 0,
             nodes,
             ports,
             tenants,
+            tables,
             workers: self.workers.clone(),
             free_buffers: self.free_buffers,
             buffers: self.buffers,

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use netbricks_control::api::{self, Applied, ApplyOptions, Code, Problem, Source};
-use netbricks_control::{Call, Director, Tasks};
+use netbricks_control::{Call, Change, Director, Tasks};
 use netbricks_core::packet::Link;
 use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
 
@@ -60,6 +60,25 @@ impl Asking {
         let (sender, answer) = channel();
         self.ask(move |director| director.call(call, Box::new(move |answers| drop(sender.send(answers)))));
         answer.recv().unwrap()
+    }
+    /// As [`call`](Self::call) of a handler that writes, for the journal too.
+    fn write(&self, function: &str, handler: &str, argument: &str) {
+        let (function, handler, argument) = (function.into(), handler.into(), argument.into());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let call = Call { function, handler, argument, write: true, worker: None, deadline };
+        let ((sender, answer), tasks) = (channel(), self.0.clone());
+        let answered = move |_: u64, answers: Result<api::Answers, Problem>| drop(sender.send(answers));
+        self.ask(move |director| director.write(call, None, None, &tasks, Box::new(answered)));
+        answer.recv().unwrap().unwrap();
+    }
+    /// Has a file applied, which may be prepared long after this returns.
+    fn begin_to_apply(&self, text: &str) -> Receiver<Result<Applied, Problem>> {
+        let ((sender, answer), tasks) = (channel(), self.0.clone());
+        let (source, options) = (source(text), ApplyOptions::default());
+        let change = Change::Apply { source, options, expected: None, time_ns: 0 };
+        let answered = move |_: u64, applied: Result<Applied, Problem>| drop(sender.send(applied));
+        self.ask(move |director| director.change(change, &tasks, Box::new(answered)));
+        answer
     }
     /// Waits until more packets have come.
     pub(crate) fn let_packets_pass(&self) {
@@ -156,6 +175,7 @@ fn a_changed_function_takes_its_state_over_without_a_copy() {
         let applied = asking.apply(&chain("\"flows\"", &other)).unwrap();
         assert_eq!(applied.moved, ["flows: flows"]);
         let change = &applied.plan.changes[0];
+        assert_eq!(change.copied_bytes, None);
         assert_eq!((change.kind, change.name.as_str()), (api::ChangeKind::Replaced, "flows"));
         assert!(change.detail.contains("`top` is 5 now"), "{}", change.detail);
         asking.let_packets_pass();
@@ -163,6 +183,35 @@ fn a_changed_function_takes_its_state_over_without_a_copy() {
     lost_nothing(&summary);
     let section = summary.sections.iter().find(|section| section.node == "flows").unwrap();
     assert_eq!((section.section.of, section.section.rows.len()), (Some(64), 5));
+}
+
+#[test]
+fn tables_tell_their_entries_and_what_a_change_copies() {
+    let small = FLOWS.replace("1_000", "16");
+    let larger = FLOWS.replace("1_000", "2_000");
+    let summary = while_running(&chain("\"flows\"", FLOWS), move |asking| {
+        asking.let_packets_pass();
+        let tables = |asking: &Asking| {
+            let tables = asking.stats().tables;
+            assert_eq!(tables.len(), 1, "{tables:?}");
+            assert_eq!((tables[0].function.as_str(), tables[0].table.as_str()), ("flows", "flows"));
+            tables[0].clone()
+        };
+        let full = tables(asking);
+        assert_eq!((full.entries, full.capacity, full.evicted, full.refused), (64, 1_000, 0, 0));
+        let applied = asking.apply(&chain("\"flows\"", &larger)).unwrap();
+        assert!(applied.plan.changes[0].copied_bytes > Some(64 * 16), "{:?}", applied.plan.changes);
+        assert_eq!((tables(asking).entries, tables(asking).capacity), (64, 2_000));
+        // A table that is too small for all flows, and begins empty.
+        asking.apply(&chain("", "")).unwrap();
+        assert_eq!(asking.stats().tables, []);
+        asking.apply(&chain("\"flows\"", &small)).unwrap();
+        while tables(asking).evicted < 100 {
+            asking.let_packets_pass();
+        }
+        assert_eq!((tables(asking).entries, tables(asking).capacity), (16, 16));
+    });
+    lost_nothing(&summary);
 }
 
 #[test]
@@ -375,6 +424,80 @@ fn two_hundred_changes_lose_no_packet_and_no_state() {
 }
 
 #[test]
+fn a_rollback_undoes_what_handlers_changed_and_keeps_the_flows() {
+    let balanced = |through: &str, idle: &str| {
+        let lb = format!(
+            "[function.lb]\nuse = \"maglev\"\nidle = \"{idle}\"\nbackends = [\"a 02:00:00:00:00:01\", \"b 02:00:00:00:00:02\"]"
+        );
+        let fib = "[function.fib]\nuse = \"lpm\"\nroutes = [\"0.0.0.0/0 1\"]";
+        chain(&format!("{through}\"flows\", \"fib\", \"lb\""), &format!("{FLOWS}\n{lb}\n{fib}"))
+    };
+    // With the same settings a function would go on, and with others its state would.
+    for idle in ["5 min", "6 min"] {
+        let (first, second) = (balanced("", "5 min"), balanced("\"ttl\", ", idle));
+        let summary = while_running(&first, move |asking| {
+            asking.let_packets_pass();
+            let value = |function: &str, handler: &str, argument: &str| {
+                asking.call(function, handler, argument, false).unwrap().answers[0].value.clone()
+            };
+            asking.write("lb", "weight", "b 5");
+            asking.apply(&second).unwrap();
+            asking.write("lb", "drain", "a");
+            asking.write("lb", "add", "c 02:00:00:00:00:03");
+            asking.write("fib", "add", "10.0.0.0/8 9");
+            asking.let_packets_pass();
+            assert_eq!(
+                (value("fib", "lookup", "10.1.1.1"), value("lb", "backends", "").lines().count()),
+                ("9".into(), 3)
+            );
+            let back = asking.ask(|director| director.rollback(None)).unwrap();
+            assert_eq!(
+                (back.plan.kept.as_slice(), back.refused),
+                (["lan", "out", "flows"].map(String::from).as_slice(), vec![])
+            );
+            assert_eq!(value("fib", "lookup", "10.1.1.1"), "1", "{idle}");
+            let backends = value("lb", "backends", "");
+            let weights: Vec<Vec<&str>> =
+                backends.lines().map(|line| line.split(' ').take(4).collect()).collect();
+            let (a, b) = (["a", "02:00:00:00:00:01", "1", "takes"], ["b", "02:00:00:00:00:02", "5", "takes"]);
+            assert_eq!(weights, [a, b], "{idle}");
+            assert_eq!(value("lb", "connections.occupancy", ""), "64 65536", "{idle}");
+            assert_eq!(value("flows", "flows.occupancy", ""), "64 1000", "{idle}");
+            let journal = asking.ask(|director| director.written().to_vec());
+            assert_eq!(journal.iter().map(|written| written.argument.as_str()).collect::<Vec<_>>(), ["b 5"]);
+            asking.let_packets_pass();
+        });
+        lost_nothing(&summary);
+    }
+}
+
+#[test]
+fn requests_are_answered_while_a_file_is_prepared() {
+    static STOPPING: Stopping = Stopping::new();
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("long", "Takes long to make.", |_, worker| {
+        STOPPING.wait();
+        compose(worker, |input: Input| input.parse::<Link>().done())
+    });
+    let summary = while_running_with(registry, &chain("\"flows\"", FLOWS), |asking| {
+        asking.let_packets_pass();
+        STOPPING.stops.store(true, Ordering::Relaxed);
+        let applied = asking.begin_to_apply(&chain("\"flows\", \"long\"", FLOWS));
+        STOPPING.wait_until_inside();
+        // All of these need the director.
+        asking.let_packets_pass();
+        assert_eq!(asking.call("flows", "flows.occupancy", "", false).unwrap().answers[0].value, "64 1000");
+        assert!(asking.stats().nodes.iter().any(|node| node.node == "flows"));
+        assert_eq!(asking.ask(|director| director.status().configuration), 1);
+        assert!(applied.try_recv().is_err());
+        STOPPING.go_on();
+        assert_eq!(applied.recv().unwrap().unwrap().configuration, 2);
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
+
+#[test]
 fn a_function_that_panics_follows_its_policy_until_it_is_applied_again() {
     fn breaking(input: Input) -> impl Function {
         input.parse::<Link>().transform(|_| panic!("planted")).done()
@@ -445,19 +568,24 @@ impl Stopping {
     fn registry(&'static self) -> Registry {
         let mut registry = crate::standard();
         registry.add::<NoSettings>("stopping", "Stops.", move |_, worker| {
-            let stop = move || {
-                while self.stops.load(Ordering::Relaxed) {
-                    self.inside.store(true, Ordering::Relaxed);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            };
+            let stop = move || self.wait();
             compose(worker, move |input: Input| input.parse::<Link>().transform(move |_| stop()).done())
         });
         registry
     }
+    /// Waits until it may go on.
+    fn wait(&self) {
+        while self.stops.load(Ordering::Relaxed) {
+            self.inside.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     /// Holds the worker up.
     fn stop(&self) {
         self.stops.store(true, Ordering::Relaxed);
+        self.wait_until_inside();
+    }
+    fn wait_until_inside(&self) {
         while !self.inside.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }

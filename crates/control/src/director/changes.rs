@@ -1,0 +1,423 @@
+//! Changes of what runs: plans, files that are applied, and rollbacks.
+//!
+//! A change is prepared beside the director, one at a time, so that it answers other requests meanwhile. When that is
+//! done the director looks again whether the change still fits, and only then makes it run.
+
+use std::any::Any;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::{Director, Tasks, now_ns};
+use crate::api::{Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Plan, Problem, Source};
+use crate::records::{ROLLBACK, Unconfirmed, Written, unkept};
+use crate::store::{Files, StoreError};
+
+/// Changes that may wait for the one that is being prepared; more are refused as [`Busy`](Code::Busy).
+const WAITING: usize = 32;
+
+/// A file to prepare.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The file.
+    pub source: Source,
+    /// Other places of files that it names.
+    pub files: Files,
+    /// Functions that begin as the file says, without what handlers changed since.
+    pub undone: BTreeSet<String>,
+    /// Functions whose journal is written again where they are made again.
+    pub rewritten: BTreeSet<String>,
+    /// Only the plan is wanted: no port is opened.
+    pub is_plan: bool,
+}
+
+impl Wanted {
+    fn of(source: Source, is_plan: bool) -> Self {
+        let (undone, rewritten) = (BTreeSet::new(), BTreeSet::new());
+        Self { source, files: Files::new(), undone, rewritten, is_plan }
+    }
+}
+
+/// A file that passed all checks, with all that it needs to run.
+pub struct Prepared {
+    /// The file.
+    pub wanted: Wanted,
+    /// The changes that it makes.
+    pub plan: Plan,
+    parts: Box<dyn Any + Send>,
+}
+
+impl Prepared {
+    /// A file with the dataplane's own parts.
+    pub fn new(wanted: Wanted, plan: Plan, parts: impl Any + Send) -> Self {
+        Self { wanted, plan, parts: Box::new(parts) }
+    }
+    /// The dataplane's own parts.
+    ///
+    /// # Panics
+    /// When they are of another type than those that it was made with.
+    pub fn into_parts<T: 'static>(self) -> T {
+        *self.parts.downcast().expect("a dataplane gets what it made itself")
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("wanted", &self.wanted)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A change that a client asks for.
+#[derive(Debug)]
+pub enum Change {
+    /// The changes that a file would make.
+    Plan(Source),
+    /// A file is to run.
+    Apply {
+        /// The file.
+        source: Source,
+        /// Whether it only plans, and how it is confirmed.
+        options: ApplyOptions,
+        /// The generation that must still be the current one.
+        expected: Option<u64>,
+        /// The time of the request (nanoseconds since 1970, UTC).
+        time_ns: u64,
+    },
+    /// An earlier configuration is to run again.
+    Rollback {
+        /// Its number; the last confirmed one before the running one where none is given.
+        to: Option<u64>,
+        /// Only plans: nothing changes.
+        dry_run: bool,
+        /// The generation that must still be the current one.
+        expected: Option<u64>,
+    },
+}
+
+/// The receiver of a change's answer, with the generation then. It must not wait.
+pub type ChangeAnswer = Box<dyn FnOnce(u64, Result<Applied, Problem>) + Send>;
+
+/// The changes that wait, and whether one is being prepared.
+#[derive(Default)]
+pub(crate) struct Changes {
+    is_preparing: bool,
+    waiting: VecDeque<(Change, ChangeAnswer)>,
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.waiting.len();
+        f.debug_struct("Changes")
+            .field("is_preparing", &self.is_preparing)
+            .field("waiting", &waiting)
+            .finish()
+    }
+}
+
+/// The rest of a change, once its file is prepared.
+enum Rest {
+    /// The plan is the answer.
+    Plan {
+        configuration: Option<u64>,
+        warnings: Vec<String>,
+    },
+    Apply {
+        options: ApplyOptions,
+        expected: Option<u64>,
+        time_ns: u64,
+    },
+    Rollback {
+        number: u64,
+        written: Vec<Written>,
+        warnings: Vec<String>,
+        expected: Option<u64>,
+    },
+}
+
+/// The window in which a configuration has to be confirmed, before it runs.
+#[derive(Clone, Copy)]
+struct Waits {
+    within: Duration,
+    back_to: u64,
+}
+
+/// The functions whose writes differ between two journals.
+fn differing(one: &[Written], other: &[Written]) -> BTreeSet<String> {
+    let of = |written: &[Written], function: &str| -> Vec<Written> {
+        written.iter().filter(|written| written.function == function).cloned().collect()
+    };
+    let functions = one.iter().chain(other).map(|written| &written.function);
+    functions.filter(|function| of(one, function) != of(other, function)).cloned().collect()
+}
+
+impl Director<'_> {
+    /// Makes a change, or plans it. Requests that come while it is prepared are answered.
+    pub fn change(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
+        let changes = &mut self.records.changes;
+        if !changes.is_preparing {
+            self.begin(change, tasks, answer);
+        } else if changes.waiting.len() < WAITING {
+            changes.waiting.push_back((change, answer));
+        } else {
+            let problem = Problem::new(Code::Busy, format!("{WAITING} changes wait already"));
+            answer(self.records.generation, Err(problem.help("try again in a moment")));
+        }
+    }
+
+    fn begin(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
+        let (wanted, rest) = match self.wanted(change) {
+            Ok(begun) => begun,
+            Err(problem) => {
+                answer(self.records.generation, Err(problem));
+                return self.begin_next(tasks);
+            }
+        };
+        self.records.changes.is_preparing = true;
+        let tasks = tasks.clone();
+        let done = move |prepared: Result<Prepared, Problem>| {
+            let next = tasks.clone();
+            tasks.post_patiently(move |director| {
+                director.records.changes.is_preparing = false;
+                let result = prepared.and_then(|prepared| director.end(rest, prepared));
+                answer(director.records.generation, result);
+                director.begin_next(&next);
+            });
+        };
+        self.plane.prepare_beside(wanted, Box::new(done));
+    }
+
+    /// Begins the change that has waited longest, if no other one is being prepared.
+    fn begin_next(&mut self, tasks: &Tasks) {
+        let changes = &mut self.records.changes;
+        if let Some((change, answer)) = changes.waiting.pop_front().filter(|_| !changes.is_preparing) {
+            self.begin(change, tasks, answer);
+        }
+    }
+
+    /// Makes a change at once. No other request is answered meanwhile.
+    fn change_now(&mut self, change: Change) -> Result<Applied, Problem> {
+        let (wanted, rest) = self.wanted(change)?;
+        let prepared = self.plane.prepare(&wanted)?;
+        self.end(rest, prepared)
+    }
+
+    /// The file of a change, if the change fits now.
+    fn wanted(&mut self, change: Change) -> Result<(Wanted, Rest), Problem> {
+        match change {
+            Change::Plan(source) => {
+                Ok((Wanted::of(source, true), Rest::Plan { configuration: None, warnings: Vec::new() }))
+            }
+            Change::Apply { source, options, expected, time_ns } => {
+                self.is_current(expected)?;
+                if let Some(seconds) = options.confirm.filter(|seconds| !(1.0..=86_400.0).contains(seconds)) {
+                    let detail = format!("`confirm` is {seconds} s: expected 1 s to 1 day");
+                    return Err(Problem::new(Code::BadRequest, detail));
+                }
+                let wanted = Wanted::of(source, options.dry_run);
+                let rest = match options.dry_run {
+                    true => Rest::Plan { configuration: Some(self.records.running), warnings: Vec::new() },
+                    false => Rest::Apply { options, expected, time_ns },
+                };
+                Ok((wanted, rest))
+            }
+            Change::Rollback { to, dry_run, expected } => {
+                self.is_current(expected)?;
+                let number = self.earlier(to)?;
+                let (source, written) = self.records.configuration(number)?;
+                let (files, warnings) = self.records.changed_files(number);
+                let undone = differing(&self.records.written, &written);
+                let rewritten = written.iter().map(|written| written.function.clone()).collect();
+                let wanted = Wanted { source, files, undone, rewritten, is_plan: dry_run };
+                let rest = match dry_run {
+                    true => Rest::Plan { configuration: Some(number), warnings },
+                    false => Rest::Rollback { number, written, warnings, expected },
+                };
+                Ok((wanted, rest))
+            }
+        }
+    }
+
+    /// The last step of a change, if it still fits.
+    fn end(&mut self, rest: Rest, mut prepared: Prepared) -> Result<Applied, Problem> {
+        prepared.plan.generation = self.records.generation;
+        match rest {
+            Rest::Plan { configuration, warnings } => {
+                let mut plan = prepared.plan;
+                plan.warnings.extend(warnings);
+                let configuration = configuration.unwrap_or(self.records.running);
+                Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
+            }
+            Rest::Apply { options, expected, time_ns } => {
+                self.is_current(expected)?;
+                let before = self.records.running;
+                let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
+                let within = options.confirm.map(Duration::from_secs_f64);
+                let waits = within.map(|within| Waits { within, back_to });
+                let file = prepared.wanted.source.name.clone();
+                let note = options.note.unwrap_or_default();
+                let mut applied = self.install(prepared, &note, waits, None, time_ns)?;
+                applied.confirm_within_seconds = options.confirm;
+                let number = applied.configuration;
+                self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
+                Ok(applied)
+            }
+            Rest::Rollback { number, written, warnings, expected } => {
+                self.is_current(expected)?;
+                if differing(&self.records.written, &written) != prepared.wanted.undone {
+                    let detail = "a handler has written while the rollback was prepared";
+                    return Err(Problem::new(Code::Stale, detail).help("repeat the rollback"));
+                }
+                let running = self.records.running;
+                let note = format!("{ROLLBACK}{number}");
+                let mut applied = self.install(prepared, &note, None, Some(written), now_ns())?;
+                applied.plan.warnings.extend(warnings);
+                if let Err(error) = self.records.give_up(running, false) {
+                    self.tell(EventLevel::Error, "not-kept", error.to_string());
+                }
+                let now = applied.configuration;
+                self.tell(
+                    EventLevel::Info,
+                    "rolled-back",
+                    format!("configuration {now} runs: {number} again"),
+                );
+                Ok(applied)
+            }
+        }
+    }
+
+    /// Plans what a file would change.
+    ///
+    /// # Errors
+    /// The faults of the file.
+    pub fn plan(&mut self, source: &Source) -> Result<Plan, Problem> {
+        self.change_now(Change::Plan(source.clone())).map(|applied| applied.plan)
+    }
+
+    /// Makes a file run at once, if the generation is still `expected`.
+    ///
+    /// # Errors
+    /// The faults of the file or the machine, or [`Code::Stale`]; what ran before then runs on untouched.
+    pub fn apply(
+        &mut self,
+        source: Source,
+        options: ApplyOptions,
+        expected: Option<u64>,
+        time_ns: u64,
+    ) -> Result<Applied, Problem> {
+        self.change_now(Change::Apply { source, options, expected, time_ns })
+    }
+
+    /// Plans what [`rollback`](Self::rollback) would change.
+    ///
+    /// # Errors
+    /// Those of [`rollback`](Self::rollback).
+    pub fn plan_rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
+        self.change_now(Change::Rollback { to, dry_run: true, expected: None })
+    }
+
+    /// Goes back at once to a configuration: to this one, or to the last confirmed one before the running one.
+    ///
+    /// It runs again under a new number, with what handlers had changed of it, and without what they changed since.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] or [`Code::Conflict`] where there is none, and the errors of [`apply`](Self::apply).
+    pub fn rollback(&mut self, to: Option<u64>) -> Result<Applied, Problem> {
+        self.change_now(Change::Rollback { to, dry_run: false, expected: None })
+    }
+
+    /// Makes a file run as a new configuration.
+    ///
+    /// `again` has its journal, where it ran before.
+    fn install(
+        &mut self,
+        prepared: Prepared,
+        note: &str,
+        waits: Option<Waits>,
+        again: Option<Vec<Written>>,
+        time_ns: u64,
+    ) -> Result<Applied, Problem> {
+        let Prepared { wanted: Wanted { source, files, .. }, plan, .. } = &prepared;
+        // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
+        let confirms = waits.is_some() || self.records.unconfirmed.is_some();
+        if plan.unchanged && *source == self.plane.source() && again.is_none() && !confirms {
+            let (configuration, plan) = (self.records.running, prepared.plan);
+            return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
+        }
+        let kept = |error: StoreError| unkept(&error);
+        let state = ConfigurationState::Applied;
+        let named = self.plane.named_files(source, files);
+        let number = self.records.remember(source.clone(), &named, time_ns, note, state).map_err(kept)?;
+        let mut applied = match self.plane.apply(prepared) {
+            Ok(applied) => applied,
+            Err(problem) => {
+                // What ran before runs on. A disk that fails now has been told of already.
+                let _unkept = self.records.give_up(number, true);
+                return Err(problem);
+            }
+        };
+        // The operator has the whole window, however long the change took.
+        let unconfirmed = waits.map(|Waits { within, back_to }| {
+            let until = Instant::now() + within;
+            Unconfirmed { until, back_to }
+        });
+        let comes_back = again.is_some();
+        let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
+        let again: Vec<Written> =
+            again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
+        self.write_again(&again);
+        let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
+        // A rollback brings those of its own.
+        let lost = |written: &&Written| !goes_on(written) && !comes_back;
+        let forgotten: BTreeSet<&str> =
+            self.records.written.iter().filter(lost).map(|of| of.function.as_str()).collect();
+        applied.plan.warnings.extend(forgotten.into_iter().map(|function| {
+            format!(
+                "the journal has no writes to `{function}` any more: the next start takes what the file says"
+            )
+        }));
+        let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
+        self.records.unconfirmed = unconfirmed;
+        let begun =
+            self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
+                |()| match unconfirmed {
+                    Some(_) => Ok(()),
+                    None => self.records.confirm(number),
+                },
+            );
+        if let Err(error) = begun {
+            // It runs; only a restart would not know.
+            let told = format!("the configuration runs, but a restart would not run it: {error}");
+            self.tell(EventLevel::Error, "not-kept", told.clone());
+            applied.plan.warnings.push(told);
+        }
+        applied.configuration = number;
+        applied.generation = self.records.generation;
+        applied.plan.generation = self.records.generation;
+        Ok(applied)
+    }
+
+    /// Confirms the running configuration.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] where nothing waits to be confirmed.
+    pub fn confirm(&mut self) -> Result<crate::api::Status, Problem> {
+        if self.records.unconfirmed.is_none() {
+            return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
+        }
+        let number = self.records.running;
+        self.records.confirm(number).map_err(|error| unkept(&error))?;
+        self.records.unconfirmed = None;
+        self.records.generation += 1;
+        self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
+        Ok(self.status())
+    }
+
+    /// The configuration to go back to: this one, or the last confirmed one before the running one.
+    fn earlier(&self, to: Option<u64>) -> Result<u64, Problem> {
+        let none = || Problem::new(Code::Conflict, "there is no earlier configuration to go back to");
+        to.or_else(|| self.records.earlier()).ok_or_else(none)
+    }
+}

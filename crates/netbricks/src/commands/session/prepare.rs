@@ -1,0 +1,371 @@
+//! Preparing a change: all of it that can be done while the director answers others and packets move.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use netbricks_buffer::Pool;
+use netbricks_control::api::{self, Code, Problem};
+use netbricks_control::{Answer, Prepared, Wanted};
+use netbricks_core::Worker;
+use netbricks_core::graph::contain;
+use netbricks_core::tables::stock;
+use netbricks_ports::Port;
+use netbricks_ports::steer::Filtering;
+use netbricks_runtime::Control;
+
+use super::super::Application;
+use super::super::file::{self, Checked, Faults, File};
+use super::apply::functions_of;
+use super::installed::{Difference, Installed, Undo};
+use super::{Overrides, Session};
+use crate::chain::{Circumstances, Division, Filters, OpenPorts, Opening, overcommitted};
+use crate::config::Plan;
+use crate::diagnostic::{Diagnostic, Diagnostics, Level, Source};
+
+/// A preparation on the thread for them.
+type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// The way to the thread that prepares changes, one after the other.
+pub(crate) struct Preparing<'a>(Sender<Job<'a>>);
+
+impl<'a> Preparing<'a> {
+    /// The way, and the end at which [`prepare_all`] works.
+    pub(crate) fn new() -> (Self, Jobs<'a>) {
+        let (jobs, wanted) = channel();
+        (Self(jobs), Jobs(wanted))
+    }
+
+    /// Has a change prepared. Where the thread has ended, `done` is dropped.
+    pub(super) fn prepare(&self, basis: Basis<'a>, wanted: Wanted, done: Answer<Prepared>) {
+        let job = move || {
+            let prepared = contain(|| basis.prepare(&wanted));
+            done(prepared.unwrap_or_else(|caught| {
+                Err(Problem::new(Code::Internal, format!("checking the file panicked: {}", caught.message)))
+            }));
+        };
+        let _ended = self.0.send(Box::new(job));
+    }
+}
+
+/// The changes to prepare.
+pub(crate) struct Jobs<'a>(Receiver<Job<'a>>);
+
+/// Prepares changes until no more can come; not on a worker's core, where others are free.
+pub(crate) fn prepare_all(jobs: &Jobs<'_>, free: Option<&[usize]>) {
+    if let Some(cores) = free {
+        // Without permission it goes where the kernel puts it.
+        let _anywhere = netbricks_control::server::run_on(cores);
+    }
+    jobs.0.iter().for_each(|job| job());
+}
+
+/// A port that is open.
+struct Running {
+    name: String,
+    number: Option<u16>,
+    division: Division,
+    filtering: Option<Filtering>,
+}
+
+/// All that preparing a change has to know of what runs.
+pub(super) struct Basis<'a> {
+    app: &'a Application,
+    overrides: Overrides,
+    control: Control,
+    pool: Pool,
+    seed: u64,
+    installed: Arc<Installed>,
+    ports: Vec<Running>,
+    /// The number of the next port.
+    next: u16,
+}
+
+/// A file that passed all checks, and what it changes.
+pub(super) struct Candidate {
+    pub(super) installed: Installed,
+    pub(super) difference: Difference,
+    warnings: Vec<String>,
+    /// The receive queues of each worker, by port number.
+    pub(super) shares: Vec<Vec<(usize, usize)>>,
+}
+
+/// A prepared change.
+pub(super) struct Parts {
+    pub(super) candidate: Candidate,
+    /// The new ports, or why they are not open.
+    pub(super) opened: Result<OpenPorts, Problem>,
+    /// The configuration that it changes.
+    pub(super) basis: Arc<Installed>,
+}
+
+impl<'a> Session<'a> {
+    /// All that preparing a change has to know of what runs.
+    pub(super) fn basis(&self) -> Basis<'a> {
+        let running = |port: &dyn Port| Running {
+            name: port.name().to_owned(),
+            number: self.ports.number(port.name()),
+            division: Division::of(port),
+            filtering: port.filtered_by(),
+        };
+        Basis {
+            app: self.app,
+            overrides: self.overrides,
+            control: self.control.clone(),
+            pool: self.pool.clone(),
+            seed: self.seed,
+            installed: self.installed.clone(),
+            ports: self.ports.iter().map(running).collect(),
+            next: self.ports.next_number(),
+        }
+    }
+}
+
+impl Basis<'_> {
+    fn port(&self, name: &str) -> Option<&Running> {
+        self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// Checks a file, opens its new ports, and makes its large tables.
+    pub(super) fn prepare(&self, wanted: &Wanted) -> Result<Prepared, Problem> {
+        let file = File::of(&wanted.source, &wanted.files);
+        let checked = self.checked(&file)?;
+        let opened = match wanted.is_plan {
+            true => Ok(OpenPorts::none()),
+            false => self.open_new(&checked, &file),
+        };
+        let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
+        let none = OpenPorts::none();
+        let known = opened.as_ref().unwrap_or(&none);
+        let undo = Undo { undone: Some(&wanted.undone), rewritten: Some(&wanted.rewritten) };
+        let mut candidate = self.candidate(checked, &file, known, &expected, &undo)?;
+        let plan = plan_of(&candidate);
+        if let (Ok(opened), false) = (&opened, wanted.is_plan) {
+            self.keep_blueprints(&mut candidate);
+            self.label_ports(&mut candidate, opened);
+            let kept = |name: &str| candidate.difference.kept_functions.contains(name);
+            let workers = self.control.workers();
+            // State that workers share is made here, so that the director and the workers only join it.
+            drop(functions_of(&candidate.installed, kept, (&self.pool, self.seed), workers)?);
+            self.stock_up(&candidate)?;
+        }
+        let parts = Parts { candidate, opened, basis: self.installed.clone() };
+        Ok(Prepared::new(wanted.clone(), plan, parts))
+    }
+
+    /// Checks all of a file that can be checked without opening a port.
+    fn checked<'t>(&self, file: &'t File) -> Result<Checked<'t>, Problem> {
+        let checked = file::check_with(self.app, file, |runtime| self.overrides.adjust(runtime));
+        let checked = checked.map_err(|faults| faulty(&faults))?;
+        let fixed = self.installed.fixed_settings(&checked.plan.runtime);
+        if !fixed.is_empty() {
+            let names: Vec<String> = fixed.iter().map(|name| format!("`{name}`")).collect();
+            let detail = format!("{} in `[runtime]` cannot change while packets move", names.join(", "));
+            return Err(Problem::new(Code::NeedsRestart, detail)
+                .help("leave the old value, or stop the run and start it with this file"));
+        }
+        Ok(checked)
+    }
+
+    /// Opens the ports that the file has and the run has not.
+    fn open_new(&self, checked: &Checked<'_>, file: &File) -> Result<OpenPorts, Problem> {
+        let difference = self.installed.changes_to(&Installed::new(checked, file, &[]), &Undo::default());
+        let opening =
+            Opening { pool: &self.pool, queues: self.control.workers(), directory: &file.directory };
+        let mut diagnostics = Diagnostics::default();
+        let wanted = |name: &str| difference.opened.contains(name);
+        let opened = OpenPorts::open_beside(self.next, &checked.plan, wanted, &opening, &mut diagnostics);
+        opened.ok_or_else(|| {
+            let problem = problem_of(&diagnostics, &checked.source);
+            match difference.opened.iter().any(|name| self.port(name).is_some()) {
+                false => problem,
+                true => problem.help(
+                    "where the old port still holds the device, take the port out by one `apply` and put it in by the next",
+                ),
+            }
+        })
+    }
+
+    /// Finds out what the file changes, with the shuffles that its state needs.
+    fn candidate(
+        &self,
+        checked: Checked<'_>,
+        file: &File,
+        opened: &OpenPorts,
+        expected: &[Division],
+        undo: &Undo<'_>,
+    ) -> Result<Candidate, Problem> {
+        let workers = self.control.workers();
+        if let Some(error) = overcommitted(&checked.plan, workers, self.pool.region().frames) {
+            let mut faults = Diagnostics::default();
+            faults.push(error);
+            return Err(problem_of(&faults, &checked.source));
+        }
+        let divisions: Vec<Division> = checked
+            .plan
+            .ports
+            .iter()
+            .zip(expected)
+            .map(|(port, expected)| {
+                let opened = opened.find(&port.name).map(Division::of);
+                let running = || self.port(&port.name).map(|port| port.division.clone());
+                opened.or_else(running).unwrap_or_else(|| expected.clone())
+            })
+            .collect();
+        let mut warnings = checked.diagnostics.lines(&checked.source);
+        let share = |checked: &Checked<'_>| {
+            let queues: Vec<usize> = divisions.iter().map(|division| division.queues).collect();
+            let running = self.running_shares(&checked.plan);
+            checked.network.deal_beside(&checked.plan, &queues, &running)
+        };
+        let told = |faults: Faults<'_>| faulty(&faults);
+        let shares = share(&checked);
+        checked
+            .network
+            .unmet(&checked.plan, workers)
+            .iter()
+            .for_each(|unmet| warnings.push(checked.source.line_of(unmet)));
+        let open = |name: &str| match opened.find(name) {
+            Some(port) => port.filtered_by(),
+            None => self.port(name)?.filtering.clone(),
+        };
+        let filters = self.filters_of(&checked, &divisions, &shares, &open);
+        let mut unsteered = Diagnostics::default();
+        filters.faults(&checked.plan).into_iter().for_each(|fault| unsteered.push(fault));
+        if unsteered.has_errors() {
+            return Err(problem_of(&unsteered, &checked.source));
+        }
+        warnings.extend(unsteered.lines(&checked.source));
+        let filtered = filters.divisions(&divisions);
+        let checked = Checked { filters, ..checked };
+        let parted = checked.network.parted_among(&checked.plan, &filtered, &shares);
+        let checked = if checked.plan.runtime.shuffles {
+            let checked = checked.with_shuffles(file, parted).map_err(told)?;
+            let split = checked.network.split_among(&checked.plan, &share(&checked));
+            checked.with_key_shuffles(file, split).map_err(told)?
+        } else {
+            warnings.extend(
+                parted.into_iter().map(|parted| format!("{}; {}", parted.why, file::WITHOUT_SHUFFLES)),
+            );
+            let split = checked.network.split_among(&checked.plan, &shares);
+            warnings.extend(split.iter().map(|split| split.line()));
+            checked
+        };
+        let shares = share(&checked);
+        let mut installed = Installed::new(&checked, file, &shares);
+        // The graph's name stays while the process runs.
+        installed.design.name.clone_from(&self.installed.design.name);
+        installed.graph.name.clone_from(&self.installed.design.name);
+        let difference = self.installed.changes_to(&installed, undo);
+        installed.keep_transmits(&difference.kept);
+        warnings.extend(self.installed.later(&installed));
+        Ok(Candidate { installed, difference, warnings, shares })
+    }
+
+    /// The filters of ports that steer by the graph: rules go to the paths with the most packets so far.
+    fn filters_of(
+        &self,
+        checked: &Checked<'_>,
+        divisions: &[Division],
+        shares: &[Vec<(usize, usize)>],
+        open: &dyn Fn(&str) -> Option<Filtering>,
+    ) -> Filters {
+        let snapshot = self.control.snapshot();
+        let nodes = snapshot.as_ref().map(|snapshot| snapshot.nodes.as_slice()).unwrap_or_default();
+        let packets = |name: &str| {
+            let counters = nodes.iter().find(|node| node.node == name).map(|node| &node.counters);
+            counters.map_or(0, |counters| counters.arrived.packets)
+        };
+        let circumstances = Circumstances { packets: &packets, open, before: &self.installed.filters };
+        checked.network.filters(&checked.plan, divisions, shares, &circumstances)
+    }
+
+    /// The receive queues of each worker that stay there: those of ports that go on.
+    fn running_shares(&self, plan: &Plan<'_>) -> Vec<Vec<(String, usize)>> {
+        let goes_on = |name: &String| {
+            let planned = plan.ports.iter().find(|port| port.name == *name);
+            let running = self.installed.ports.iter().find(|port| port.name == *name);
+            planned.zip(running).is_some_and(|(planned, running)| running.is_like(planned))
+        };
+        let of =
+            |share: &Vec<(String, usize)>| share.iter().filter(|(name, _)| goes_on(name)).cloned().collect();
+        self.installed.shares.iter().map(of).collect()
+    }
+
+    /// Lets functions that go on keep the blueprint that their nodes were made from, and its shared state.
+    fn keep_blueprints(&self, candidate: &mut Candidate) {
+        for (number, function) in candidate.installed.functions.iter().enumerate() {
+            if !candidate.difference.kept_functions.contains(&function.name) {
+                continue;
+            }
+            let known = self.installed.functions.iter().position(|known| known.name == function.name);
+            if let Some(known) = known {
+                candidate.installed.design.functions[number] = self.installed.design.functions[known].clone();
+            }
+        }
+    }
+
+    /// Tells functions by which number the packets of each port know it.
+    fn label_ports(&self, candidate: &mut Candidate, opened: &OpenPorts) {
+        let Installed { ports, design, .. } = &mut candidate.installed;
+        for (label, port) in design.labels.iter_mut().zip(ports) {
+            let running = || self.port(&port.name)?.number;
+            if let Some(number) = opened.number(&port.name).or_else(running) {
+                *label = number;
+            }
+        }
+    }
+
+    /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
+    fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
+        let worker = Worker::new(0, self.seed, self.pool.clone());
+        let Installed { functions, design, .. } = &candidate.installed;
+        for (number, function) in functions.iter().enumerate() {
+            // A shuffle's node takes its end of the rings, of which there is one for each worker.
+            if candidate.difference.kept_functions.contains(&function.name) || design.crosses[number] {
+                continue;
+            }
+            // The node is made to learn what it takes. A fault shows again where a worker makes it.
+            let (_, sizes) = stock::sizes_of(|| contain(|| drop(design.functions[number].build(&worker))));
+            stock::stock_up(&sizes, self.control.workers())
+                .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
+        }
+        Ok(())
+    }
+}
+
+fn plan_of(candidate: &Candidate) -> api::Plan {
+    api::Plan {
+        generation: 0,
+        unchanged: candidate.difference.changes.is_empty(),
+        changes: candidate.difference.changes.clone(),
+        kept: candidate.difference.kept_names.clone(),
+        warnings: candidate.warnings.clone(),
+    }
+}
+
+/// The faults of a file as the API tells them.
+fn faulty(faults: &Faults<'_>) -> Problem {
+    problem_of(&faults.diagnostics, &faults.source)
+}
+
+fn problem_of(diagnostics: &Diagnostics, source: &Source<'_>) -> Problem {
+    let errors: Vec<&Diagnostic> =
+        diagnostics.sorted().into_iter().filter(|diagnostic| diagnostic.level == Level::Error).collect();
+    let code = if diagnostics.is_machine() { Code::Machine } else { Code::Faulty };
+    let detail = match errors.as_slice() {
+        [] => "the file has faults".into(),
+        [one] => source.line_of(one),
+        [first, rest @ ..] => format!("{}, and {} more", source.line_of(first), rest.len()),
+    };
+    let place = |diagnostic: &&Diagnostic| {
+        let label = diagnostic.labels.first()?;
+        let position = source.position(label.span.start);
+        let message = diagnostic.message.clone();
+        Some(api::Place { line: position.line, column: position.column, message })
+    };
+    Problem {
+        places: errors.iter().filter_map(place).collect(),
+        rendered: Some(diagnostics.render(source, false)),
+        ..Problem::new(code, detail)
+    }
+}
