@@ -128,6 +128,8 @@ pub struct Router {
     most_held: Cell<u64>,
     /// Packets that elements could not make, since they hold the most.
     refused: Cell<u64>,
+    /// Bytes that tables may still grow by.
+    room: Rc<Cell<usize>>,
     devices: RefCell<Vec<String>>,
     watched: RefCell<Vec<Watched>>,
     /// A configuration that is to replace this one.
@@ -261,6 +263,7 @@ impl Router {
             held: Cell::new(0),
             most_held: Cell::new(u64::MAX),
             refused: Cell::new(0),
+            room: Rc::new(Cell::new(usize::MAX)),
             devices: RefCell::default(),
             watched: RefCell::default(),
             replacement: RefCell::default(),
@@ -674,6 +677,22 @@ impl Router {
     /// Leaves a handler that was entered.
     pub(crate) fn leave_handler(&self) {
         self.depth.set(self.depth.get().saturating_sub(HANDLER_DEPTH));
+    }
+    /// Bytes that the elements and their tables take now, without packets.
+    pub fn memory(&self) -> usize {
+        (0..self.len()).map(|id| self.memory_of(id)).sum()
+    }
+    /// Bytes that an element and its tables take now, without packets.
+    pub(crate) fn memory_of(&self, id: usize) -> usize {
+        let text = self.instances.get(id).map_or(0, |instance| {
+            size_of::<Instance>() + instance.name.len() + instance.configuration.borrow().len()
+        });
+        let element = self.element(id);
+        text + size_of_val(element.as_ref()) + element.memory()
+    }
+    /// Bytes that tables may still grow by. What grows in large steps asks first, and takes them.
+    pub(crate) fn room(&self) -> &Rc<Cell<usize>> {
+        &self.room
     }
     /// Packets that elements could not create because of that limit.
     pub fn refused(&self) -> u64 {

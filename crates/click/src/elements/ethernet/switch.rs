@@ -102,6 +102,9 @@ impl EtherSwitch {
 }
 
 impl Element for EtherSwitch {
+    fn memory(&self) -> usize {
+        self.table.borrow().capacity() * size_of::<(Ether, Seen)>()
+    }
     fn push(&self, at: At<'_>, input: usize, packet: Packet) {
         let (Some(destination), Some(source)) = (ether_at(packet.data(), 0), ether_at(packet.data(), 6))
         else {
