@@ -3,8 +3,11 @@
 use crate::element::Class;
 
 mod basic;
+mod chance;
+mod codel;
 mod count;
 mod delay;
+mod drr;
 mod length;
 mod mark;
 mod paint;
@@ -21,11 +24,15 @@ mod switch;
 mod tests;
 mod tokens;
 mod unqueue;
+mod watch;
 
 pub(super) const FAMILIES: &[&[Class]] = &[
     basic::CLASSES,
+    chance::CLASSES,
+    codel::CLASSES,
     count::CLASSES,
     delay::CLASSES,
+    drr::CLASSES,
     length::CLASSES,
     mark::CLASSES,
     paint::CLASSES,
@@ -38,4 +45,5 @@ pub(super) const FAMILIES: &[&[Class]] = &[
     source::CLASSES,
     switch::CLASSES,
     unqueue::CLASSES,
+    watch::CLASSES,
 ];
