@@ -10,6 +10,7 @@ use netbricks_core::buffer::{Batch, Packet, Pool};
 
 use crate::clock::Clock;
 use crate::element::{Class, Element, as_type};
+use crate::elements::ip::fuse::Run;
 use crate::handler::Handlers;
 use crate::language::config::Configuration;
 use crate::language::errors::Errors;
@@ -141,6 +142,9 @@ pub struct Router {
     /// Signals that elements wait for.
     signals: RefCell<Vec<(i32, usize)>>,
     order: Vec<usize>,
+    /// Runs of elements that are done as one, by their first element.
+    runs: OnceCell<Vec<Option<Run>>>,
+    fuses: Cell<bool>,
 }
 
 /// A descriptor that an element waits for.
@@ -271,6 +275,8 @@ impl Router {
             listeners: RefCell::default(),
             signals: RefCell::default(),
             order,
+            runs: OnceCell::new(),
+            fuses: Cell::new(true),
         }
     }
 
@@ -352,6 +358,28 @@ impl Router {
                 self.element(id).take_state(At { router: self, id }, before.element(old).as_ref());
             }
         }
+    }
+
+    /// Runs of elements that are done as one, by the number of their first element.
+    pub(crate) fn runs(&self) -> &[Option<Run>] {
+        self.runs.get_or_init(|| {
+            let next = |id: usize| match self.instances.get(id)?.outputs.first()? {
+                Some((next, 0)) => Some(*next),
+                _ => None,
+            };
+            (0..self.len()).map(|id| Run::at(self, id, next)).collect()
+        })
+    }
+    /// Does the work of a run that begins at an element. `false`: there is none, or its elements must do the work.
+    #[inline]
+    fn runs_fused(&self, id: usize, input: usize, batch: &mut Batch) -> bool {
+        let run = self.runs().get(id).and_then(Option::as_ref);
+        input == 0 && run.is_some_and(|run| self.fuses.get() && run.go(self, batch))
+    }
+    /// Whether runs are done as one, which is the usual way.
+    #[cfg(test)]
+    pub(crate) fn set_fusing(&self, fuses: bool) {
+        self.fuses.set(fuses);
     }
 
     /// The number of elements.

@@ -14,6 +14,7 @@ mod combo;
 mod encap;
 mod field;
 mod fragment;
+pub(crate) mod fuse;
 mod gre;
 mod header;
 mod icmp_encap;

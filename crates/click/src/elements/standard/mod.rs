@@ -10,7 +10,7 @@ mod delay;
 mod drr;
 mod length;
 mod mark;
-mod paint;
+pub(in crate::elements) mod paint;
 mod print;
 mod queue;
 mod rated;
