@@ -149,6 +149,14 @@ pub trait Element: Any {
         None
     }
 
+    /// Bytes that its tables take now, beside the element itself and the packets that it holds.
+    ///
+    /// Elements whose tables grow with what packets or handlers bring implement this. It is asked often, and must not
+    /// take long.
+    fn memory(&self) -> usize {
+        0
+    }
+
     /// A descriptor that the element [watches](At::watch) is ready.
     fn ready(&self, _at: At<'_>, _descriptor: usize) {}
 

@@ -164,6 +164,19 @@ pub trait Annotated {
     fn put_bytes(&mut self, count: usize) -> bool;
 }
 
+/// The timestamp of the first packet that a packet stands for (ns).
+pub(crate) fn first_timestamp(packet: &Packet) -> i64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&packet.anno()[place::FIRST_TIMESTAMP..place::FIRST_TIMESTAMP + 8]);
+    i64::from_ne_bytes(bytes)
+}
+
+/// Sets the timestamp of the first packet that a packet stands for.
+pub(crate) fn set_first_timestamp(packet: &mut Packet, time: i64) {
+    packet.anno_mut()[place::FIRST_TIMESTAMP..place::FIRST_TIMESTAMP + 8]
+        .copy_from_slice(&time.to_ne_bytes());
+}
+
 #[inline]
 fn place_of(packet: &Packet, slot: usize) -> Option<isize> {
     let near = packet.near_annotations();

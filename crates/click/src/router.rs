@@ -10,6 +10,7 @@ use netbricks_core::buffer::{Batch, Packet, Pool};
 
 use crate::clock::Clock;
 use crate::element::{Class, Element, as_type};
+use crate::elements::ip::fuse::Run;
 use crate::handler::Handlers;
 use crate::language::config::Configuration;
 use crate::language::errors::Errors;
@@ -128,6 +129,8 @@ pub struct Router {
     most_held: Cell<u64>,
     /// Packets that elements could not make, since they hold the most.
     refused: Cell<u64>,
+    /// Bytes that tables may still grow by.
+    room: Rc<Cell<usize>>,
     devices: RefCell<Vec<String>>,
     watched: RefCell<Vec<Watched>>,
     /// A configuration that is to replace this one.
@@ -139,6 +142,9 @@ pub struct Router {
     /// Signals that elements wait for.
     signals: RefCell<Vec<(i32, usize)>>,
     order: Vec<usize>,
+    /// Runs of elements that are done as one, by their first element.
+    runs: OnceCell<Vec<Option<Run>>>,
+    fuses: Cell<bool>,
 }
 
 /// A descriptor that an element waits for.
@@ -261,6 +267,7 @@ impl Router {
             held: Cell::new(0),
             most_held: Cell::new(u64::MAX),
             refused: Cell::new(0),
+            room: Rc::new(Cell::new(usize::MAX)),
             devices: RefCell::default(),
             watched: RefCell::default(),
             replacement: RefCell::default(),
@@ -268,6 +275,8 @@ impl Router {
             listeners: RefCell::default(),
             signals: RefCell::default(),
             order,
+            runs: OnceCell::new(),
+            fuses: Cell::new(true),
         }
     }
 
@@ -349,6 +358,28 @@ impl Router {
                 self.element(id).take_state(At { router: self, id }, before.element(old).as_ref());
             }
         }
+    }
+
+    /// Runs of elements that are done as one, by the number of their first element.
+    pub(crate) fn runs(&self) -> &[Option<Run>] {
+        self.runs.get_or_init(|| {
+            let next = |id: usize| match self.instances.get(id)?.outputs.first()? {
+                Some((next, 0)) => Some(*next),
+                _ => None,
+            };
+            (0..self.len()).map(|id| Run::at(self, id, next)).collect()
+        })
+    }
+    /// Does the work of a run that begins at an element. `false`: there is none, or its elements must do the work.
+    #[inline]
+    fn runs_fused(&self, id: usize, input: usize, batch: &mut Batch) -> bool {
+        let run = self.runs().get(id).and_then(Option::as_ref);
+        input == 0 && run.is_some_and(|run| self.fuses.get() && run.go(self, batch))
+    }
+    /// Whether runs are done as one, which is the usual way.
+    #[cfg(test)]
+    pub(crate) fn set_fusing(&self, fuses: bool) {
+        self.fuses.set(fuses);
     }
 
     /// The number of elements.
@@ -674,6 +705,22 @@ impl Router {
     /// Leaves a handler that was entered.
     pub(crate) fn leave_handler(&self) {
         self.depth.set(self.depth.get().saturating_sub(HANDLER_DEPTH));
+    }
+    /// Bytes that the elements and their tables take now, without packets.
+    pub fn memory(&self) -> usize {
+        (0..self.len()).map(|id| self.memory_of(id)).sum()
+    }
+    /// Bytes that an element and its tables take now, without packets.
+    pub(crate) fn memory_of(&self, id: usize) -> usize {
+        let text = self.instances.get(id).map_or(0, |instance| {
+            size_of::<Instance>() + instance.name.len() + instance.configuration.borrow().len()
+        });
+        let element = self.element(id);
+        text + size_of_val(element.as_ref()) + element.memory()
+    }
+    /// Bytes that tables may still grow by. What grows in large steps asks first, and takes them.
+    pub(crate) fn room(&self) -> &Rc<Cell<usize>> {
+        &self.room
     }
     /// Packets that elements could not create because of that limit.
     pub fn refused(&self) -> u64 {

@@ -1,8 +1,11 @@
 //! The counters and the state of the run as text for Prometheus.
 //!
-//! The names of ports, nodes, reasons and workers are the labels, so the configuration bounds their number.
+//! The names of ports, nodes, reasons and workers are the labels, so the configuration bounds their number. Functions tell
+//! further families by a handler, of which each has a bounded number of samples.
 
 use std::fmt::Write;
+
+use serde::Deserialize;
 
 use crate::api::{Count, NodeStats, PortStats, RunState, Stats, Status, TableStats, TenantStats, Worker};
 
@@ -25,8 +28,54 @@ impl Form {
     }
 }
 
-/// The text of one scrape.
-pub fn text(status: &Status, stats: &Stats, form: Form) -> String {
+/// The name of the read handler by which a function tells families of its own.
+pub const HANDLER: &str = "metrics";
+/// Families of one function, and samples of one family, at most: their number is bounded.
+const MOST_FAMILIES: usize = 32;
+const MOST_SAMPLES: usize = 1_000;
+
+/// A family of samples that a function tells by its handler [`HANDLER`], as JSON.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Family {
+    /// Its name, without the prefix `netbricks_` and without `_total`: small letters, digits and `_`.
+    name: String,
+    kind: Kind,
+    /// One sentence about it.
+    help: String,
+    /// The name of the label beside `function`.
+    label: String,
+    /// Values of the label, and of the sample.
+    samples: Vec<(String, serde_json::Number)>,
+}
+
+impl Family {
+    /// The families in a handler's answer. Those beyond the 32nd and samples beyond the 1,000th are left out.
+    ///
+    /// # Errors
+    /// The answer is not JSON of this form, or a name is not one of Prometheus's.
+    pub fn read(answer: &str) -> Result<Vec<Self>, serde_json::Error> {
+        use serde::de::Error;
+        let mut families: Vec<Self> = serde_json::from_str(answer)?;
+        families.truncate(MOST_FAMILIES);
+        for family in &mut families {
+            if !is_name(&family.name) || !is_name(&family.label) || family.help.contains(['\n', '\\']) {
+                return Err(serde_json::Error::custom(format!("`{}` is no family", family.name)));
+            }
+            family.samples.truncate(MOST_SAMPLES);
+        }
+        Ok(families)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=64).contains(&name.len())
+        && name.bytes().all(inner)
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+}
+
+/// The text of one scrape. `own` are families that functions tell, by the functions' names.
+pub fn text(status: &Status, stats: &Stats, own: &[(String, Vec<Family>)], form: Form) -> String {
     let mut page = Page { text: String::new(), form };
     page.run(status, stats);
     page.ports(&stats.ports);
@@ -38,6 +87,7 @@ pub fn text(status: &Status, stats: &Stats, form: Form) -> String {
     if !stats.tenants.is_empty() {
         page.tenants(&stats.tenants);
     }
+    page.functions(own);
     if form == Form::OpenMetrics {
         page.text.push_str("# EOF\n");
     }
@@ -47,7 +97,8 @@ pub fn text(status: &Status, stats: &Stats, form: Form) -> String {
 /// The role of the sum of all nodes that changes took out.
 const GONE: &str = "gone";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Kind {
     Counter,
     Gauge,
@@ -282,6 +333,25 @@ impl Page {
         }
     }
 
+    /// Families of functions: those of one name are one family, which the label `function` divides.
+    fn functions(&mut self, own: &[(String, Vec<Family>)]) {
+        let all = || own.iter().flat_map(|(of, families)| families.iter().map(move |family| (of, family)));
+        let mut done: Vec<&str> = Vec::new();
+        for (_, first) in all() {
+            if done.contains(&&*first.name) {
+                continue;
+            }
+            done.push(&first.name);
+            self.family(first.kind, &first.name, &first.help, |samples| {
+                for (of, family) in all().filter(|(_, family)| family.name == first.name) {
+                    for (value, number) in &family.samples {
+                        samples.add(&[("function", of), (&family.label, value)], number);
+                    }
+                }
+            });
+        }
+    }
+
     fn workers(&mut self, workers: &[Worker]) {
         let workers: Vec<(String, &Worker)> =
             workers.iter().map(|worker| (worker.worker.to_string(), worker)).collect();
@@ -400,11 +470,40 @@ mod tests {
         (status, stats)
     }
 
+    const TOLD: &str = r#"[
+        {"name":"instance_sent_packets","kind":"counter","help":"Packets sent.","label":"instance",
+         "samples":[["echo",18446744073709551615]]},
+        {"name":"instance_held_packets","kind":"gauge","help":"Packets held.","label":"instance",
+         "samples":[["a\"b",1.5]]}]"#;
+
+    /// What two functions tell.
+    fn told() -> Vec<(String, Vec<Family>)> {
+        let families = Family::read(TOLD).expect("two families");
+        vec![("host".into(), families.clone()), ("other".into(), families)]
+    }
+
+    #[test]
+    fn families_of_functions_are_bounded_and_have_names_of_prometheus() {
+        for wrong in
+            ["x", "{}", &TOLD.replace("instance_sent", "Instance{x}"), &TOLD.replace("sent.", "se\\nnt.")]
+        {
+            assert!(Family::read(wrong).is_err(), "{wrong}");
+        }
+        let many = |samples: usize, families: usize| {
+            let samples = vec![r#"["n",1]"#; samples].join(",");
+            let family =
+                format!(r#"{{"name":"a","kind":"gauge","help":"A.","label":"b","samples":[{samples}]}}"#);
+            Family::read(&format!("[{}]", vec![family; families].join(","))).expect("families")
+        };
+        assert_eq!(many(1_001, 1)[0].samples.len(), 1_000);
+        assert_eq!(many(1, 40).len(), 32);
+    }
+
     #[test]
     fn each_sample_stands_once_below_its_own_head() {
         let (status, stats) = sample();
         for form in [Form::Prometheus, Form::OpenMetrics] {
-            let text = text(&status, &stats, form);
+            let text = text(&status, &stats, &told(), form);
             let (mut family, mut families, mut samples) = ("", BTreeSet::new(), BTreeSet::new());
             for line in text.lines().filter(|line| *line != "# EOF") {
                 if let Some(head) = line.strip_prefix("# HELP ") {
@@ -433,7 +532,7 @@ mod tests {
     #[test]
     fn values_and_labels_are_those_of_the_counters() {
         let (status, stats) = sample();
-        let text = text(&status, &stats, Form::Prometheus);
+        let text = text(&status, &stats, &told(), Form::Prometheus);
         for line in [
             r#"netbricks_build_info{version="0.1.0"} 1"#,
             "netbricks_generation 7",
@@ -452,6 +551,9 @@ mod tests {
             r#"netbricks_table_expired_entries_total{function="flows",table="connections"} 2"#,
             r#"netbricks_table_refused_entries_total{function="flows",table="connections"} 1"#,
             r#"netbricks_worker_longest_pause_seconds{worker="1"} 0.0000015"#,
+            r#"netbricks_instance_sent_packets_total{function="host",instance="echo"} 18446744073709551615"#,
+            r#"netbricks_instance_sent_packets_total{function="other",instance="echo"} 18446744073709551615"#,
+            r#"netbricks_instance_held_packets{function="host",instance="a\"b"} 1.5"#,
         ] {
             assert!(text.lines().any(|found| found == line), "`{line}` is missing in\n{text}");
         }
@@ -461,7 +563,7 @@ mod tests {
     fn the_sum_of_nodes_that_are_gone_is_no_series() {
         let (status, mut stats) = sample();
         stats.nodes.push(NodeStats { node: "(gone)".into(), role: "gone".into(), ..NodeStats::default() });
-        assert!(!text(&status, &stats, Form::Prometheus).contains("(gone)"));
+        assert!(!text(&status, &stats, &[], Form::Prometheus).contains("(gone)"));
     }
 
     #[test]
@@ -478,7 +580,7 @@ mod tests {
             return;
         };
         let mut input = checker.stdin.take().expect("piped");
-        input.write_all(text(&status, &stats, Form::Prometheus).as_bytes()).expect("it reads");
+        input.write_all(text(&status, &stats, &told(), Form::Prometheus).as_bytes()).expect("it reads");
         drop(input);
         let found = checker.wait_with_output().expect("it ends");
         assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));

@@ -2,7 +2,7 @@
 
 use netbricks_testkit::namespace::eventually;
 
-use crate::dataplane::{Directory, Run};
+use crate::dataplane::{Directory, Run, STATE};
 
 /// A generator, a switch, and nothing else.
 const FILE: &str = r#"
@@ -53,6 +53,13 @@ fn instances_are_created_asked_changed_and_destroyed() {
     let told = directory.ask(&["instances", "destroy", "ecko"]).failed(1);
     assert!(told.contains("did you mean `echo`?"), "{told}");
 
+    let told = directory.ask(&["instances", "create", "tiny", "--memory", "0.5"]).failed(2);
+    assert!(told.contains("--memory"), "{told}");
+    directory.ask(&["instances", "create", "tiny", "--memory", "3 kB"]).well();
+    let told = directory.ask(&["instances", "install", "tiny", "mirror.click"]).failed(1);
+    assert!(told.contains("`memory` allows 3000."), "{told}");
+    directory.ask(&["instances", "destroy", "tiny"]).well();
+
     let list = directory.json(&["instances", "list"]);
     assert_eq!(
         (list[0]["name"].as_str(), list[0]["state"].as_str()),
@@ -74,6 +81,41 @@ fn instances_are_created_asked_changed_and_destroyed() {
         directory.ask(&["instances", "create", "n", "--count", "3"]).well(),
         "created n-1\ncreated n-2\ncreated n-3\n"
     );
+    directory.ask(&["stop"]).well();
+    let report = run.report();
+    assert!(report.contains("every packet accounted for"), "{report}");
+}
+
+/// Instances of the file are there after each start, and those that commands made after a start from the state.
+#[test]
+fn instances_of_the_file_and_of_the_journal_come_back_after_a_kill() {
+    let directory = Directory::new("instances-again");
+    let declared = "[instance.echo]\nfile = \"mirror.click\"\nring = 128\nmac = \"02:00:00:00:00:55\"\n";
+    directory.write("hosts.toml", &format!("{FILE}{declared}"));
+    directory.write("mirror.click", MIRROR);
+    let states = || {
+        let list = directory.json(&["instances", "list"]);
+        let of = |one: &serde_json::Value| format!("{} {}", one["name"], one["state"]).replace('"', "");
+        list.as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
+    };
+    let mut run = directory.run(&["hosts.toml", "--state", STATE]);
+    eventually("the file's instance", || states() == ["echo running"]);
+    directory.ask(&["instances", "create", "more", "--ports", "2"]).well();
+    directory.ask(&["instances", "install", "more", "mirror.click"]).well();
+    directory.ask(&["instances", "create", "gone"]).well();
+    directory.ask(&["instances", "destroy", "gone"]).well();
+    run.kill();
+    run.wait();
+
+    let mut run = directory.run(&["--state", STATE]);
+    eventually("both instances", || states() == ["echo running", "more running"]);
+    let list = directory.json(&["instances", "list"]);
+    assert_eq!(
+        (&list[0]["ports"][0]["ring"], &list[0]["ports"][0]["mac"]),
+        (&128.into(), &"02-00-00-00-00-55".into())
+    );
+    let counted = || directory.ask(&["instances", "read", "echo", "c.count"]).well();
+    eventually("packets in the instance", || counted().trim().parse::<u64>().is_ok_and(|count| count > 20));
     directory.ask(&["stop"]).well();
     let report = run.report();
     assert!(report.contains("every packet accounted for"), "{report}");

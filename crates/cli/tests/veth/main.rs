@@ -10,6 +10,7 @@ mod filters;
 mod firewall;
 mod fixture;
 mod idle;
+mod instances;
 mod leaving;
 mod nat;
 mod nft_packets;

@@ -7,7 +7,7 @@ mod classify;
 pub(crate) mod control;
 pub(crate) mod device;
 mod ethernet;
-mod ip;
+pub(crate) mod ip;
 mod ip6;
 mod ipsec;
 pub(crate) mod outside;

@@ -5,19 +5,21 @@ use std::collections::VecDeque;
 use netbricks_core::CallError;
 use netbricks_core::graph::contain;
 use netbricks_core::node::Handler;
+use netbricks_core::units::Bytes;
 
 use crate::handler_call::HandlerCall;
 use crate::language::text;
 use crate::value::Ether;
 
+use super::declared::Creation;
 use super::host::Host;
 use super::instance::{Instance, Quotas, State};
 use super::switch::{End, PortCounts, SwitchPort};
 
 /// Ports of an instance at most.
-const MOST_PORTS: usize = 64;
+pub(super) const MOST_PORTS: usize = 64;
 /// The size of a ring (packets).
-const RINGS: std::ops::RangeInclusive<usize> = 64..=2048;
+pub(super) const RINGS: std::ops::RangeInclusive<usize> = 64..=2048;
 
 /// An instance as the handler `list` tells it.
 #[derive(serde::Serialize)]
@@ -30,6 +32,9 @@ struct Listed<'i> {
     elements: usize,
     weight: u32,
     frames: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    memory_used: u64,
     held: u64,
     refused: u64,
     dropped: u64,
@@ -54,7 +59,7 @@ pub(super) fn handlers() -> Vec<Handler> {
     vec![
         write(
             "create",
-            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [weight=N]",
+            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [memory=BYTES] [weight=N]",
             "Creates an instance without a configuration.",
         ),
         write(
@@ -66,6 +71,7 @@ pub(super) fn handlers() -> Vec<Handler> {
         write("resume", "NAME", "Lets a suspended instance go on."),
         write("destroy", "NAME", "Ends an instance and its ports."),
         Handler::read("list", "All instances as JSON."),
+        Handler::read("metrics", "Counters of instances as JSON, for Prometheus."),
         read("read", "NAME ELEMENT.HANDLER [PARAMETER]", "Reads a handler of an instance's configuration."),
         write("write", "NAME ELEMENT.HANDLER [VALUE]", "Writes a handler of an instance's configuration."),
         read("handlers", "NAME [ELEMENT]", "Handlers of an instance's elements, one a line."),
@@ -107,7 +113,7 @@ impl<'l> Options<'l> {
 }
 
 /// Whether a name can be an instance's.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=64).contains(&name.len()) && name.bytes().all(fits)
 }
@@ -116,18 +122,22 @@ impl Host {
     /// Runs a handler.
     pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         self.is_stale.set(true);
+        if !self.awaited.is_empty() {
+            self.install_declared();
+        }
         let words: Vec<&str> = argument.split_whitespace().collect();
         let one = || match words[..] {
             [one] => Ok(one),
             _ => Err(format!("expected NAME, found `{argument}`")),
         };
         let answer = match name {
-            "create" => self.create(&words),
-            "install" => self.install(argument),
+            "create" => self.create_by(&words),
+            "install" => self.install_by(argument),
             "suspend" => one().and_then(|name| self.suspend(name)),
             "resume" => one().and_then(|name| self.resume(name)),
             "destroy" => one().and_then(|name| self.destroy(name)),
             "list" => self.list(),
+            "metrics" => self.metrics(),
             "read" => self.read(argument, false),
             "write" => self.read(argument, true),
             "handlers" => self.handlers_of(&words),
@@ -147,28 +157,42 @@ impl Host {
         answer.map_err(|problem| CallError::Argument { name: name.to_owned(), problem })
     }
 
-    fn create(&mut self, words: &[&str]) -> Result<String, String> {
+    fn create_by(&mut self, words: &[&str]) -> Result<String, String> {
         let [name, options @ ..] = words else { return Err("expected NAME".into()) };
         if !is_name(name) {
             return Err(format!("`{name}` is no name: use 1 to 64 letters, digits, `-`, `_` and `.`"));
         }
-        if self.place(name).is_some() {
+        let usual = Quotas::default();
+        let mut options = Options::of(options)?;
+        let ports = options.number("ports", 1..=MOST_PORTS as u64, 1)? as usize;
+        let ring = options.number("ring", *RINGS.start() as u64..=*RINGS.end() as u64, 256)? as usize;
+        let frames = options.number("frames", 1..=1 << 32, usual.frames)?;
+        let weight = options.number("weight", 1..=65_536, u64::from(usual.weight))? as u32;
+        let bytes = |text: &str| match text.parse::<Bytes>() {
+            Ok(bytes) => Ok(bytes.bytes()),
+            Err(error) => Err(format!("`memory` must be bytes, such as 4MB: {error}")),
+        };
+        let memory = options.take("memory").map(bytes).transpose()?;
+        let mac =
+            options.take("mac").map(|text| Ether::read(text).ok_or(format!("`{text}` is no MAC address")));
+        let mac = mac.transpose()?;
+        options.end("ports, mac, ring, frames, memory, weight")?;
+        let quotas = Quotas { frames, weight, memory };
+        self.create(Creation { name: (*name).to_owned(), ports, mac, ring, quotas })?;
+        Ok(format!("created {name}"))
+    }
+
+    /// Creates an instance without a configuration.
+    pub(super) fn create(&mut self, creation: Creation) -> Result<(), String> {
+        let Creation { name, ports, mac, ring, quotas } = creation;
+        if self.place(&name).is_some() {
             return Err(format!("there is an instance `{name}` already"));
         }
         if self.instances.iter().flatten().count() >= self.most {
             return Err(format!("there are {} instances, the most that `most` allows", self.most));
         }
-        let mut options = Options::of(options)?;
-        let ports = options.number("ports", 1..=MOST_PORTS as u64, 1)? as usize;
-        let ring = options.number("ring", *RINGS.start() as u64..=*RINGS.end() as u64, 256)? as usize;
-        let frames = options.number("frames", 1..=1 << 32, 4_096)?;
-        let weight = options.number("weight", 1..=65_536, 1_024)? as u32;
-        let mac =
-            options.take("mac").map(|text| Ether::read(text).ok_or(format!("`{text}` is no MAC address")));
-        let mac = mac.transpose()?;
-        options.end("ports, mac, ring, frames, weight")?;
         let number = self.instances.iter().position(Option::is_none).unwrap_or(self.instances.len());
-        let mut instance = Instance::new((*name).to_owned(), Quotas { frames, weight });
+        let mut instance = Instance::new(name.clone(), quotas);
         for port in 0..ports {
             let mac = match mac {
                 Some(mac) => Some(following(mac, port)),
@@ -194,7 +218,7 @@ impl Host {
             self.instances.push(None);
         }
         self.instances[number] = Some(instance);
-        Ok(format!("created {name}"))
+        Ok(())
     }
 
     /// A locally administered address that no port has.
@@ -204,7 +228,7 @@ impl Host {
         candidates.into_iter().find(|mac| !self.switch.is_taken(*mac))
     }
 
-    fn install(&mut self, argument: &str) -> Result<String, String> {
+    fn install_by(&mut self, argument: &str) -> Result<String, String> {
         let (head, text) = argument.split_once('\n').unwrap_or((argument, ""));
         let words: Vec<&str> = head.split_whitespace().collect();
         let [name, parameters @ ..] = &words[..] else { return Err("expected NAME".into()) };
@@ -216,13 +240,24 @@ impl Host {
         };
         let parameters: Vec<(String, String)> = parameters.iter().map(split).collect::<Result<_, _>>()?;
         let number = self.find(name)?;
+        let elements = self.install(number, text, &parameters)?;
+        Ok(format!("{name} runs {elements} elements"))
+    }
+
+    /// Gives an instance a configuration. Returns the number of its elements.
+    pub(super) fn install(
+        &mut self,
+        number: usize,
+        text: &str,
+        parameters: &[(String, String)],
+    ) -> Result<usize, String> {
         let surroundings = self.surroundings.clone();
         let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
-        let before = instance.install(text, &parameters, &surroundings)?;
+        let before = instance.install(text, parameters, &surroundings)?;
         let elements = instance.router.as_ref().map_or(0, |router| router.len());
         self.ended.extend(before);
         self.wake(number);
-        Ok(format!("{name} runs {elements} elements"))
+        Ok(elements)
     }
 
     fn suspend(&mut self, name: &str) -> Result<String, String> {
@@ -274,11 +309,13 @@ impl Host {
             .map(|one| Listed {
                 name: &one.name,
                 state: one.state.name(),
-                error: if let State::Failed(message) = &one.state { Some(message) } else { None },
+                error: one.state.error(),
                 ports: one.ports.iter().filter_map(port).collect(),
                 elements: one.router.as_ref().map_or(0, |router| router.len()),
                 weight: one.quotas.weight,
                 frames: one.quotas.frames,
+                memory: one.quotas.memory,
+                memory_used: one.memory(),
                 held: one.router.as_ref().map_or(0, |router| router.held()),
                 refused: one.router.as_ref().map_or(0, |router| router.refused()),
                 dropped: one.router.as_ref().map_or(0, |router| router.drops()),
@@ -308,6 +345,13 @@ impl Host {
         }
         let answer = contain(|| if writes { call.write(&router) } else { call.read(&router) });
         self.wake(number);
+        if writes
+            && let Some(instance) = self.instances[number].as_mut()
+            && let Some(ended) = instance.measure()
+        {
+            self.ended.push(ended);
+            return Err(instance.state.error().unwrap_or_default().to_owned());
+        }
         answer.unwrap_or_else(|caught| {
             // The instance alone is gone.
             if let Some(instance) = self.instances[number].as_mut() {

@@ -19,6 +19,7 @@ use crate::node::shape_of;
 use crate::router::{Router, Surroundings};
 
 use super::InstancesSettings;
+use super::declared::Awaited;
 use super::instance::{Instance, State};
 use super::switch::{End, PortCounts, Switch, SwitchPort};
 
@@ -37,6 +38,8 @@ pub(super) struct Host {
     pub(super) ended: Vec<Rc<Router>>,
     /// Packets of rings whose instances a handler destroyed.
     pub(super) orphans: Vec<Packet>,
+    /// Configurations of declared instances, until the first turn.
+    pub(super) awaited: Vec<Awaited>,
     devices: usize,
     /// Instances that want a turn, the one with the least time first.
     ready: BinaryHeap<Reverse<(u64, usize)>>,
@@ -113,13 +116,14 @@ impl Host {
             most_elements: 16_384,
             keeps_dropped: true,
         };
-        Ok(Self {
+        let mut host = Self {
             instances: Vec::new(),
             switch,
             surroundings,
             most: settings.most,
             ended: Vec::new(),
             orphans: Vec::new(),
+            awaited: Vec::new(),
             devices: settings.devices.len(),
             ready: BinaryHeap::new(),
             timers: BTreeSet::new(),
@@ -132,7 +136,9 @@ impl Host {
             meter: Meter::new(),
             held: Cell::new(0),
             is_stale: Cell::new(true),
-        })
+        };
+        host.declare(&settings.instance)?;
+        Ok(host)
     }
 
     /// The number of an instance, if there is one of that name.
@@ -230,6 +236,9 @@ impl Host {
         let was_stale = self.is_stale.replace(true);
         let (round, took) = instance.turn(&mut self.switch, &mut self.batch, cx);
         instance.charge(self.meter.of_turn(took));
+        if instance.is_to_be_measured() {
+            self.ended.extend(instance.measure());
+        }
         let held = instance.held();
         let before = instance.counted.replace(held);
         self.held.set(self.held.get().wrapping_add(held).wrapping_sub(before));
@@ -241,6 +250,17 @@ impl Host {
         }
         self.wake_woken();
         true
+    }
+
+    /// Packets of all ports of an instance together.
+    pub(super) fn counts(&self, one: &Instance) -> PortCounts {
+        let mut counts = PortCounts::default();
+        for port in one.ports.iter().filter_map(|port| self.switch.port(*port)) {
+            counts.received += port.counts.received;
+            counts.sent += port.counts.sent;
+            counts.lost += port.counts.lost;
+        }
+        counts
     }
 
     fn look(&mut self) {
@@ -266,6 +286,10 @@ impl Host {
     fn begin(&mut self, cx: &mut Context) {
         self.surroundings.clock.set(cx.now());
         self.settle(cx);
+        if !self.awaited.is_empty() {
+            self.is_stale.set(true);
+            self.install_declared();
+        }
     }
 }
 
@@ -355,12 +379,7 @@ impl NodeState for Host {
     }
     fn report(&self) -> Vec<Section> {
         let row = |one: &Instance| {
-            let mut counts = PortCounts::default();
-            for port in one.ports.iter().filter_map(|port| self.switch.port(*port)) {
-                counts.received += port.counts.received;
-                counts.sent += port.counts.sent;
-                counts.lost += port.counts.lost;
-            }
+            let counts = self.counts(one);
             let numbers = [counts.received, counts.sent, counts.lost, one.used / 1_000]
                 .map(|number| number.to_string());
             [one.name.clone(), one.state.name().to_owned()].into_iter().chain(numbers).collect()

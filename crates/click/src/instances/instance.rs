@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use netbricks_core::buffer::Batch;
+use netbricks_core::buffer::{Batch, HEADROOM};
 use netbricks_core::graph::contain;
 use netbricks_core::{Context, DropReason};
 
@@ -27,16 +27,26 @@ pub(super) const LARGEST: usize = 10 << 20;
 const LONGEST_LINE: usize = 400;
 /// Messages about a configuration that are told.
 const MOST_TOLD: usize = 100;
+/// Turns between two looks at the memory of an instance that has a quota of it.
+const TURNS_A_LOOK: u32 = 64;
 /// Lines that an instance has said and that are kept.
 const MOST_SAID: usize = 64;
 
 /// Quotas of an instance.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quotas {
     /// Packets that its elements hold at most before they may create no more.
     pub frames: u64,
     /// Its share of the processor beside that of others.
     pub weight: u32,
+    /// Bytes that its elements, their tables and the packets that they hold may take.
+    pub memory: Option<u64>,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self { frames: 4_096, weight: 1_024, memory: None }
+    }
 }
 
 /// The state of an instance.
@@ -50,16 +60,29 @@ pub(super) enum State {
     Stopped,
     /// It panicked, with this message.
     Failed(String),
+    /// The configuration that its file names was refused with these messages.
+    Refused(String),
+    /// It took more memory than its quota, as this message says.
+    OverQuota(String),
 }
 
 impl State {
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Empty => "empty",
             Self::Running => "running",
             Self::Suspended => "suspended",
             Self::Stopped => "stopped",
             Self::Failed(_) => "failed",
+            Self::Refused(_) => "refused",
+            Self::OverQuota(_) => "over-quota",
+        }
+    }
+    /// Why it does not run, where that is an error.
+    pub(super) fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed(message) | Self::Refused(message) | Self::OverQuota(message) => Some(message),
+            _ => None,
         }
     }
 }
@@ -84,16 +107,23 @@ pub(super) struct Instance {
     /// Time that it had (ns).
     pub used: u64,
     pub timer: Option<u64>,
+    /// Turns until the next look at its memory.
+    looks: u32,
     pub said: Rc<RefCell<Vec<String>>>,
 }
 
 /// Messages as one text; of very many the first.
-fn told(lines: &[String]) -> String {
+pub(super) fn told(lines: &[String]) -> String {
     let mut text = lines.iter().take(MOST_TOLD).map(String::as_str).collect::<Vec<_>>().join("\n");
     if lines.len() > MOST_TOLD {
         text += &format!("\n… and {} more lines", lines.len() - MOST_TOLD);
     }
     text
+}
+
+/// Bytes that a packet's frame takes.
+fn frame_bytes(router: &Router) -> usize {
+    (router.surroundings().pool.small_packet() + HEADROOM).next_power_of_two()
 }
 
 /// The number of a port that a device's name means: `0`, `eth0`, `vif0`.
@@ -117,6 +147,7 @@ impl Instance {
             counted: Cell::new(0),
             used: 0,
             timer: None,
+            looks: TURNS_A_LOOK,
             said: Rc::default(),
         }
     }
@@ -167,7 +198,10 @@ impl Instance {
                 return Err(problem);
             }
         };
-        router.limit_held(self.quotas.frames);
+        if let Err(problem) = self.limit(&router) {
+            let _ = contain(|| router.cleanup());
+            return Err(problem);
+        }
         let held = self.router.as_ref().map_or(0, |before| before.held());
         if let Some(before) = &self.router {
             // Packets go over with the state: all count here, until it is known which ended there.
@@ -188,6 +222,64 @@ impl Instance {
         self.state = if was_suspended { State::Suspended } else { State::Running };
         self.timer = None;
         Ok(before)
+    }
+
+    /// Limits the packets that elements hold and the growth of their tables, as the quotas allow.
+    ///
+    /// # Errors
+    /// The elements take more memory than the quota, without any packet.
+    fn limit(&self, router: &Router) -> Result<(), String> {
+        let Some(memory) = self.quotas.memory else {
+            router.limit_held(self.quotas.frames);
+            return Ok(());
+        };
+        let taken = router.memory();
+        let frame = frame_bytes(router);
+        let left = usize::try_from(memory).unwrap_or(usize::MAX).saturating_sub(taken);
+        if left < frame {
+            let most = (0..router.len()).max_by_key(|id| router.memory_of(*id)).unwrap_or(0);
+            return Err(format!(
+                "the elements of instance `{}` take {taken} bytes, {} of them `{}`, and a packet {frame}: `memory` \
+                 allows {memory}. Give their tables a smaller CAPACITY, or the instance more `memory`",
+                self.name,
+                router.memory_of(most),
+                router.name(most),
+            ));
+        }
+        router.limit_held(self.quotas.frames.min((left / frame) as u64));
+        let held = usize::try_from(router.held()).unwrap_or(usize::MAX).saturating_mul(frame);
+        router.room().set(left.saturating_sub(held));
+        Ok(())
+    }
+
+    /// Whether it is time to look at its memory again.
+    pub(super) fn is_to_be_measured(&mut self) -> bool {
+        if self.quotas.memory.is_none() || self.router.is_none() {
+            return false;
+        }
+        self.looks -= 1;
+        if self.looks == 0 {
+            self.looks = TURNS_A_LOOK;
+        }
+        self.looks == TURNS_A_LOOK
+    }
+
+    /// Ends its configuration, which is returned, where that takes more memory than the quota.
+    pub(super) fn measure(&mut self) -> Option<Rc<Router>> {
+        self.quotas.memory?;
+        let router = self.router.as_ref()?;
+        let problem = self.limit(router).err()?;
+        self.state = State::OverQuota(problem);
+        self.end()
+    }
+
+    /// Bytes that its elements, their tables and their packets take.
+    pub(super) fn memory(&self) -> u64 {
+        let of = |router: &Rc<Router>| {
+            let packets = router.held().saturating_mul(frame_bytes(router) as u64);
+            packets.saturating_add(router.memory() as u64)
+        };
+        self.router.as_ref().map_or(0, of)
     }
 
     /// Which elements take the packets of which ports.

@@ -4,13 +4,20 @@
 //! are created, given configurations, suspended and destroyed by handlers, while others go on.
 
 mod commands;
+mod declared;
 mod host;
 mod instance;
+mod metrics;
 mod switch;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use netbricks_core::{BuildError, InvalidSetting, Node, Registry, Settings, Worker};
+
+pub use declared::InstanceSettings;
 
 use crate::router::Capabilities;
 
@@ -28,6 +35,8 @@ netbricks_core::settings! {
         pub addresses: usize = 4_096, "whole number, 1 to 1,000,000";
         /// Capabilities of instances beyond their ports.
         pub capabilities: Vec<String> = [], "list of files, sockets and process";
+        /// Instances that exist from the start, by name.
+        pub instance: BTreeMap<String, InstanceSettings> = unset "no instances", "tables [instance.NAME]";
     }
 }
 
@@ -38,8 +47,11 @@ impl InstancesSettings {
 }
 
 impl Settings for InstancesSettings {
+    fn start_from(&mut self, directory: &Path) {
+        self.instance.values_mut().for_each(|one| one.start_from(directory));
+    }
     fn check(&self) -> Result<(), InvalidSetting> {
-        self.granted()?;
+        let granted = self.granted()?;
         let refused = |key, problem| Err(InvalidSetting { key, problem });
         if !(1..=250).contains(&self.devices.len()) {
             return refused("devices", format!("must be 1 to 250 names, found {}", self.devices.len()));
@@ -53,6 +65,13 @@ impl Settings for InstancesSettings {
             if !(1..=most).contains(&found) {
                 return refused(key, format!("must be 1 to {most}, found {found}"));
             }
+        }
+        for (name, one) in &self.instance {
+            one.check(name, granted.files).map_err(|problem| InvalidSetting { key: "instance", problem })?;
+        }
+        if self.instance.len() > self.most {
+            let problem = format!("has {} instances: `most` allows {}", self.instance.len(), self.most);
+            return refused("instance", problem);
         }
         Ok(())
     }

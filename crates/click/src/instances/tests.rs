@@ -7,7 +7,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{CallError, Context, Edge, Graph, GraphBuilder, Node, Poll, Role, Shape, Worker};
 
-use super::{InstancesSettings, node};
+use super::{InstanceSettings, InstancesSettings, node};
 
 type Frames = Rc<RefCell<VecDeque<Vec<u8>>>>;
 
@@ -58,7 +58,9 @@ const DEVICES: [&str; 2] = ["left", "right"];
 
 impl Rig {
     fn new(settings: &str) -> Self {
-        let mut settings: InstancesSettings = settings_of(settings);
+        Self::with(settings_of(settings))
+    }
+    fn with(mut settings: InstancesSettings) -> Self {
         settings.devices = DEVICES.map(str::to_owned).to_vec();
         let pool = Pool::builder().frames(4_096).build().expect("memory");
         let worker = Worker::new(0, 1, pool.clone());
@@ -239,8 +241,12 @@ fn bad_creations_say_why() {
         ("two mac=03:00:00:00:00:02", "03-00-00-00-00-02 is the address of a group"),
         ("two ring=63", "`ring` must be 64 to 2048, found `63`"),
         ("two ports=0", "`ports` must be 1 to 64, found `0`"),
-        ("two colour=red", "there is no `colour`; there are: ports, mac, ring, frames, weight"),
+        ("two colour=red", "there is no `colour`; there are: ports, mac, ring, frames, memory, weight"),
         ("two red", "expected KEY=VALUE, found `red`"),
+        (
+            "two memory=",
+            "`memory` must be bytes, such as 4MB: expected a size in bytes: a whole number, or a number and one of B, kB, KiB, MB, MiB, GB or GiB, as in \"64 KiB\", found ``",
+        ),
         ("", "expected NAME"),
     ] {
         assert_eq!(rig.refused("create", line), problem, "{line}");
@@ -438,5 +444,209 @@ fn too_many_elements_and_bytes_are_refused() {
     assert!(problem.contains("bytes: there can be 10485760"), "{problem}");
     let problem = rig.refused("install", &format!("large\n{}", "Idle -> Nowhere -> Discard;\n".repeat(500)));
     assert!(problem.lines().count() <= 102, "{problem}");
+    rig.end();
+}
+
+/// The instance of a name in the answer of `list`.
+fn listed(rig: &mut Rig, name: &str) -> serde_json::Value {
+    let all: Vec<serde_json::Value> = serde_json::from_str(&rig.call("list", "")).expect("JSON");
+    all.into_iter().find(|one| one["name"] == name).expect("there is one")
+}
+
+#[test]
+fn tables_that_take_more_memory_than_the_quota_are_not_installed() {
+    let mut rig = Rig::new("learning");
+    rig.call("create", "small mac=02:00:00:00:00:01 memory=1MB");
+    rig.call("install", &format!("small\n{MIRROR}"));
+    let problem = rig.refused("install", "small\nFromDevice(0) -> flows :: FlowMonitor(1000000) -> Discard;");
+    assert!(problem.starts_with("the elements of instance `small` take "), "{problem}");
+    assert!(
+        problem.contains(" of them `flows`, ") && problem.contains("`memory` allows 1000000."),
+        "{problem}"
+    );
+    // The configuration before goes on.
+    assert_eq!(rig.pass(0, &[frame(1, 9, 0)])[0].len(), 1);
+    rig.call("install", "small\nFromDevice(0) -> flows :: FlowMonitor(100) -> Discard;");
+    let small = listed(&mut rig, "small");
+    assert_eq!((small["state"].as_str(), small["memory"].as_u64()), (Some("running"), Some(1_000_000)));
+    assert!(small["memory_used"].as_u64().expect("a number") < 1_000_000);
+    rig.end();
+}
+
+#[test]
+fn packets_that_elements_hold_count_for_the_quota_of_memory() {
+    let mut rig = Rig::new("");
+    rig.call("create", "greedy memory=200kB");
+    rig.call("install", "greedy\nInfiniteSource -> q :: Queue(1000) -> Idle;");
+    rig.run();
+    let held: u64 = rig.call("read", "greedy q.length").parse().expect("a number");
+    // A frame has 2,048 bytes.
+    assert!((50..=97).contains(&held), "{held} packets are held");
+    let greedy = listed(&mut rig, "greedy");
+    // The queue has grown since the last look.
+    assert!(greedy["memory_used"].as_u64().expect("a number") <= 200_000 + 2_048, "{greedy}");
+    assert!(greedy["refused"].as_u64().expect("a number") > 0, "{greedy}");
+    rig.end();
+}
+
+#[test]
+fn a_table_that_grows_beyond_the_quota_ends_its_instance_alone() {
+    let mut rig = Rig::new("learning");
+    rig.call("create", "grows mac=02:00:00:00:00:01 memory=100kB");
+    rig.call("create", "echo mac=02:00:00:00:00:02");
+    rig.call("install", &format!("echo\n{MIRROR}"));
+    rig.call("install", "grows\nFromDevice(0) -> s :: EtherSwitch -> Discard; Idle -> [1]s[1] -> Discard;");
+    let frames: Vec<Vec<u8>> = (0..12_000_u16)
+        .map(|number| {
+            let mut frame = frame(1, 9, 0);
+            frame[8..10].copy_from_slice(&number.to_be_bytes());
+            frame
+        })
+        .collect();
+    for frames in frames.chunks(200) {
+        rig.pass(0, frames);
+    }
+    let grows = listed(&mut rig, "grows");
+    assert_eq!(grows["state"], "over-quota", "{grows}");
+    let error = grows["error"].as_str().expect("an error");
+    assert!(error.contains("`memory` allows 100000."), "{error}");
+    assert_eq!(rig.pass(0, &[frame(2, 9, 0)])[0].len(), 1, "the other goes on");
+    // It has another chance.
+    rig.call("install", &format!("grows\n{MIRROR}"));
+    assert_eq!(rig.pass(0, &[frame(1, 9, 0)])[0].len(), 1);
+    rig.end();
+}
+
+#[test]
+fn flows_that_find_no_memory_are_refused_and_the_rewriter_goes_on() {
+    let mut rig = Rig::new("learning");
+    rig.call("create", "nat mac=02:00:00:00:00:01 memory=400kB");
+    rig.call(
+        "install",
+        "nat\nFromDevice(0) -> Strip(14) -> CheckIPHeader -> r :: UDPRewriter(pattern 9.9.9.9 1024-65535 - - 0 0) \
+         -> Unstrip(14) -> EtherMirror -> ToDevice(0);",
+    );
+    let mut came = 0;
+    for chunk in 0..40_u16 {
+        let frames: Vec<Vec<u8>> = (0..100_u16).map(|number| datagram(chunk * 100 + number)).collect();
+        came += rig.pass(0, &frames)[0].len();
+    }
+    let nat = listed(&mut rig, "nat");
+    assert_eq!(nat["state"], "running", "{nat}");
+    assert!((500..4_000).contains(&came), "{came} packets found a place for their flow");
+    assert!(nat["memory_used"].as_u64().expect("a number") <= 400_000, "{nat}");
+    rig.end();
+}
+
+/// A datagram from a port of its own to `02:00:00:00:00:01`.
+fn datagram(port: u16) -> Vec<u8> {
+    let mut datagram = frame(1, 9, 0);
+    datagram[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    datagram[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    let sum = netbricks_core::packet::checksum::internet(&datagram[14..34]);
+    datagram[24..26].copy_from_slice(&sum.to_be_bytes());
+    datagram[34..36].copy_from_slice(&port.to_be_bytes());
+    datagram[36..40].copy_from_slice(&[0, 53, 0, 26]);
+    datagram
+}
+
+#[test]
+fn declared_instances_are_there_from_the_start() {
+    let echo = InstanceSettings {
+        text: Some(
+            "FromDevice(0) -> c :: Counter -> EtherMirror -> ToDevice(0); t :: TimedSource($T) -> Discard;"
+                .into(),
+        ),
+        parameters: vec!["T=1".into()],
+        mac: Some("02:00:00:00:00:01".into()),
+        ring: 64,
+        ..InstanceSettings::default()
+    };
+    let mut settings = settings_of("learning");
+    settings.instance.insert("echo".into(), echo);
+    settings.instance.insert("empty".into(), InstanceSettings { ports: 2, ..InstanceSettings::default() });
+    let mut rig = Rig::with(settings);
+    rig.run();
+    assert_eq!(rig.pass(0, &[frame(1, 9, 0)])[0].len(), 1);
+    assert_eq!(rig.call("read", "echo c.count"), "1");
+    assert_eq!(listed(&mut rig, "echo")["ports"][0]["ring"], 64);
+    let empty = listed(&mut rig, "empty");
+    assert_eq!((empty["state"].as_str(), empty["ports"].as_array().map(Vec::len)), (Some("empty"), Some(2)));
+    rig.call("destroy", "echo");
+    rig.run();
+    rig.end();
+}
+
+#[test]
+fn bad_declarations_say_why() {
+    use netbricks_core::Settings;
+    let checked = |one: InstanceSettings| {
+        let mut settings = settings_of("");
+        settings.instance.insert("echo".into(), one);
+        settings.check().expect_err("it is wrong").problem
+    };
+    let usual = InstanceSettings::default;
+    let wrong = checked(InstanceSettings { text: Some("Idle -> Nonsense -> Discard".into()), ..usual() });
+    assert!(wrong.starts_with("the configuration of `echo` is wrong:\n"), "{wrong}");
+    assert!(wrong.contains("echo:1: undeclared element 'Nonsense'"), "{wrong}");
+    assert_eq!(
+        checked(InstanceSettings { ring: 63, ..usual() }),
+        "ring of `echo` must be 64 to 2048, found 63"
+    );
+    assert_eq!(
+        checked(InstanceSettings { mac: Some("x".into()), ..usual() }),
+        "mac of `echo`: `x` is no MAC address"
+    );
+    let gone = checked(InstanceSettings { file: Some("/nowhere.click".into()), ..usual() });
+    assert!(gone.starts_with("the file of `echo` is /nowhere.click, which cannot be read: "), "{gone}");
+    let mut settings = settings_of("");
+    for name in ["one", "two"] {
+        let mac = Some("02:00:00:00:00:01".into());
+        settings.instance.insert(name.into(), InstanceSettings { mac, ..usual() });
+    }
+    let pool = Pool::builder().frames(64).build().expect("memory");
+    let Err(error) = node(&settings, &Worker::new(0, 1, pool)) else { panic!("a MAC address twice") };
+    assert_eq!(error.to_string(), "instance `two`: 02-00-00-00-00-01 is the address of port `one.0`");
+}
+
+#[test]
+fn a_declared_configuration_that_does_not_start_is_refused() {
+    let mut settings = settings_of("");
+    let text = Some("FromDump(/nowhere) -> Discard".into());
+    settings.instance.insert("box".into(), InstanceSettings { text, ..InstanceSettings::default() });
+    let mut rig = Rig::with(settings);
+    rig.run();
+    let refused = listed(&mut rig, "box");
+    assert_eq!(refused["state"], "refused", "{refused}");
+    assert!(refused["error"].as_str().expect("an error").contains("capability"), "{refused}");
+    rig.end();
+}
+
+#[test]
+fn metrics_have_a_bounded_number_of_instances() {
+    let mut rig = Rig::new("learning");
+    rig.call("create", "echo mac=02:00:00:00:00:01");
+    rig.call("install", &format!("echo\n{MIRROR}"));
+    for number in 0..1_005 {
+        rig.call("create", &format!("n{number} ring=64"));
+    }
+    rig.pass(0, &[frame(1, 9, 0)]);
+    let families: serde_json::Value = serde_json::from_str(&rig.call("metrics", "")).expect("JSON");
+    let family = |name: &str| {
+        let all = families.as_array().expect("a list");
+        all.iter().find(|family| family["name"] == name).expect("a family").clone()
+    };
+    let sent = family("instance_sent_packets");
+    assert_eq!(
+        (sent["kind"].as_str(), sent["samples"][0].to_string()),
+        (Some("counter"), r#"["echo",1]"#.into())
+    );
+    assert_eq!(sent["samples"].as_array().map(Vec::len), Some(1_000));
+    assert!(
+        family("instances")["samples"]
+            .as_array()
+            .expect("a list")
+            .contains(&serde_json::json!(["empty", 1_005]))
+    );
     rig.end();
 }

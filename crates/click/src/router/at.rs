@@ -111,7 +111,9 @@ impl<'r> At<'r> {
             }
             return;
         }
-        self.router.element(id).push_batch(At { router: self.router, id }, input, batch);
+        if !self.router.runs_fused(id, input, batch) {
+            self.router.element(id).push_batch(At { router: self.router, id }, input, batch);
+        }
         self.leave();
     }
 

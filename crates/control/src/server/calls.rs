@@ -12,7 +12,8 @@ use utoipa::IntoParams;
 use super::answer::{App, Asker, Failure, Known};
 use super::request::{self, Expected, Form, IfMatch, Names, Parameters, flag, form, upload};
 use super::tenants::Caller;
-use crate::api::{Answers, CallArgument, Code, Function, Handler, Problem};
+use crate::api::{Answers, CallArgument, Code, Function, Handler, HandlerAnswer, Problem};
+use crate::metrics::{self, Family};
 use crate::{Call, Director};
 
 /// The time that a handler has where the request gives none.
@@ -90,6 +91,31 @@ pub(super) async fn read(
         }
     });
     Ok(answers.await?)
+}
+
+/// Families of samples that functions tell by their handler [`metrics::HANDLER`].
+///
+/// A function that does not answer in time, or not in that form, has none in this scrape.
+pub(super) async fn metrics(app: &App) -> Result<Vec<(String, Vec<Family>)>, Problem> {
+    let tells = |function: &Function| {
+        function.handlers.iter().any(|handler| handler.name == metrics::HANDLER && !handler.writes)
+    };
+    let functions = app.ask(|director| Ok(director.functions())).await?.value;
+    let mut own = Vec::new();
+    for function in functions.into_iter().filter(tells) {
+        let (time, deadline) = deadline(None)?;
+        let (name, handler) = (function.name.clone(), metrics::HANDLER.to_owned());
+        let call =
+            Call { function: name, handler, argument: String::new(), write: false, worker: None, deadline };
+        let answers = app.post(time, move |director, asker: Asker<Answers>| {
+            let generation = director.generation();
+            director.call(call, Box::new(move |result| asker.answer(generation, result)));
+        });
+        let Ok(Known { value: answers, .. }) = answers.await else { continue };
+        let read = |answer: &HandlerAnswer| Family::read(&answer.value).unwrap_or_default();
+        own.push((function.name, answers.answers.iter().flat_map(read).collect()));
+    }
+    Ok(own)
 }
 
 /// Writes a handler. The body is JSON, or the value itself as `text/plain`.

@@ -254,10 +254,11 @@ pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
 )]
 pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Result<Response, Failure> {
     let Known { generation, value: (status, stats) } = app.stats().await?;
+    let own = calls::metrics(&app).await?;
     let form = if accepts(&headers, "application/openmetrics-text") {
         metrics::Form::OpenMetrics
     } else {
         metrics::Form::Prometheus
     };
-    Ok(tagged(generation, form.content_type(), Body::from(metrics::text(&status, &stats, form))))
+    Ok(tagged(generation, form.content_type(), Body::from(metrics::text(&status, &stats, &own, form))))
 }

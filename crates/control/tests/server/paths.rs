@@ -15,7 +15,7 @@ fn what_runs_can_be_read() {
     assert_eq!(client.graph().expect("graph").nodes[0].name, "in");
     assert_eq!(client.ports().expect("ports")[0].driver, "memory");
     assert_eq!(client.functions().expect("functions").len(), 1);
-    assert_eq!(client.function("routes").expect("it is there").handlers.len(), 3);
+    assert_eq!(client.function("routes").expect("it is there").handlers.len(), 4);
     let handlers: Vec<netbricks_control::api::Handler> =
         client.get("functions/routes/handlers").expect("handlers");
     assert_eq!(handlers[1].name, "add");
@@ -264,6 +264,8 @@ fn metrics_come_in_two_forms() {
     assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let dropped = r#"netbricks_node_dropped_packets_total{node="a \"quoted\" node\\",reason="no-route"} 1"#;
     assert!(reply.body.lines().any(|line| line == dropped), "{}", reply.body);
+    let own = r#"netbricks_routes{function="routes",table="main"} 7"#;
+    assert!(reply.body.lines().any(|line| line == own), "{}", reply.body);
     let open = [("accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")];
     let reply = ask(running.socket(), "GET", "/v1/metrics", &open, b"");
     assert!(

@@ -88,7 +88,12 @@ impl Dataplane for Plane {
         vec![Port { name: "lan".into(), driver: "memory".into(), ..Port::default() }]
     }
     fn functions(&self) -> Vec<Function> {
-        let handlers = vec![handler("table", false), handler("add", true), handler("stuck", false)];
+        let handlers = vec![
+            handler("table", false),
+            handler("add", true),
+            handler("stuck", false),
+            handler("metrics", false),
+        ];
         vec![Function { name: "routes".into(), handlers, ..Function::default() }]
     }
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
@@ -101,6 +106,7 @@ impl Dataplane for Plane {
                 self.routes.push(call.argument.clone());
                 call.argument.len().to_string()
             }
+            "metrics" => r#"[{"name":"routes","kind":"gauge","help":"Routes.","label":"table","samples":[["main",7]]}]"#.into(),
             _ => format!("{}{}", self.routes.join(","), call.argument),
         };
         let one = HandlerAnswer { worker: call.worker, node: "routes".into(), value };

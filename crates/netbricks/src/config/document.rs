@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::contents::Originals;
 use super::control::ControlSettings;
 use super::fields::{Fields, bad_name, is_name, named_tables, type_name};
+use super::instances;
 use super::runtime::RuntimeSettings;
 use super::settings::configure;
 use super::tenants::{self, TenantEntry, TenantSettings, qualified};
@@ -66,7 +67,7 @@ pub struct ChainEntry {
     pub tenant: Option<usize>,
 }
 
-const SECTIONS: &[&str] = &["port", "function", "chain", "tenant", "runtime", "control"];
+const SECTIONS: &[&str] = &["port", "function", "instance", "chain", "tenant", "runtime", "control"];
 const CHAIN_KEYS: &[&str] = &["name", "from", "through", "to"];
 
 /// Reads a text. It never fails: it reports every fault and returns the rest.
@@ -81,12 +82,13 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
     let mut root = Fields::new("the file", Spanned::new(root_span, root.into_inner()), diagnostics);
     let (port, function) = (root.take("port"), root.take("function"));
     let (chain, runtime, control) = (root.take("chain"), root.take("runtime"), root.take("control"));
-    let tenant = root.take("tenant");
+    let (tenant, instance) = (root.take("tenant"), root.take("instance"));
     root.finish(SECTIONS);
 
     let mut ports = ports(port, None, diagnostics);
     let mut functions = functions(function, None, diagnostics);
     let mut chains = chains(chain, None, diagnostics);
+    instances::attach(instance, &mut functions, &chains, diagnostics);
     let mut tenants = Vec::new();
     for (name, table) in named_tables(tenant, "tenant", diagnostics) {
         let mut fields = Fields::new(format!("tenant `{}`", name.get_ref()), table, diagnostics);

@@ -9,6 +9,7 @@ mod devices;
 mod document;
 mod fields;
 mod files;
+mod instances;
 mod machine;
 mod plan;
 mod runtime;

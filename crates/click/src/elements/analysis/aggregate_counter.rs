@@ -302,6 +302,9 @@ impl AggregateCounter {
 }
 
 impl Element for AggregateCounter {
+    fn memory(&self) -> usize {
+        self.counts.borrow().capacity() * size_of::<(u32, u32)>()
+    }
     fn initialize(&self, at: At<'_>, errors: &Errors) -> bool {
         self.aggregate_call.initialize(at, errors) && self.count_call.initialize(at, errors)
     }

@@ -254,6 +254,9 @@ impl AggregateFlows {
 }
 
 impl Element for AggregateFlows {
+    fn memory(&self) -> usize {
+        self.tcp.borrow().memory() + self.udp.borrow().memory()
+    }
     fn initialize(&self, at: At<'_>, errors: &Errors) -> bool {
         if self.fragments == Some(true) && at.input_is_pull(0) {
             errors.error("'FRAGMENTS true' is incompatible with pull; run this element in a push context");

@@ -158,6 +158,9 @@ impl FlowMonitor {
 }
 
 impl Element for FlowMonitor {
+    fn memory(&self) -> usize {
+        self.flows.borrow().bytes()
+    }
     fn action(&self, at: At<'_>, packet: Packet) -> Option<Packet> {
         self.count(&packet, at.steady());
         Some(packet)

@@ -170,6 +170,11 @@ impl FlowTable {
         Self { pairs: KeyedMap::with_hasher(Keyed::new(seed)), timeouts, flows: 0, waiting: 0, headers }
     }
 
+    /// Bytes that the table takes now.
+    pub(super) fn memory(&self) -> usize {
+        self.pairs.capacity() * size_of::<(Hosts, Pair)>() + self.flows * size_of::<Flow>()
+    }
+
     /// Annotates a packet of the flow that its hosts' last packet had, or of another that goes on.
     ///
     /// `false` where more is to be done than to note the packet: nothing has happened then.

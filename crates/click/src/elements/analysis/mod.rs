@@ -3,8 +3,10 @@
 use crate::element::Class;
 
 mod aggregate_counter;
+mod aggregate_filter;
 mod aggregate_flows;
 mod aggregate_ip;
+mod aggregate_pairs;
 mod aggregates;
 mod flow_monitor;
 mod flow_table;
@@ -24,8 +26,10 @@ mod to_dump;
 
 pub(super) const FAMILIES: &[&[Class]] = &[
     aggregate_counter::CLASSES,
+    aggregate_filter::CLASSES,
     aggregate_flows::CLASSES,
     aggregate_ip::CLASSES,
+    aggregate_pairs::CLASSES,
     aggregates::CLASSES,
     flow_monitor::CLASSES,
     from_dump::CLASSES,

@@ -321,6 +321,9 @@ impl RateMonitor {
 }
 
 impl Element for RateMonitor {
+    fn memory(&self) -> usize {
+        self.memory.get()
+    }
     fn push(&self, at: At<'_>, input: usize, mut packet: Packet) {
         self.update(at, &mut packet, input);
         at.push(input, packet);

@@ -479,3 +479,83 @@ fn a_flow_monitor_counts_by_flow_in_bounded_memory() {
     let wrong = testing::build("Idle -> FlowMonitor(CAPACITY 0) -> Discard");
     assert_eq!(wrong.errors[1].trim(), "CAPACITY must be 1 to 4194304");
 }
+
+/// Packets of aggregates 1 (three), 3 (two) and 9 (one), into the element `x`.
+const AGGREGATES: &str = "InfiniteSource(LIMIT 3, DATA abcd) -> Paint(1) -> a::AggregatePaint; \
+     InfiniteSource(LIMIT 2, DATA abcd) -> Paint(3) -> a; InfiniteSource(LIMIT 1, DATA abcd) -> Paint(9) -> a; \
+     a -> x; Script(wait 0.1, stop);";
+
+#[test]
+fn aggregates_are_filtered() {
+    let run = run(&format!(
+        "x::AggregateFilter(allow 1, 1 2-4 7, deny 8-); {AGGREGATES} x[0] -> c0::Counter -> Discard; \
+         x[1] -> c1::Counter -> Discard;"
+    ));
+    assert!(
+        run.errors[1].contains("filter 2: '8-' is no aggregate and no range of them"),
+        "{:?}",
+        run.errors
+    );
+    let run = testing::run(&format!(
+        "x::AggregateFilter(allow 1, 1 2-4 7, deny all); {AGGREGATES} x[0] -> c0::Counter -> Discard; \
+         x[1] -> c1::Counter -> Discard;"
+    ));
+    assert_eq!(["c0.count", "c1.count"].map(|name| run.read(name)), ["3", "2"]);
+    let errors = build("Idle -> AggregateFilter(2 1) -> Discard").errors;
+    assert!(
+        errors[1].contains("'2' is no action: expected 'allow', 'drop', or an output below 1"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn the_first_and_the_last_packet_of_each_aggregate_pass() {
+    let rest = "x[0] -> Print(p, CONTENTS NONE, PRINTANNO true) -> c0::Counter -> Discard; \
+                x[1] -> c1::Counter -> Discard;";
+    let first = testing::run(&format!("x::AggregateFirst; {AGGREGATES} {rest}"));
+    assert_eq!(["c0.count", "c1.count"].map(|name| first.read(name)), ["3", "3"]);
+    let last = testing::run(&format!("x::AggregateLast; {AGGREGATES} {rest}"));
+    assert_eq!(["c0.count", "c1.count"].map(|name| last.read(name)), ["0", "3"]);
+    assert_eq!(last.write("x.clear"), "");
+    assert_eq!(["c0.count", "c1.count"].map(|name| last.read(name)), ["3", "3"]);
+    // Aggregate, packets and bytes beside this one, in the machine's order.
+    let numbers = [1_u32, 2, 8].map(|number| u32::from_ne_bytes(number.to_be_bytes()));
+    let [aggregate, packets, bytes] = numbers.map(|number| format!("{number:08x}"));
+    let expected = format!("{aggregate}{packets}{bytes}");
+    assert!(last.said()[0].contains(&expected), "{:?}: {expected}", last.said());
+}
+
+#[test]
+fn pairs_of_addresses_are_numbered_and_replies_painted() {
+    let run = testing::run(
+        "s1::TimedSource(0.1, LIMIT 2) -> IPEncap(17, 1.1.1.1, 2.2.2.2) -> p::AggregateIPAddrPair(TIMEOUT 5); \
+         s2::TimedSource(0.15, LIMIT 1) -> IPEncap(17, 2.2.2.2, 1.1.1.1) -> p; \
+         s3::TimedSource(0.3, LIMIT 1) -> IPEncap(17, 1.1.1.1, 3.3.3.3) -> p; \
+         TimedSource(9, LIMIT 1) -> IPEncap(17, 2.2.2.2, 1.1.1.1) -> p; \
+         Idle -> p; p[1] -> none::Counter -> Discard; InfiniteSource(LIMIT 1) -> p; \
+         p -> n::AggregateCounter -> k::PaintSwitch; k[0] -> there::Counter -> Discard; \
+         k[1] -> back::Counter -> Discard; Script(wait 10, stop)",
+    );
+    assert_eq!(run.errors, [""; 0]);
+    let counts = ["there.count", "back.count", "none.count", "n.nagg"].map(|name| run.read(name));
+    // The pair is another one after its timeout.
+    assert_eq!(counts, ["4", "1", "1", "3"]);
+}
+
+#[test]
+fn packets_that_were_lost_on_a_way_are_found() {
+    let run = testing::run(
+        "c::AggregatePacketCounter; InfiniteSource(LIMIT 2) -> Paint(1, 32) -> [0]c; \
+         InfiniteSource(LIMIT 1) -> Paint(2, 32) -> [0]c; InfiniteSource(LIMIT 1) -> Paint(3, 32) -> [0]c; \
+         InfiniteSource(LIMIT 1) -> Paint(2, 32) -> [1]c; c[0] -> Discard; c[1] -> Discard; \
+         Script(wait 0.1, stop)",
+    );
+    assert_eq!(run.errors, [""; 0]);
+    assert_eq!(run.read("c.count"), "5");
+    assert_eq!(run.read("c.received 0"), "1\n2\n3\n");
+    assert_eq!(run.read("c.undelivered 0"), "1\n3\n");
+    assert_eq!(run.read("c.undelivered 5"), "");
+    assert_eq!(run.read("c.undelivered x"), "expected aggregate number");
+    assert_eq!(run.write("c.clear"), "");
+    assert_eq!(run.read("c.received 0"), "");
+}

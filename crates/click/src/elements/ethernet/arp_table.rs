@@ -247,6 +247,14 @@ impl Table {
         Rc::new(Self { limits: Cell::new(limits), contents: RefCell::default() })
     }
 
+    /// Bytes that the table takes now, without the packets that wait in it.
+    pub(super) fn memory(&self) -> usize {
+        let contents = self.contents.borrow();
+        contents.entries.capacity() * size_of::<(Ipv4Addr, Entry)>()
+            + contents.ages.len() * size_of::<((u64, i64), Ipv4Addr)>()
+            + contents.packets * size_of::<Packet>()
+    }
+
     pub(super) fn limits(&self) -> Limits {
         self.limits.get()
     }
@@ -434,6 +442,9 @@ fn configure(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn 
 }
 
 impl Element for ArpTable {
+    fn memory(&self) -> usize {
+        self.table.memory()
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         self.table.set_timer(at, false);
         true

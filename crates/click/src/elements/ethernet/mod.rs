@@ -19,6 +19,7 @@ mod arp_table;
 mod check;
 mod header;
 mod info;
+mod pause;
 mod querier;
 mod responder;
 mod switch;
@@ -35,6 +36,7 @@ pub(super) const FAMILIES: &[&[Class]] = &[
     info::CLASSES,
     querier::CLASSES,
     responder::CLASSES,
+    pause::CLASSES,
     switch::CLASSES,
     vlan::CLASSES,
 ];

@@ -233,6 +233,9 @@ impl ArpQuerier {
 }
 
 impl Element for ArpQuerier {
+    fn memory(&self) -> usize {
+        if self.shared.is_none() { self.table.get().map_or(0, |table| table.memory()) } else { 0 }
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         let Some(element) = self.shared else {
             self.table().set_timer(at, false);

@@ -1,4 +1,4 @@
-//! `EtherSwitch`: a learning Ethernet switch.
+//! `EtherSwitch` and `ListenEtherSwitch`: learning Ethernet switches.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,8 +16,10 @@ use crate::packet::Annotated;
 use crate::router::{At, Setup};
 use crate::value::{Ether, SECOND, Span, signed_seconds};
 
-pub(super) const CLASSES: &[Class] =
-    &[Class::new("EtherSwitch", configure).ports("2-/=").processing("h/h").flow("#/[^#]").creates_nothing()];
+pub(super) const CLASSES: &[Class] = &[
+    Class::new("EtherSwitch", configure).ports("2-/=").processing("h/h").flow("#/[^#]").creates_nothing(),
+    Class::new("ListenEtherSwitch", configure).ports("1-/=+").processing("h/h").flow("x/x").creates_nothing(),
+];
 
 /// Addresses that a switch knows at once, unless its configuration says otherwise.
 const CAPACITY: usize = 1 << 16;
@@ -32,6 +34,7 @@ struct Seen {
 /// `EtherSwitch([TIMEOUT, CAPACITY])`: sends packets to the port where their destination was seen, or to all others.
 ///
 /// It forgets addresses after TIMEOUT seconds (300); with 0 it learns none. It learns at most CAPACITY addresses.
+/// `ListenEtherSwitch` has one output more, which gets a copy of each packet.
 struct EtherSwitch {
     table: RefCell<HashMap<Ether, Seen>>,
     /// Seconds.
@@ -87,7 +90,7 @@ impl EtherSwitch {
     }
 
     fn send_to_others(at: At<'_>, input: usize, packet: Packet) {
-        let others: Vec<usize> = (0..at.outputs()).rev().filter(|port| *port != input).collect();
+        let others: Vec<usize> = (0..at.inputs()).rev().filter(|port| *port != input).collect();
         let Some((last, others)) = others.split_last() else {
             at.drop_packet(packet, DropReason::Unconnected);
             return;
@@ -102,12 +105,20 @@ impl EtherSwitch {
 }
 
 impl Element for EtherSwitch {
+    fn memory(&self) -> usize {
+        self.table.borrow().capacity() * size_of::<(Ether, Seen)>()
+    }
     fn push(&self, at: At<'_>, input: usize, packet: Packet) {
         let (Some(destination), Some(source)) = (ether_at(packet.data(), 0), ether_at(packet.data(), 6))
         else {
             at.drop_packet(packet, DropReason::Truncated);
             return;
         };
+        if at.outputs() > at.inputs()
+            && let Some(copy) = at.copy(&packet)
+        {
+            at.push(at.inputs(), copy);
+        }
         let time = packet.timestamp();
         let mut port = None;
         if self.timeout.get() != 0 {

@@ -318,3 +318,35 @@ fn bad_arp_packets_are_refused() {
         assert!(run.read("c.drop_details").contains(&format!("2\t{fault}\n")));
     }
 }
+
+#[test]
+fn a_switch_with_a_listener_copies_each_packet_there() {
+    let frame = |to: u8, from: u8| format!("\\<02000000000{to} 02000000000{from} 0800>");
+    let run = run(&format!(
+        "TimedSource(0.1, {}, LIMIT 1) -> [0]s::ListenEtherSwitch; TimedSource(0.2, {}, LIMIT 1) -> [1]s; Idle -> [2]s; \
+         s[0] -> c0::Counter -> Discard; s[1] -> c1::Counter -> Discard; s[2] -> c2::Counter -> Discard; \
+         s[3] -> l::Counter -> Discard; Script(wait 1, stop)",
+        frame(1, 2),
+        frame(2, 1)
+    ));
+    assert_eq!(run.errors, [""; 0]);
+    // The first packet is flooded; the answer goes to its port.
+    assert_eq!(
+        ["c0.count", "c1.count", "c2.count", "l.count"].map(|name| run.read(name)),
+        ["1", "1", "1", "2"]
+    );
+}
+
+#[test]
+fn pause_frames_are_those_of_ieee_802_3() {
+    let run =
+        run("p::EtherPauseSource(00:11:22:33:44:55, 390, LIMIT 2, INTERVAL 0.5) -> Print(p) -> Discard; \
+                   Script(wait 10, write p.reset_counts, write p.pausetime 1, wait 0.6, stop)");
+    let frame = |time: &str| format!("p:   60 | 0180c200 00010011 22334455 88080001 {time}0000 00000000");
+    assert_eq!(run.said(), [frame("0186"), frame("0186"), frame("0001")]);
+    assert_eq!(run.read("p.count"), "1");
+    assert_eq!(
+        errors("EtherPauseSource(0:0:0:0:0:1, 1, INTERVAL 0) -> Discard"),
+        ["INTERVAL must be at least 1ms"]
+    );
+}

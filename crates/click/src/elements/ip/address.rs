@@ -8,6 +8,7 @@ use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::packet::checksum;
 
+use super::fuse::Step;
 use super::header::{self, Ip, get16, get32, ip_mut, put, set16};
 use super::pass;
 use crate::annotation;
@@ -43,7 +44,7 @@ const DESTINATION: usize = 16;
 /// `GetIPAddress(OFFSET [, ANNO])`, `GetIPAddress(IP src|dst [, ANNO])`: copies an address into an annotation.
 ///
 /// Packets that do not reach that far pass unchanged.
-struct GetIpAddress {
+pub(super) struct GetIpAddress {
     from: Place,
     annotation: usize,
 }
@@ -80,6 +81,14 @@ impl GetIpAddress {
         if let Some(address) = address.copied() {
             put(packet.anno_mut(), self.annotation, &address);
         }
+    }
+}
+
+impl Step for GetIpAddress {
+    #[inline(always)]
+    fn act(&self, _: At<'_>, packet: &mut Packet) -> u8 {
+        self.apply(packet);
+        0
     }
 }
 
@@ -205,7 +214,7 @@ impl Element for StoreIpAddress {
 }
 
 /// `FixIPSrc(IPADDR)`: sets the source of packets whose annotation asks for it, as `ICMPError`'s do.
-struct FixIpSrc {
+pub(super) struct FixIpSrc {
     address: Ipv4Addr,
 }
 
@@ -225,6 +234,14 @@ pub(super) fn fix_source(packet: &mut Packet, address: Ipv4Addr) -> bool {
     header::set_checksum(ip);
     packet.set_anno_u8(place::FIX_IP_SRC, 0);
     true
+}
+
+impl Step for FixIpSrc {
+    #[inline(always)]
+    fn act(&self, _: At<'_>, packet: &mut Packet) -> u8 {
+        fix_source(packet, self.address);
+        0
+    }
 }
 
 impl Element for FixIpSrc {

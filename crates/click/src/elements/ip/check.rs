@@ -8,6 +8,7 @@ use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::packet::checksum;
 
+use super::fuse::Step;
 use super::header::{self, Ip};
 use super::names;
 use crate::arguments::{Arguments, Parsed};
@@ -160,7 +161,7 @@ impl Rules {
 ///
 /// Packets that pass have their header marked, no bytes behind their length, and the destination annotation set.
 /// `CheckIPHeader2` leaves the checksum alone.
-struct CheckIpHeader {
+pub(super) struct CheckIpHeader {
     rules: Rules,
     offset: usize,
     checksum: bool,
@@ -225,9 +226,24 @@ fn configure(arguments: &mut Arguments<'_>, checksum: bool) -> Option<Rc<dyn Ele
 
 impl CheckIpHeader {
     #[cold]
-    fn refuse(&self, at: At<'_>, packet: Packet, fault: Fault) {
+    fn report(&self, at: At<'_>, packet: Packet, fault: Fault) {
         let subject = format!("{}: IP", at.name());
         self.faults.refuse(at, packet, fault as usize, &subject, fault.reason());
+    }
+}
+
+impl Step for CheckIpHeader {
+    #[inline(always)]
+    fn act(&self, _: At<'_>, packet: &mut Packet) -> u8 {
+        match self.rules.apply(packet, self.offset, self.checksum) {
+            Ok(()) => 0,
+            Err(fault) => fault as u8 + 1,
+        }
+    }
+    fn refuse(&self, at: At<'_>, packet: Packet, verdict: u8) {
+        if let Some(fault) = Fault::ALL.get(usize::from(verdict).wrapping_sub(1)) {
+            self.report(at, packet, *fault);
+        }
     }
 }
 
@@ -237,21 +253,13 @@ impl Element for CheckIpHeader {
         match self.rules.apply(&mut packet, self.offset, self.checksum) {
             Ok(()) => Some(packet),
             Err(fault) => {
-                self.refuse(at, packet, fault);
+                self.report(at, packet, fault);
                 None
             }
         }
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        let check = |packet: &mut Packet| match self.rules.apply(packet, self.offset, self.checksum) {
-            Ok(()) => 0,
-            Err(fault) => fault as u8 + 1,
-        };
-        at.sift(batch, check, |packet, verdict| {
-            if let Some(fault) = Fault::ALL.get(usize::from(verdict - 1)) {
-                self.refuse(at, packet, *fault);
-            }
-        });
+        at.sift(batch, |packet| self.act(at, packet), |packet, verdict| self.refuse(at, packet, verdict));
     }
     fn handlers(&self, handlers: &mut Handlers) {
         self.faults.handlers(handlers, |this: &Self| &this.faults);

@@ -1,4 +1,4 @@
-//! IPv4 headers put before packets: `IPEncap`, `UDPIPEncap`.
+//! IPv4 headers put before packets: `IPEncap`, `UDPIPEncap`, `DynamicUDPIPEncap`.
 
 use std::cell::Cell;
 use std::net::Ipv4Addr;
@@ -17,8 +17,11 @@ use crate::packet::Annotated;
 use crate::router::{At, Setup};
 use crate::value::{Raw, boolean};
 
-pub(super) const CLASSES: &[Class] =
-    &[Class::new("IPEncap", ip_encap).live(), Class::new("UDPIPEncap", udp_ip_encap).live()];
+pub(super) const CLASSES: &[Class] = &[
+    Class::new("IPEncap", ip_encap).live(),
+    Class::new("UDPIPEncap", udp_ip_encap).live(),
+    Class::new("DynamicUDPIPEncap", dynamic_udp_ip_encap).live(),
+];
 
 /// A destination: an address, or each packet's destination annotation (`DST_ANNO`).
 #[derive(Clone, Copy)]
@@ -210,22 +213,35 @@ struct UdpSettings {
     template: Template,
     ports: [u16; 2],
     checksum: bool,
+    /// Packets after which both ports become one higher; 0: never.
+    interval: u32,
 }
 
 /// `UDPIPEncap(SRC, SPORT, DST, DPORT [, CHECKSUM])`: puts IPv4 and UDP headers before each packet.
 ///
-/// `DST` may be `DST_ANNO`: each packet's destination annotation.
+/// `DST` may be `DST_ANNO`: each packet's destination annotation. `DynamicUDPIPEncap` has a further argument `INTERVAL`: both
+/// ports become one higher after so many packets.
 struct UdpIpEncap {
     settings: Cell<UdpSettings>,
     id: Cell<u16>,
+    /// Packets since the ports changed.
+    count: Cell<u32>,
 }
 
 fn udp_ip_encap(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
+    make_udp(arguments, false)
+}
+fn dynamic_udp_ip_encap(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
+    make_udp(arguments, true)
+}
+
+fn make_udp(arguments: &mut Arguments<'_>, is_dynamic: bool) -> Option<Rc<dyn Element>> {
     let source: Option<Ipv4Addr> = arguments.required("SRC");
     let source_port = arguments.required_with("SPORT", names::udp_port);
     let destination: Option<Raw> = arguments.required("DST");
     let destination_port = arguments.required_with("DPORT", names::udp_port);
     let checksum = arguments.positional("CHECKSUM").unwrap_or(true);
+    let interval = if is_dynamic { arguments.positional("INTERVAL").unwrap_or(0) } else { 0 };
     arguments.complete()?;
     let Some(destination) = Destination::read(&destination?.0, arguments.at()) else {
         arguments.error("bad DST");
@@ -235,8 +251,9 @@ fn udp_ip_encap(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn E
         template: Template::new(header::UDP, source?, destination, 250),
         ports: [source_port?, destination_port?],
         checksum,
+        interval,
     };
-    Some(Rc::new(UdpIpEncap { settings: Cell::new(settings), id: Cell::default() }))
+    Some(Rc::new(UdpIpEncap { settings: Cell::new(settings), id: Cell::default(), count: Cell::default() }))
 }
 
 /// Writes a UDP header over a packet's bytes behind its IPv4 header of 20 bytes.
@@ -260,9 +277,17 @@ impl Element for UdpIpEncap {
             at.drop_packet(packet, DropReason::PoolExhausted);
             return None;
         }
-        let settings = self.settings.get();
+        let mut settings = self.settings.get();
         settings.template.write(&mut packet, next(&self.id));
         write_udp(&mut packet, settings.ports, settings.checksum);
+        if settings.interval > 0 {
+            let count = self.count.get() + 1;
+            self.count.set(count % settings.interval);
+            if count == settings.interval {
+                settings.ports = settings.ports.map(|port| port.wrapping_add(1));
+                self.settings.set(settings);
+            }
+        }
         Some(packet)
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {

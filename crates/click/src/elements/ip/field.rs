@@ -6,6 +6,7 @@ use std::rc::Rc;
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 
+use super::fuse::Step;
 use super::header::{Ip, get16, ip_mut, replace16};
 use super::pass;
 use crate::arguments::Arguments;
@@ -25,7 +26,7 @@ pub(super) const CLASSES: &[Class] = &[
 ];
 
 /// `DecIPTTL([ACTIVE, MULTICAST])`: takes one from the time to live; packets without any go to output 1.
-struct DecIpTtl {
+pub(super) struct DecIpTtl {
     active: Cell<bool>,
     multicast: bool,
     drops: Cell<u64>,
@@ -62,6 +63,13 @@ impl DecIpTtl {
         let Some(ip) = ip_mut(packet) else { return MALFORMED };
         let passes = !self.multicast && Ip(ip).destination().is_multicast() || decrement_ttl(ip);
         if passes { 0 } else { EXPIRED }
+    }
+}
+
+impl Step for DecIpTtl {
+    #[inline(always)]
+    fn act(&self, _: At<'_>, packet: &mut Packet) -> u8 {
+        self.decrement(packet)
     }
     #[cold]
     fn refuse(&self, at: At<'_>, packet: Packet, verdict: u8) {
@@ -215,7 +223,7 @@ impl Element for MarkIpCe {
 }
 
 /// `DropBroadcasts`: packets that the link layer addressed to a group go to output 1, or are dropped.
-struct DropBroadcasts {
+pub(super) struct DropBroadcasts {
     drops: Cell<u64>,
 }
 
@@ -229,9 +237,13 @@ pub(super) fn is_for_group(packet: &Packet) -> bool {
     matches!(packet.kind(), Kind::Broadcast | Kind::Multicast)
 }
 
-impl DropBroadcasts {
+impl Step for DropBroadcasts {
+    #[inline(always)]
+    fn act(&self, _: At<'_>, packet: &mut Packet) -> u8 {
+        is_for_group(packet).into()
+    }
     #[cold]
-    fn refuse(&self, at: At<'_>, packet: Packet) {
+    fn refuse(&self, at: At<'_>, packet: Packet, _: u8) {
         if self.drops.get() == 0 {
             at.chatter("DropBroadcasts: dropped a packet");
         }
@@ -245,11 +257,11 @@ impl Element for DropBroadcasts {
         if !is_for_group(&packet) {
             return Some(packet);
         }
-        self.refuse(at, packet);
+        self.refuse(at, packet, 1);
         None
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        at.sift(batch, |packet| is_for_group(packet).into(), |packet, _| self.refuse(at, packet));
+        at.sift(batch, |packet| self.act(at, packet), |packet, verdict| self.refuse(at, packet, verdict));
     }
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("drops", |this: &Self, _| this.drops.get());

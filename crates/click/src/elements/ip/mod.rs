@@ -6,6 +6,7 @@ use crate::element::{Class, Element};
 use crate::router::At;
 
 mod address;
+mod anonymize;
 mod check;
 mod check_transport;
 mod checksum;
@@ -13,6 +14,7 @@ mod combo;
 mod encap;
 mod field;
 mod fragment;
+pub(crate) mod fuse;
 mod gre;
 mod header;
 mod icmp_encap;
@@ -25,14 +27,17 @@ mod ping;
 mod pppoe;
 mod print;
 mod reassemble;
+mod rip;
 mod strip;
 mod tcp_collector;
+mod tcp_fragment;
 #[cfg(test)]
 mod tests;
 mod udp_source;
 
 pub(super) const FAMILIES: &[&[Class]] = &[
     address::CLASSES,
+    anonymize::CLASSES,
     check::CLASSES,
     check_transport::CLASSES,
     checksum::CLASSES,
@@ -52,8 +57,10 @@ pub(super) const FAMILIES: &[&[Class]] = &[
     pppoe::CLASSES[2],
     print::CLASSES,
     reassemble::CLASSES,
+    rip::CLASSES,
     strip::CLASSES,
     tcp_collector::CLASSES,
+    tcp_fragment::CLASSES,
     udp_source::CLASSES,
 ];
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 
+use super::fuse::Step;
 use super::header::{self, get_address, ip_mut, option, put};
 use super::names;
 use crate::arguments::Arguments;
@@ -21,7 +22,7 @@ pub(super) const CLASSES: &[Class] =
 /// `IPGWOptions(MYADDR [, OTHERADDRS])`: fills in record route and timestamp options.
 ///
 /// Packets with bad options go to output 1, with the annotation that says where the fault is.
-struct IpGwOptions {
+pub(super) struct IpGwOptions {
     own: Own,
     drops: Cell<u64>,
 }
@@ -140,9 +141,19 @@ fn apply(packet: &mut Packet, own: &Own, now: impl FnOnce() -> u64) -> Result<()
     outcome.map(|_| ())
 }
 
-impl IpGwOptions {
+impl Step for IpGwOptions {
+    #[inline(always)]
+    fn act(&self, at: At<'_>, packet: &mut Packet) -> u8 {
+        match apply(packet, &self.own, || at.now()) {
+            Ok(()) => 0,
+            Err(fault) => {
+                packet.set_anno_u8(place::ICMP_PARAMETER_PROBLEM, fault);
+                1
+            }
+        }
+    }
     #[cold]
-    fn refuse(&self, at: At<'_>, packet: Packet) {
+    fn refuse(&self, at: At<'_>, packet: Packet, _: u8) {
         self.drops.set(self.drops.get() + 1);
         at.push_or_drop(1, packet, DropReason::Malformed);
     }
@@ -150,20 +161,16 @@ impl IpGwOptions {
 
 impl Element for IpGwOptions {
     fn action(&self, at: At<'_>, mut packet: Packet) -> Option<Packet> {
-        let Err(fault) = apply(&mut packet, &self.own, || at.now()) else { return Some(packet) };
-        packet.set_anno_u8(place::ICMP_PARAMETER_PROBLEM, fault);
-        self.refuse(at, packet);
-        None
+        match self.act(at, &mut packet) {
+            0 => Some(packet),
+            verdict => {
+                self.refuse(at, packet, verdict);
+                None
+            }
+        }
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        let work = |packet: &mut Packet| match apply(packet, &self.own, || at.now()) {
-            Ok(()) => 0,
-            Err(fault) => {
-                packet.set_anno_u8(place::ICMP_PARAMETER_PROBLEM, fault);
-                1
-            }
-        };
-        at.sift(batch, work, |packet, _| self.refuse(at, packet));
+        at.sift(batch, |packet| self.act(at, packet), |packet, verdict| self.refuse(at, packet, verdict));
     }
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("drops", |this: &Self, _| this.drops.get());

@@ -317,6 +317,9 @@ impl IpReassembler {
 }
 
 impl Element for IpReassembler {
+    fn memory(&self) -> usize {
+        self.memory.get()
+    }
     fn action(&self, at: At<'_>, mut packet: Packet) -> Option<Packet> {
         let transport = packet.transport().map_or(0, <[u8]>::len);
         let Some(ip) = Ip::of(&packet).filter(|ip| ip.is_fragment()) else { return Some(packet) };

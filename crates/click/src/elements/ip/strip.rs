@@ -5,6 +5,7 @@ use std::rc::Rc;
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 
+use super::fuse::Step;
 use crate::arguments::Arguments;
 use crate::element::{Class, Element};
 use crate::packet::Annotated;
@@ -35,7 +36,7 @@ enum Kind {
 /// - `StripToNetworkHeader` has the packet begin at its network header, whether that is in it or was taken off.
 /// - `StripIPHeader` has it begin behind the network header, `UnstripIPHeader` at it again.
 /// - `StripTransportHeader` has it begin behind its TCP, UDP or ICMP header (not in Click).
-struct Strip {
+pub(super) struct Strip {
     kind: Kind,
     length: usize,
 }
@@ -95,6 +96,17 @@ impl Strip {
     }
 }
 
+impl Step for Strip {
+    fn fits(&self, _: &Batch) -> bool {
+        matches!(self.kind, Kind::Strip | Kind::ToTransport)
+    }
+    #[inline(always)]
+    fn act(&self, at: At<'_>, packet: &mut Packet) -> u8 {
+        self.apply(at, packet);
+        0
+    }
+}
+
 impl Element for Strip {
     fn action(&self, at: At<'_>, mut packet: Packet) -> Option<Packet> {
         if self.apply(at, &mut packet) {
@@ -104,7 +116,7 @@ impl Element for Strip {
         None
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        if matches!(self.kind, Kind::Strip | Kind::ToTransport) {
+        if self.fits(batch) {
             batch.each_packet(|_, packet| {
                 self.apply(at, packet);
             });

@@ -281,6 +281,10 @@ impl TcpCollector {
 }
 
 impl Element for TcpCollector {
+    fn memory(&self) -> usize {
+        self.streams.borrow().capacity() * size_of::<(Key, Stream)>()
+            + self.held.get() * size_of::<(u64, Packet)>()
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         at.timer_after(0, self.timeout / 4);
         true

@@ -710,3 +710,16 @@ fn payloads_are_erased_and_cut() {
         ],
     );
 }
+
+#[test]
+fn ports_of_a_dynamic_encapsulation_step() {
+    let run = run(
+        "InfiniteSource(LIMIT 5, STOP true, DATA ab) -> e::DynamicUDPIPEncap(1.0.0.1, 1234, 2.0.0.2, 5, true, 2) \
+                   -> CheckIPHeader -> k::CheckUDPHeader -> Strip(20) -> Print(p, 4) -> Discard",
+    );
+    assert_eq!(run.errors, [""; 0]);
+    let ports: Vec<String> =
+        run.said().iter().map(|line| line.split("| ").nth(1).unwrap_or("").to_owned()).collect();
+    assert_eq!(ports, ["04d20005", "04d20005", "04d30006", "04d30006", "04d40007"]);
+    assert_eq!((run.read("k.drops"), run.read("e.sport")), ("0".into(), "1236".into()));
+}

@@ -145,7 +145,9 @@ pub(super) fn ping(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<R
 /// The set of flows that belongs to a rewriter, whether that is made yet or not.
 fn flows_of(at: At<'_>, rewriter: usize) -> SharedFlows {
     let seed = at.router.surroundings().seed.rotate_left(32) ^ (rewriter as u64).wrapping_mul(0x9E37_79B9);
-    at.router.shared(&format!("rewriter {rewriter}: flows"), || RefCell::new(Flows::new(seed)))
+    at.router.shared(&format!("rewriter {rewriter}: flows"), || {
+        RefCell::new(Flows::new(seed, Rc::clone(at.router.room())))
+    })
 }
 
 /// The set that `MAPPING_CAPACITY` means: one's own with a capacity, or that of another rewriter.

@@ -5,7 +5,7 @@
 //! that give way to new flows. A packet only notes the flow's later expiry; the heaps look at it when a flow
 //! comes to their top.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -173,14 +173,16 @@ pub(super) struct Flows {
     capacity: i32,
     ended: u64,
     shifts: HashMap<u32, Box<Shifts>>,
+    /// Bytes that tables may still grow by.
+    room: Rc<Cell<usize>>,
 }
 
 /// A set that rewriters may share.
 pub(super) type SharedFlows = Rc<RefCell<Flows>>;
 
 impl Flows {
-    /// A set without flows; the seed keys its hash.
-    pub(super) fn new(seed: u64) -> Self {
+    /// A set without flows; the seed keys its hash. Its table grows by no more bytes than there is `room`.
+    pub(super) fn new(seed: u64, room: Rc<Cell<usize>>) -> Self {
         Self {
             table: None,
             seed,
@@ -192,7 +194,18 @@ impl Flows {
             capacity: i32::MAX,
             ended: 0,
             shifts: HashMap::new(),
+            room,
         }
+    }
+
+    /// Bytes that the set takes now.
+    pub(super) fn memory(&self) -> usize {
+        self.table.as_ref().map_or(0, FlowTable::bytes)
+            + self.flows.capacity() * size_of::<Flow>()
+            + (self.maps.capacity() + self.free.capacity()) * size_of::<u32>()
+            + self.heaps.iter().map(|heap| heap.capacity() * size_of::<Filed>()).sum::<usize>()
+            + self.shifts.capacity() * size_of::<(u32, Box<Shifts>)>()
+            + self.shifts.len() * size_of::<Shifts>()
     }
 
     /// Adds a rewriter; its number.
@@ -396,6 +409,13 @@ impl Flows {
             return true;
         }
         let wanted = (capacity * 2).max(FIRST_ENTRIES);
+        // The table becomes twice as large, and so do the lists of flows beside it.
+        let growth = if capacity == 0 { 0 } else { self.memory() };
+        let room = self.room.get();
+        if room < growth {
+            return false;
+        }
+        self.room.set(room - growth.min(room));
         let config = FlowTableConfig { seed: self.seed, ..FlowTableConfig::new(wanted) };
         let Ok(mut larger) = FlowTable::new(config) else { return false };
         if let Some(table) = &self.table {

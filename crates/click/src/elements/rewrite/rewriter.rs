@@ -399,6 +399,11 @@ fn ping_id(addresses: FlowId, identifier: u16, request: bool) -> FlowId {
 }
 
 impl Element for Rewriter {
+    fn memory(&self) -> usize {
+        // The first of those that share a set counts it.
+        if self.owner == 0 { self.flows.borrow().memory() } else { 0 }
+    }
+
     fn initialize(&self, at: At<'_>, errors: &Errors) -> bool {
         let before = errors.count();
         for (number, spec) in self.specs.borrow().iter().enumerate() {

@@ -3,11 +3,14 @@
 use crate::element::Class;
 
 mod basic;
+mod chance;
+mod codel;
 mod count;
 mod delay;
+mod drr;
 mod length;
 mod mark;
-mod paint;
+pub(in crate::elements) mod paint;
 mod print;
 mod queue;
 mod rated;
@@ -21,11 +24,15 @@ mod switch;
 mod tests;
 mod tokens;
 mod unqueue;
+mod watch;
 
 pub(super) const FAMILIES: &[&[Class]] = &[
     basic::CLASSES,
+    chance::CLASSES,
+    codel::CLASSES,
     count::CLASSES,
     delay::CLASSES,
+    drr::CLASSES,
     length::CLASSES,
     mark::CLASSES,
     paint::CLASSES,
@@ -38,4 +45,5 @@ pub(super) const FAMILIES: &[&[Class]] = &[
     source::CLASSES,
     switch::CLASSES,
     unqueue::CLASSES,
+    watch::CLASSES,
 ];

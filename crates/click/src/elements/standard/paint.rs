@@ -9,6 +9,7 @@ use netbricks_core::buffer::{Batch, Packet};
 use crate::annotation::Place;
 use crate::arguments::Arguments;
 use crate::element::{Class, Element, as_type};
+use crate::elements::ip::fuse::Step;
 use crate::handler::Handlers;
 use crate::packet::{Annotated, place};
 use crate::router::{At, Setup};
@@ -43,7 +44,7 @@ fn read_place(arguments: &mut Arguments<'_>) -> usize {
 }
 
 /// `Paint(COLOR [, ANNO])`: paints packets: writes the colour into a byte of their annotations.
-struct Paint(Colour);
+pub(in crate::elements) struct Paint(Colour);
 
 fn paint(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
     Some(Rc::new(Paint(Colour::read(arguments)?)))
@@ -52,6 +53,14 @@ fn paint(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>
 impl Paint {
     fn paint(&self, packet: &mut Packet) {
         packet.set_anno_u8(self.0.place.get(), self.0.colour.get());
+    }
+}
+
+impl Step for Paint {
+    #[inline(always)]
+    fn act(&self, _: At<'_>, packet: &mut Packet) -> u8 {
+        self.paint(packet);
+        0
     }
 }
 
@@ -110,10 +119,21 @@ pub(super) fn push_to_all(at: At<'_>, packet: Packet) {
 }
 
 /// `PaintTee(COLOR [, ANNO])`: passes packets, and copies of those of a colour to its second output.
-struct PaintTee(Colour);
+pub(in crate::elements) struct PaintTee(Colour);
 
 fn paint_tee(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
     Some(Rc::new(PaintTee(Colour::read(arguments)?)))
+}
+
+impl Step for PaintTee {
+    /// A copy leaves before its packet and behind the packets before, which one pass over a batch cannot do.
+    fn fits(&self, batch: &Batch) -> bool {
+        !batch.iter().any(|packet| self.0.is_on(packet))
+    }
+    #[inline(always)]
+    fn act(&self, _: At<'_>, _: &mut Packet) -> u8 {
+        0
+    }
 }
 
 impl Element for PaintTee {
@@ -126,8 +146,7 @@ impl Element for PaintTee {
         Some(packet)
     }
     fn push_batch(&self, at: At<'_>, input: usize, batch: &mut Batch) {
-        // A copy leaves before its packet and behind the packets before.
-        if !batch.iter().any(|packet| self.0.is_on(packet)) {
+        if self.fits(batch) {
             at.push_batch(0, batch);
             return;
         }

@@ -196,6 +196,9 @@ impl Queue {
 }
 
 impl Element for Queue {
+    fn memory(&self) -> usize {
+        self.packets.borrow().capacity() * size_of::<Packet>()
+    }
     fn push(&self, at: At<'_>, input: usize, packet: Packet) {
         match self.kind {
             Kind::FrontDrop => self.push_and_drop_first(at, packet),

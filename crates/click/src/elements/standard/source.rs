@@ -1,4 +1,4 @@
-//! Elements that make packets: `InfiniteSource`, `RatedSource`, `TimedSource`.
+//! Elements that make packets: `InfiniteSource`, `RandomSource`, `RatedSource`, `TimedSource`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use super::tokens::TokenBucket;
 
 pub(super) const CLASSES: &[Class] = &[
     Class::new("InfiniteSource", infinite_source).ports("0/1").live(),
+    Class::new("RandomSource", random_source).ports("0/1").live(),
     Class::new("RatedSource", rated_source).ports("0/1"),
     Class::new("TimedSource", timed_source).ports("0/1").processing("h/h"),
 ];
@@ -39,11 +40,14 @@ struct Data {
     /// Length of packets, negative where it is the text's.
     length: Cell<i32>,
     bytes: RefCell<Vec<u8>>,
+    /// Whether each packet has random bytes instead.
+    random: bool,
 }
 
 impl Data {
     fn new(text: Vec<u8>, length: i32) -> Self {
-        let data = Self { text: text.into(), length: Cell::new(length), bytes: RefCell::default() };
+        let data =
+            Self { text: text.into(), length: Cell::new(length), bytes: RefCell::default(), random: false };
         data.fill();
         data
     }
@@ -83,6 +87,11 @@ impl Data {
     }
     fn make(&self, at: At<'_>, timestamp: bool) -> Option<Packet> {
         let mut packet = at.packet(&self.bytes.borrow())?;
+        if self.random {
+            for four in packet.data_mut().chunks_mut(4) {
+                four.copy_from_slice(&at.router.random().to_ne_bytes()[..four.len()]);
+            }
+        }
         if timestamp {
             packet.set_timestamp(at.now());
         }
@@ -93,6 +102,7 @@ impl Data {
 /// `InfiniteSource([DATA, LIMIT, BURST, ACTIVE, LENGTH, TIMESTAMP, STOP, END_CALL])`: packets, as many as will pass.
 ///
 /// It makes `LIMIT` packets (no limit if negative), `BURST` in a turn, and then stops the driver or calls a handler.
+/// `RandomSource(LENGTH [, LIMIT, BURST, ACTIVE, ...])` makes packets of random bytes.
 struct InfiniteSource {
     data: Data,
     limit: Cell<i64>,
@@ -109,11 +119,26 @@ struct InfiniteSource {
 
 fn infinite_source(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let text: Vec<u8> = arguments.positional("DATA").unwrap_or_else(|| DATA.to_vec());
+    make_source(arguments, setup, |arguments| Data::new(text, Data::read_length(arguments)))
+}
+
+fn random_source(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
+    let length: Option<u16> = arguments.required("LENGTH");
+    let length = i32::from(length.unwrap_or_default());
+    make_source(arguments, setup, |_| Data { random: true, ..Data::new(Vec::new(), length) })
+}
+
+/// Reads what both kinds of sources have in common; `data` reads further keywords.
+fn make_source(
+    arguments: &mut Arguments<'_>,
+    setup: &Setup<'_>,
+    data: impl FnOnce(&mut Arguments<'_>) -> Data,
+) -> Option<Rc<dyn Element>> {
     let limit: i64 = arguments.positional("LIMIT").unwrap_or(-1);
     let burst: i32 = arguments.positional("BURST").unwrap_or(1);
     let active = arguments.positional("ACTIVE").unwrap_or(true);
     let timestamp = arguments.keyword("TIMESTAMP").unwrap_or(true);
-    let length = Data::read_length(arguments);
+    let data = data(arguments);
     let stop = arguments.keyword("STOP").unwrap_or(false);
     let end_call: Option<HandlerCall> = arguments.keyword("END_CALL");
     arguments.complete()?;
@@ -126,7 +151,7 @@ fn infinite_source(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<R
         return None;
     }
     Some(Rc::new(InfiniteSource {
-        data: Data::new(text, length),
+        data,
         limit: Cell::new(limit),
         burst: Cell::new(burst),
         active: Cell::new(active),

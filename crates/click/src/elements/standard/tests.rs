@@ -334,3 +334,103 @@ fn sums_and_marks_are_set() {
     );
     assert_eq!(run.read("c.count"), "1");
 }
+
+#[test]
+fn codel_drops_what_waits_too_long_and_nothing_else() {
+    let rates = |rate: u32| {
+        let run = run(&format!(
+            "RatedSource(x, {rate}, LIMIT 900) -> SetTimestamp(FIRST true) -> q::Queue(500) -> c::CoDel(5, 100) \
+             -> RatedUnqueue(200) -> out::Counter -> Discard; Script(wait 12, stop)"
+        ));
+        assert_eq!(run.errors, [""; 0]);
+        read(&run, &["c.drops", "out.count", "q.drops", "q.highwater_length"])
+            .iter()
+            .map(|number| number.parse::<u64>().expect("a number"))
+            .collect::<Vec<_>>()
+    };
+    let (slow, fast) = (rates(100), rates(300));
+    assert_eq!(slow[..3], [0, 900, 0]);
+    assert!(fast[0] > 20 && fast[0] + fast[1] == 900 && fast[2] == 0, "{fast:?}");
+    // Without it, 300 would wait.
+    assert!(fast[3] < 290, "{fast:?}");
+    assert_eq!(error("Idle -> CoDel -> Discard"), "no nearby Queues");
+    let run = build("Idle -> q::Queue -> c::CoDel(QUEUES q) -> Discard");
+    assert_eq!(run.write("c.target 7"), "");
+    assert_eq!(run.write("c.interval x"), "expected milliseconds (integer)");
+    assert_eq!(read(&run, &["c.target", "c.interval", "c.queues"]), ["7", "100", "q\n"]);
+}
+
+#[test]
+fn deficit_round_robin_shares_bytes() {
+    for quantum in [500, 1, 100_000] {
+        let run = run(&format!(
+            "InfiniteSource(LENGTH 100, LIMIT 200) -> Queue(200) -> [0]d::DRRSched({quantum}); \
+             InfiniteSource(LENGTH 500, LIMIT 40) -> Queue(40) -> [1]d; \
+             d -> u::Unqueue(ACTIVE false, LIMIT 60) -> k::CheckLength(200) -> s::Counter -> Discard; \
+             k[1] -> l::Counter -> Discard; \
+             Script(wait 0.1, write u.active true, wait 0.1, print s.count, print l.count, \
+                    write u.limit 1000, write u.active true, wait 0.1, stop)"
+        ));
+        let counts = run.said();
+        match quantum {
+            100_000 => assert_eq!(counts, ["20", "40"], "all of an input go in its turn"),
+            _ => assert_eq!(counts, ["50", "10"], "quantum {quantum}"),
+        }
+        assert_eq!(read(&run, &["s.count", "l.count"]), ["200", "40"], "quantum {quantum}");
+    }
+    assert_eq!(error("Idle -> DRRSched(0) -> Discard"), "QUANTUM must be at least 1");
+}
+
+#[test]
+fn bits_change_by_chance() {
+    for (settings, expected) in
+        [("1", "ff00"), ("1, set", "ffff"), ("1, clear", "0000"), ("0", "00ff"), ("1, flip, false", "00ff")]
+    {
+        let source = "InfiniteSource(LIMIT 1, STOP true, DATA \\<00ff>)";
+        let lines = said(&format!("{source} -> RandomBitErrors({settings}) -> Print(e) -> Discard"));
+        assert_eq!(lines, [format!("e:    2 | {expected}")], "{settings}");
+    }
+    let run = run("InfiniteSource(LIMIT 1000, STOP true, LENGTH 64) -> e::RandomBitErrors(0.01) -> Discard");
+    let errors: u64 = run.read("e.errors").parse().expect("a number");
+    // 5,120 of 512,000 bits; five standard deviations are 356.
+    assert!((4_764..=5_476).contains(&errors), "{errors}");
+    assert_eq!(run.write("e.p_bit_error 2"), "P must be a number from 0 to 1");
+    assert_eq!(run.write("e.error_kind set"), "");
+    assert_eq!(read(&run, &["e.error_kind", "e.p_bit_error"]), ["set", "0.01"]);
+    assert_eq!(error("Idle -> RandomBitErrors(2) -> Discard"), "P must be a number from 0 to 1");
+    assert_eq!(
+        error("Idle -> RandomBitErrors(0.1, turn) -> Discard"),
+        "KIND must be 'flip', 'set' or 'clear'"
+    );
+}
+
+#[test]
+fn a_random_source_makes_other_bytes_each_time() {
+    let mut lines = said("RandomSource(64, LIMIT 3, STOP true) -> Print(r, 64) -> Discard");
+    assert!(lines.iter().all(|line| line.starts_with("r:   64 | ")), "{lines:?}");
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(error("RandomSource -> Discard"), "LENGTH: required argument missing");
+}
+
+#[test]
+fn block_goes_by_the_rate_annotation() {
+    let run = run(
+        "TimedSource(0.1, LIMIT 4) -> SetAnnoByte(20, 7) -> b::Block(7); b[0] -> low::Counter -> Discard; \
+                   b[1] -> high::Counter -> Discard; \
+                   Script(wait 0.15, write b.thresh 6, wait 0.1, write b.thresh 0, wait 1, stop)",
+    );
+    assert_eq!(read(&run, &["low.count", "high.count", "b.thresh"]), ["3", "1", "0"]);
+}
+
+#[test]
+fn a_quit_watcher_stops_the_driver_with_its_source() {
+    let lines = said(
+        "i::InfiniteSource(LIMIT 5) -> c::Counter -> Discard; QuitWatcher(i); \
+                      Script(wait 0.5, print c.count, wait 10, print never)",
+    );
+    assert_eq!(lines, ["5"]);
+    assert_eq!(error("QuitWatcher(gone)"), "no element named 'gone'");
+    assert_eq!(error("d::Null; Idle -> d -> Discard; QuitWatcher(d)"), "'d' is not scheduled");
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use netbricks_control::api::Answers;
+use netbricks_core::units::Bytes;
 
 use super::arguments::Plain;
 use super::{Api, Failure, Output, Trouble};
@@ -42,6 +43,9 @@ pub(crate) enum InstancesCommand {
         /// Packets that the elements may hold before they create no more
         #[arg(long, default_value_t = 4_096)]
         frames: u64,
+        /// Memory that elements, their tables and packets may take, such as 4MB; unlimited without it
+        #[arg(long, value_name = "BYTES")]
+        memory: Option<Bytes>,
         /// The share of the processor beside that of others
         #[arg(long, default_value_t = 1_024)]
         weight: u32,
@@ -130,6 +134,8 @@ struct Instance {
     dropped: u64,
     used_ns: u64,
     #[serde(default)]
+    memory_used: u64,
+    #[serde(default)]
     said: Vec<String>,
 }
 
@@ -158,7 +164,7 @@ pub(super) fn instances(
     let write = |handler: &str, argument: &str| api.write(&function, handler, argument, None);
     let read = |handler: &str, argument: &str| api.read(&function, handler, argument, None);
     match &arguments.command {
-        InstancesCommand::Create { name, count, ports, mac, ring, frames, weight } => {
+        InstancesCommand::Create { name, count, ports, mac, ring, frames, memory, weight } => {
             if *count > 1 && mac.is_some() {
                 let text = "--mac is for one instance: with --count each gets an address of its own";
                 return Err(Failure::Usage(text.into()).into());
@@ -166,7 +172,9 @@ pub(super) fn instances(
             for number in 1..=*count {
                 let name = if *count == 1 { name.clone() } else { format!("{name}-{number}") };
                 let mac = mac.as_ref().map_or(String::new(), |mac| format!(" mac={mac}"));
-                let line = format!("{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}");
+                let memory = memory.map_or(String::new(), |memory| format!(" memory={}B", memory.bytes()));
+                let line =
+                    format!("{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}{memory}");
                 answered(&write("create", &line)?, output, json)?;
             }
             Ok(())
@@ -271,6 +279,7 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
         ("dropped", Align::Right),
         ("held", Align::Right),
         ("weight", Align::Right),
+        ("memory kB", Align::Right),
         ("used ms", Align::Right),
     ]);
     for one in &listed {
@@ -290,12 +299,14 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
             thousands(one.dropped),
             thousands(one.held),
             one.weight.to_string(),
+            thousands(one.memory_used.div_ceil(1_000)),
             format!("{:.3}", one.used_ns as f64 / 1e6),
         ]);
     }
     output.print(&table.render())?;
     for one in &listed {
-        let error = one.error.iter().map(|error| format!("panicked: {error}"));
+        let panicked = if one.state == "failed" { "panicked: " } else { "" };
+        let error = one.error.iter().flat_map(|error| error.lines()).map(|line| format!("{panicked}{line}"));
         for line in error.chain(one.said.iter().cloned()) {
             output.print(&format!("{}: {}\n", one.name, visible(&line)))?;
         }

@@ -9,10 +9,7 @@ mod reader;
 mod to;
 mod view;
 
-use netbricks_core::buffer::Packet;
-
 use crate::element::Class;
-use crate::packet::{Annotated, place};
 
 /// Version of the dumps that are written; lower minor versions are read as well.
 const VERSION: (u32, u32) = (1, 3);
@@ -30,15 +27,4 @@ pub(super) fn write_signed_time(time: i64) -> String {
     if time < 0 { format!("-{text}") } else { text }
 }
 
-/// The timestamp of the first packet that a packet stands for (ns).
-pub(super) fn first_timestamp(packet: &Packet) -> i64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&packet.anno()[place::FIRST_TIMESTAMP..place::FIRST_TIMESTAMP + 8]);
-    i64::from_ne_bytes(bytes)
-}
-
-/// Sets the timestamp of the first packet that a packet stands for.
-pub(super) fn set_first_timestamp(packet: &mut Packet, time: i64) {
-    packet.anno_mut()[place::FIRST_TIMESTAMP..place::FIRST_TIMESTAMP + 8]
-        .copy_from_slice(&time.to_ne_bytes());
-}
+pub(super) use crate::packet::{first_timestamp, set_first_timestamp};

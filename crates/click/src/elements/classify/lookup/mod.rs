@@ -249,6 +249,9 @@ impl Lookup {
 }
 
 impl Element for Lookup {
+    fn memory(&self) -> usize {
+        self.table.borrow().memory()
+    }
     fn push(&self, at: At<'_>, _: usize, mut packet: Packet) {
         let hop = self.find(&packet);
         let output = self.apply(at, &mut packet, hop);

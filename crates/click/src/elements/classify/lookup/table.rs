@@ -36,6 +36,11 @@ pub(in crate::elements) enum Order {
     Length,
 }
 
+/// Bytes that a trie's first stride, each group behind it and each route take, about.
+const TRIE: usize = 8 << 20;
+const GROUP: usize = 512;
+const ROUTE: usize = 96;
+
 /// How destinations are found.
 enum Finder {
     /// Routes, longer prefixes first: the first that has the destination.
@@ -57,6 +62,18 @@ pub(in crate::elements) struct Table {
 }
 
 impl Table {
+    /// Bytes that the table takes now.
+    pub(in crate::elements) fn memory(&self) -> usize {
+        let finder = match &self.finder {
+            Finder::List(routes) => routes.capacity() * size_of::<Route>(),
+            Finder::Trie(trie) => TRIE + trie.groups().1 * GROUP + trie.len() * ROUTE,
+        };
+        self.slots.capacity() * size_of::<Option<Route>>()
+            + self.free.capacity() * size_of::<usize>()
+            + self.places.capacity() * size_of::<((u32, u32), usize)>()
+            + finder
+    }
+
     /// A table without routes.
     pub(in crate::elements) fn new(order: Order) -> Self {
         Self {
