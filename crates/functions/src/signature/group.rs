@@ -30,8 +30,8 @@ pub(super) struct Group {
 
 /// A worker's part in searches.
 pub(super) struct Searcher {
-    /// Memory that fits all groups of the present rules.
-    scratch: Option<Scratch>,
+    /// The library's memory for the present rules.
+    scratch: Scratch,
     /// Searches that the library did not end, and the default engine did.
     unfinished: Counter,
 }
@@ -39,7 +39,7 @@ pub(super) struct Searcher {
 impl Searcher {
     /// A part in searches by the default engine.
     pub(super) fn new(unfinished: Counter) -> Self {
-        Self { scratch: None, unfinished }
+        Self { scratch: Scratch::default(), unfinished }
     }
 
     /// Makes the memory fit a set of rules. Without memory the default engine searches.
@@ -47,7 +47,7 @@ impl Searcher {
     /// # Errors
     /// The library's reason for giving no memory.
     pub(super) fn fit(&mut self, set: &RuleSet) -> Result<(), String> {
-        self.scratch = None;
+        self.scratch = Scratch::default();
         self.scratch = Scratch::of(set.databases())?;
         Ok(())
     }
@@ -55,6 +55,8 @@ impl Searcher {
 
 /// Rules in the order in which they count, each with its place.
 type Rules<'s> = [(u32, &'s Signature)];
+/// The rules of each group.
+type Members<'s> = Vec<Vec<(u32, &'s Signature)>>;
 /// Literals of rules that the library refused: the first rule, and the reason.
 pub(super) type Refused = (u32, String);
 
@@ -153,9 +155,7 @@ impl Group {
         mut hit: impl FnMut(u32, usize, usize),
     ) -> StateID {
         let Some(database) = &self.library else { return self.search(state, data, known, hit) };
-        let found =
-            searcher.scratch.as_ref().map(|scratch| database.scan(scratch, data, known, &mut hit).is_ok());
-        if found != Some(true) {
+        if database.scan(&searcher.scratch, data, known, &mut hit).is_err() {
             cold_path();
             searcher.unfinished.add(1);
             // No state is kept beside the library, so that short literals are looked for from the first byte on.
@@ -335,7 +335,7 @@ impl Index {
         rules: &Rules<'s>,
         sources: Classes,
         destinations: Classes,
-    ) -> Option<(Self, Vec<Vec<(u32, &'s Signature)>>)> {
+    ) -> Option<(Self, Members<'s>)> {
         if sources.count * destinations.count > MOST_GROUPS {
             return None;
         }
@@ -398,8 +398,13 @@ impl Index {
         self.groups.iter().map(Group::memory).sum()
     }
 
-    /// What the library searches by.
+    /// The databases by which the library searches.
     pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
         self.groups.iter().filter_map(|group| group.library.as_ref())
+    }
+
+    /// As [`databases`](Self::databases), to be changed.
+    pub(super) fn databases_mut(&mut self) -> impl Iterator<Item = &mut Database> {
+        self.groups.iter_mut().filter_map(|group| group.library.as_mut())
     }
 }

@@ -1,7 +1,7 @@
 //! The search for literals by Hyperscan or Vectorscan, in builds with the feature `hyperscan`.
 //!
 //! Both libraries have the same interface. A database holds the literals of one group of rules; the scratch space that a
-//! search needs belongs to a worker and fits all groups.
+//! search needs belongs to a worker.
 
 pub(super) use implementation::{Database, Scratch};
 
@@ -30,12 +30,17 @@ mod implementation {
     /// The literals of a group, compiled for this machine's processor.
     pub(in super::super) struct Database {
         compiled: BlockDatabase,
+        /// Its place among the databases of a set of rules.
+        number: usize,
         /// By the number that a match has.
         literals: Vec<Literal>,
     }
 
     /// The memory of one worker's searches.
-    pub(in super::super) struct Scratch(hyperscan::Scratch);
+    ///
+    /// By default it is empty, and no search ends.
+    #[derive(Default)]
+    pub(in super::super) struct Scratch(Vec<hyperscan::Scratch>);
 
     impl Database {
         /// Compiles literals in lower case, with the rules of each. The case of letters does not count.
@@ -63,7 +68,12 @@ mod implementation {
                 .map_err(|error| error.to_string())?
                 .into();
             let compiled = patterns.build().map_err(|error| error.to_string())?;
-            Ok(Self { compiled, literals })
+            Ok(Self { compiled, number: 0, literals })
+        }
+
+        /// Gives it its place among the databases of a set of rules.
+        pub(in super::super) fn set_number(&mut self, number: usize) {
+            self.number = number;
         }
 
         /// Looks for literals in `data` that end behind its first `known` bytes.
@@ -87,7 +97,8 @@ mod implementation {
                 }
                 Matching::Continue
             };
-            self.compiled.scan(data, &scratch.0, found).map_err(|_| Unfinished)
+            let space = scratch.0.get(self.number).ok_or(Unfinished)?;
+            self.compiled.scan(data, space, found).map_err(|_| Unfinished)
         }
 
         /// Bytes of memory.
@@ -98,23 +109,16 @@ mod implementation {
     }
 
     impl Scratch {
-        /// Scratch space that fits all these databases; `None` where there are none.
+        /// Scratch space for these databases, which are numbered from 0 in this order.
         ///
         /// # Errors
         /// The library's reason, such as missing memory.
         pub(in super::super) fn of<'d>(
-            mut databases: impl Iterator<Item = &'d Database>,
-        ) -> Result<Option<Self>, String> {
-            let Some(first) = databases.next() else { return Ok(None) };
-            let mut scratch = first.compiled.alloc_scratch().map_err(|error| error.to_string())?;
-            for database in databases {
-                if let Err(error) = database.compiled.realloc_scratch(&mut scratch).map(|_| ()) {
-                    // The library has freed the space, if it found none that is larger. The binding would free it again.
-                    std::mem::forget(scratch);
-                    return Err(error.to_string());
-                }
-            }
-            Ok(Some(Self(scratch)))
+            databases: impl Iterator<Item = &'d Database>,
+        ) -> Result<Self, String> {
+            // Each has its own, of a few KiB. The binding frees space twice where one that is shared cannot grow.
+            let spaces = databases.map(|database| database.compiled.alloc_scratch());
+            spaces.collect::<Result<_, _>>().map(Self).map_err(|error| error.to_string())
         }
     }
 }
@@ -129,8 +133,9 @@ mod implementation {
     /// No database exists.
     pub(in super::super) enum Database {}
 
-    /// No scratch space exists.
-    pub(in super::super) enum Scratch {}
+    /// Scratch space for no database.
+    #[derive(Default)]
+    pub(in super::super) struct Scratch(());
 
     impl Database {
         /// Refuses the literals.
@@ -139,6 +144,10 @@ mod implementation {
         /// Always: the library is missing.
         pub(in super::super) fn new(_: BTreeMap<&[u8], Vec<u32>>) -> Result<Self, String> {
             Err("this build lacks the library".into())
+        }
+
+        pub(in super::super) fn set_number(&mut self, _: usize) {
+            match *self {}
         }
 
         #[inline]
@@ -159,10 +168,8 @@ mod implementation {
 
     impl Scratch {
         /// Nothing, as there are no databases.
-        pub(in super::super) fn of<'d>(
-            _: impl Iterator<Item = &'d Database>,
-        ) -> Result<Option<Self>, String> {
-            Ok(None)
+        pub(in super::super) fn of<'d>(_: impl Iterator<Item = &'d Database>) -> Result<Self, String> {
+            Ok(Self(()))
         }
     }
 }

@@ -170,13 +170,20 @@ impl RuleSet {
                 is && (signature.looked.packets || number != Some(protocol::TCP))
             }
         };
+        let mut streams = of(&|signature| signature.looked.streams)?;
+        let mut tcp = of(&packets(Some(protocol::TCP)))?;
+        let mut udp = of(&packets(Some(protocol::UDP)))?;
+        let mut others = of(&packets(None))?;
+        let indices = [&mut streams, &mut tcp, &mut udp, &mut others];
+        let databases = indices.into_iter().flat_map(Index::databases_mut);
+        databases.enumerate().for_each(|(number, database)| database.set_number(number));
         Ok(Self {
             number: number_of(rules, engine),
             engine,
-            streams: of(&|signature| signature.looked.streams)?,
-            tcp: of(&packets(Some(protocol::TCP)))?,
-            udp: of(&packets(Some(protocol::UDP)))?,
-            others: of(&packets(None))?,
+            streams,
+            tcp,
+            udp,
+            others,
             off: signatures.iter().map(|_| AtomicBool::new(false)).collect(),
             places: (0..)
                 .zip(&signatures)
@@ -217,7 +224,7 @@ impl RuleSet {
         }
     }
 
-    /// What the library searches by.
+    /// The databases by which the library searches, by number.
     pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
         [&self.streams, &self.tcp, &self.udp, &self.others].into_iter().flat_map(Index::databases)
     }
