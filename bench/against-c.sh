@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Measures our benchmarks against C on DPDK in turn, on one core, and prints the ratios of medians.
 #
-#   bench/against-c.sh DIRECTORY [ROUNDS] [CORE]
+#   [BUILD_OPTIONS="--features hyperscan"] bench/against-c.sh DIRECTORY [ROUNDS] [CORE]
 #
 # DIRECTORY holds the C side: nfbench.c and its Makefile (Debian: libdpdk-dev, libhyperscan-dev). Huge pages must be
 # reserved (`sysctl -w vm.nr_hugepages=1024`) and nothing else should run. A round in which the control, C's MAC swap,
 # moved by more than 3 % from its median over all rounds is marked with a star and left out, and another one is run,
 # until ROUNDS (5) are steady or four times as many were run. Then those that are steady count, or all where fewer
 # than three are.
+#
+# BUILD_OPTIONS="--features hyperscan" adds `signature` by that library. Its literals and payloads are others than C's.
 #
 # C's packets are in mbufs of 2 KiB, whatever their length. Ours are in frames of 2 KiB too, as where a device fills
 # them. BENCH_OPTIONS="--short-frames" puts short ones into frames of 512 bytes, as where we copy packets in.
@@ -20,9 +22,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$baseline"/nfbench.c "$baseline"/Makefile "$work"/
 make -s -C "$work" nfbench 2>/dev/null
-cargo build --release --quiet
+# shellcheck disable=SC2086
+cargo build --release --quiet ${BUILD_OPTIONS:-}
 ours=${CARGO_TARGET_DIR:-target}/release/netbricks
-names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 signature-1000 chain-wire-1 chain-wire-64)
+library=()
+[[ "${BUILD_OPTIONS:-}" != *hyperscan* ]] || library=(signature-1000-hyperscan)
+names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 signature-1000 "${library[@]}" chain-wire-1 chain-wire-64)
 quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
 # Without names it answers how many rounds were steady; with them it compares.
 cat >"$work"/compare.py <<'PY'
@@ -37,11 +42,12 @@ theirs = {
     "nat-64k": "g NAT 64k bulk",
     "acl-10": "e linear ACL 10, last matches", "acl-64": "e2 rte_acl 64 rules", "acl-1000": "e2 rte_acl 1000 rules",
     "signature-1000": "i hyperscan 1000 lits 512B random a-z",
+    "signature-1000-hyperscan": "i hyperscan 1000 lits 512B random a-z",
     "maglev-90": "h maglev+flow cache(90% hit)", "maglev-100": "h maglev+flow cache(100% hit)",
 }
-goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5, "nat-64k": 0.75, "acl-10": 1.0, "acl-64": 0.9, "acl-1000": 0.9}
+goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5, "nat-64k": 0.75, "acl-10": 1.0, "acl-64": 0.9, "acl-1000": 0.9, "signature-1000": 2.0, "signature-1000-hyperscan": 1.0}
 # C's payloads have 512 bytes, ours 1,400.
-scale = {"signature-1000": 1400 / 512}
+scale = dict.fromkeys(["signature-1000", "signature-1000-hyperscan"], 1400 / 512)
 c, ours = [], []
 for i in range(1, run + 1):
     found = {}
@@ -68,7 +74,7 @@ if sum(steady) < wanted:
     print(f"{sum(steady)} of {run} rounds were steady, where {wanted} were wanted:",
           "too few, so that all count, and the ratios are rough" if few else "those count")
     steady = [True] * run if few else steady
-print(f"{'':20} {'C':>8} {'ours':>8} {'ratio':>7} {'goal':>7}   ratios by round")
+print(f"{'':24} {'C':>8} {'ours':>8} {'ratio':>7} {'goal':>7}   ratios by round")
 for name in names:
     if name not in theirs:
         continue
@@ -76,17 +82,17 @@ for name in names:
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     if not both:
         missing = f"no C row `{theirs[name]}`" if any(a is not None for a, _ in pairs) else "no row of ours"
-        print(f"{name:20} {missing}")
+        print(f"{name:24} {missing}")
         continue
     mine, other = [list(side) for side in zip(*both)]
     ratios = [a / b for a, b in both]
     goal = f"{goals[name]:.2f}" if name in goals else "-"
-    print(f"{name:20} {statistics.median(other):8.2f} {statistics.median(mine):8.2f} {statistics.median(ratios):7.2f} {goal:>7}   "
+    print(f"{name:24} {statistics.median(other):8.2f} {statistics.median(mine):8.2f} {statistics.median(ratios):7.2f} {goal:>7}   "
           + " ".join(f"{r:.2f}" for r in ratios))
 for name, size in memory.items():
     print(f"{name}: {size:.1f} bytes a flow of capacity")
 slopes = [(row["chain-wire-64"] - row["chain-wire-1"]) / 63 for row, ok in zip(ours, steady) if ok]
-print(f"{'a node boundary':20} {'':8} {statistics.median(slopes):8.3f} {'':7} {0.3:7.2f}   " + " ".join(f"{s:.3f}" for s in slopes))
+print(f"{'a node boundary':24} {'':8} {statistics.median(slopes):8.3f} {'':7} {0.3:7.2f}   " + " ".join(f"{s:.3f}" for s in slopes))
 PY
 round=0
 steady=0
@@ -104,7 +110,7 @@ while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
             mag) set -- maglev-90 maglev-100 ;;
             nat) set -- nat-64k ;;
             acl) set -- acl-10 acl-64 acl-1000 ;;
-            hs) set -- signature-1000 ;;
+            hs) set -- signature-1000 "${library[@]}" ;;
         esac
         # shellcheck disable=SC2086
         quiet "$ours" bench --json --core "$core" ${BENCH_OPTIONS:-} "$@" >>"$work/ours.$round"

@@ -155,7 +155,12 @@ impl Segment {
 
     /// Waits until the segment is joined, because packets that are sent before may be lost.
     pub(crate) fn settle(&self) {
-        for address in ["10.0.0.2", "fd00::2"] {
+        self.answered(&["10.0.0.2", "fd00::2"]);
+    }
+
+    /// Waits until these addresses answer the client.
+    pub(crate) fn answered(&self, addresses: &[&str]) {
+        for address in addresses {
             eventually("the first answer", || {
                 self.namespaces.attempt("client", &format!("ping -q -c 1 -W 1 {address}")).status.success()
             });

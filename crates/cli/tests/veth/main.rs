@@ -3,6 +3,7 @@
 //! The tests need root; without it, each test prints that it was skipped.
 
 mod answers;
+mod balancing;
 mod blocking;
 mod bras;
 mod checking;

@@ -8,6 +8,7 @@ use netbricks_core::units::Duration;
 use netbricks_core::{ConfigWarning, InvalidSetting, Settings, read_text};
 
 use super::language::{Read, Variables, read};
+use super::library;
 use super::live::{First, WRONG, listed, origin};
 use super::set::RuleSet;
 
@@ -21,6 +22,8 @@ netbricks_core::settings! {
         pub files: Vec<PathBuf> = [], "list of paths of files, from the chain file's directory";
         /// Variables for addresses and ports, with the names that rules use behind `$`.
         pub variables: Vec<String> = [], "list of \"NAME VALUE\" as \"HOME_NET [10.0.0.0/8,!10.1.0.0/16]\"";
+        /// The engine that looks for literals.
+        pub engine: SearchEngine = "default", "\"default\" or \"hyperscan\"";
         /// Connections and other flows that each worker follows at a time.
         ///
         /// With more, the one that was silent longest is given up.
@@ -46,12 +49,38 @@ netbricks_core::settings! {
     }
 }
 
+/// The engine that looks for the literals of all rules at once.
+///
+/// Rules match alike with each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SearchEngine {
+    /// A filter by blocks of four bytes, and an Aho–Corasick automaton for shorter literals.
+    #[default]
+    Default,
+    /// Hyperscan or Vectorscan, in builds with the feature `hyperscan`.
+    Hyperscan,
+}
+
+impl SearchEngine {
+    /// The name in settings.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Hyperscan => "hyperscan",
+        }
+    }
+}
+
 /// The rules, and what they were read from.
 #[derive(Clone)]
 struct Made {
     first: First,
-    from: (Vec<String>, Vec<PathBuf>, Vec<String>),
+    from: Source,
 }
+
+/// Rules, files, variables and engine.
+type Source = (Vec<String>, Vec<PathBuf>, Vec<String>, SearchEngine);
 
 impl std::fmt::Debug for Made {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -139,7 +168,7 @@ impl SignatureConfig {
     /// # Errors
     /// Every wrong line.
     pub(super) fn first(&self) -> Result<First, InvalidSetting> {
-        let from = || (self.rules.clone(), self.files.clone(), self.variables.clone());
+        let from = || (self.rules.clone(), self.files.clone(), self.variables.clone(), self.engine);
         let make = || self.read().map(|first| Made { first, from: from() });
         let made = match self.made.get() {
             Some(made) => made,
@@ -193,7 +222,7 @@ impl SignatureConfig {
             let problem = format!("names files with {}", listed(WRONG.0, WRONG.1, faults.into_iter()));
             return Err(InvalidSetting { key: "files", problem });
         }
-        let set = RuleSet::new(&rules).map_err(|wrong| {
+        let set = RuleSet::new(&rules, self.engine).map_err(|wrong| {
             let lines = wrong.iter().map(|(line, problem)| format!("line {line}: {problem}"));
             InvalidSetting { key: "rules", problem: format!("holds {}", listed(WRONG.0, WRONG.1, lines)) }
         })?;
@@ -201,6 +230,7 @@ impl SignatureConfig {
             set: Some(Arc::new(set)),
             variables: Arc::new(variables),
             skipped: skipped.into(),
+            engine: self.engine,
             origin: origin(&all),
         })
     }
@@ -213,6 +243,11 @@ impl Settings for SignatureConfig {
 
     fn check(&self) -> Result<(), InvalidSetting> {
         let refused = |key, problem| Err(InvalidSetting { key, problem });
+        if self.engine == SearchEngine::Hyperscan && !library::IS_BUILT {
+            let problem = "is \"hyperscan\", which this build lacks: install libhyperscan-dev or libvectorscan-dev (Debian) and \
+                           pkg-config, and build with `cargo build --release --features hyperscan`; or leave `engine` out";
+            return refused("engine", problem.into());
+        }
         if self.flows == 0 || self.flows > MOST_FLOWS {
             return refused("flows", format!("must be 1 to 1,048,576 flows, found {}", self.flows));
         }

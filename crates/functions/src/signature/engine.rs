@@ -11,6 +11,7 @@ use netbricks_stream::{End, Side, Why, Window};
 
 use super::alert::Alert;
 use super::evaluate::{Data, Outcome, Scratch};
+use super::group::Searcher;
 use super::language::{Action, Field, Number};
 use super::live::Current;
 use super::set::{RuleSet, Signature};
@@ -107,6 +108,7 @@ pub(super) struct Counts {
     pub(super) passes: Counter,
     pub(super) suppressed: Counter,
     pub(super) evaluations: Counter,
+    pub(super) unfinished: Counter,
 }
 
 /// A flow, and what is remembered of it while one of its packets is looked at.
@@ -181,6 +183,7 @@ pub(super) struct Engine {
     /// Matches by the rule's place, since the set came.
     here: Vec<u64>,
     scratch: Scratch,
+    searcher: Searcher,
     /// The last look at which each rule was found, and where its bytes began.
     seen: Vec<(u32, u64)>,
     look: u32,
@@ -212,7 +215,8 @@ impl Engine {
     ) -> Self {
         // The most bytes for which memory is there from the beginning.
         let usual = history + super::WINDOW;
-        let mut engine = Self {
+        let searcher = Searcher::new(counts.unfinished.clone());
+        Self {
             rules,
             flows,
             thresholds,
@@ -221,6 +225,7 @@ impl Engine {
             matches: BTreeMap::new(),
             here: Vec::new(),
             scratch: Scratch::with_capacity(usual),
+            searcher,
             seen: Vec::new(),
             look: 0,
             candidates: Vec::new(),
@@ -233,13 +238,14 @@ impl Engine {
             last: None,
             clock: 0,
             ruling: Ruling::Pass,
-        };
-        engine.fit();
-        engine
+        }
     }
 
-    /// Makes the memory fit the set of rules.
-    fn fit(&mut self) {
+    /// Makes the memory fit the set of rules, which is needed before the first packet.
+    ///
+    /// # Errors
+    /// There is no memory for searches by the library, so that the default engine does them.
+    pub(super) fn fit(&mut self) -> Result<(), String> {
         let rules = self.rules.seen().signatures.len();
         self.here = vec![0; rules];
         self.seen = vec![(0, 0); rules];
@@ -248,6 +254,7 @@ impl Engine {
         self.found = Vec::with_capacity(rules);
         self.told = Told::of(rules);
         (self.other, self.told_there) = (None, Told::of(rules));
+        self.searcher.fit(self.rules.seen())
     }
 
     /// Takes the present rules, if they changed.
@@ -257,7 +264,8 @@ impl Engine {
             && old.number != self.rules.seen().number
         {
             Self::collect(&mut self.matches, &old, &self.here);
-            self.fit();
+            // Searches without memory are counted.
+            let _ = self.fit();
         }
     }
 
@@ -344,9 +352,10 @@ impl Engine {
             return;
         }
         self.next_look();
-        let Self { candidates, seen, look, .. } = self;
+        let Self { candidates, seen, look, searcher, .. } = self;
         candidates.extend(&group.always);
-        group.scan(group.start(), payload, 0, |rule, _, _| note(candidates, seen, *look, rule, 0));
+        let hit = |rule, _, _| note(candidates, seen, *look, rule, 0);
+        group.scan(searcher, group.start(), payload, 0, hit);
         if candidates.is_empty() {
             return;
         }
@@ -406,9 +415,10 @@ impl Engine {
             return ruling_of(here.marks);
         }
         self.next_look();
-        let Self { candidates, seen, look, data, .. } = self;
+        let Self { candidates, seen, look, data, searcher, .. } = self;
         candidates.extend(&group.always);
-        reading.scan(set.number, group, fresh, data, |rule, at| note(candidates, seen, *look, rule, at));
+        let hit = |rule, at| note(candidates, seen, *look, rule, at);
+        reading.scan(searcher, set.number, group, fresh, data, hit);
         if candidates.is_empty() {
             reading.append(fresh, None);
             return ruling_of(here.marks);
@@ -540,9 +550,11 @@ impl Engine {
 }
 
 /// Notes a rule that was found, once a look.
+///
+/// There is room for every rule, and nothing panics: a library in C calls this.
 #[inline]
 fn note(candidates: &mut Vec<u32>, seen: &mut [(u32, u64)], look: u32, rule: u32, at: u64) {
-    let (last, first) = &mut seen[rule as usize];
+    let Some((last, first)) = seen.get_mut(rule as usize) else { return };
     if *last == look {
         *first = (*first).min(at);
     } else {

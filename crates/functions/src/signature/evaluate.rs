@@ -7,7 +7,7 @@
 
 use memchr::memmem::Finder;
 
-use super::language::{Content, Part, Pcre, Place};
+use super::language::{ByteTest, Content, Part, Pcre, Place};
 use super::simulation::Simulation;
 use super::work;
 
@@ -24,6 +24,7 @@ pub(super) enum Step {
         relative: bool,
         negated: bool,
     },
+    ByteTest(ByteTest),
 }
 
 impl Step {
@@ -41,6 +42,7 @@ impl Step {
             Part::DataAt { distance, relative, negated } => {
                 Self::DataAt { distance: *distance, relative: *relative, negated: *negated }
             }
+            Part::ByteTest(test) => Self::ByteTest(*test),
         }
     }
 }
@@ -159,6 +161,7 @@ impl Evaluation<'_, '_> {
                 Step::DataAt { distance, relative, negated } => {
                     self.data_at(i64::from(*distance), *relative, *negated)
                 }
+                Step::ByteTest(test) => self.byte_test(test),
             };
             if !found {
                 return if self.open && !self.data.ended { Outcome::Open } else { Outcome::No };
@@ -455,6 +458,30 @@ impl Evaluation<'_, '_> {
                 place.done = place.done.max(place.at + distance);
             }
             is != negated
+        });
+        !self.now.is_empty()
+    }
+
+    /// Keeps the ends behind which a number holds.
+    fn byte_test(&mut self, test: &ByteTest) -> bool {
+        let (offset, count) = (i64::from(test.offset), test.count as i64);
+        let Data { bytes, base, .. } = self.data;
+        let end = self.data.end();
+        let holds = |from: i64| {
+            let begin = usize::try_from(from - base).ok();
+            let number = begin.and_then(|begin| bytes.get(begin..)?.get(..test.count));
+            number.is_some_and(|number| test.holds(number))
+        };
+        if !test.relative {
+            self.open |= offset + count > end;
+            self.done = self.done.max(offset + count);
+            return holds(offset);
+        }
+        self.open |= self.now.last().is_some_and(|last| last.at + offset + count > end);
+        work::spend(self.now.len() * test.count);
+        self.now.retain_mut(|place| {
+            place.done = place.done.max(place.at + offset + count);
+            holds(place.at + offset)
         });
         !self.now.is_empty()
     }

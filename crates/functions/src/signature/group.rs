@@ -1,15 +1,18 @@
 //! Groups of rules by ports, each with what finds the bytes by which its rules are looked for.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::hint::cold_path;
 
 use aho_corasick::automaton::Automaton as _;
 pub(super) use aho_corasick::automaton::StateID;
 use aho_corasick::{Anchored, MatchKind, StartKind, dfa};
+use netbricks_core::Counter;
 
+use super::config::SearchEngine;
 use super::filter::{BLOCK, Filter};
 use super::language::Ports;
-use super::set::Signature;
+use super::library::{Database, Scratch};
+use super::set::{RuleSet, Signature};
 
 /// The rules that concern packets of some ports.
 #[derive(Default)]
@@ -21,7 +24,41 @@ pub(super) struct Group {
     short: Option<Automaton>,
     /// Rules without bytes to look for: each packet is evaluated.
     pub(super) always: Box<[u32]>,
+    /// All these literals once more, where the settings choose the library.
+    library: Option<Database>,
 }
+
+/// A worker's part in searches.
+pub(super) struct Searcher {
+    /// The library's memory for the present rules.
+    scratch: Scratch,
+    /// Searches that the library did not end, and the default engine did.
+    unfinished: Counter,
+}
+
+impl Searcher {
+    /// A part in searches by the default engine.
+    pub(super) fn new(unfinished: Counter) -> Self {
+        Self { scratch: Scratch::default(), unfinished }
+    }
+
+    /// Makes the memory fit a set of rules. Without memory the default engine searches.
+    ///
+    /// # Errors
+    /// The library's reason for giving no memory.
+    pub(super) fn fit(&mut self, set: &RuleSet) -> Result<(), String> {
+        self.scratch = Scratch::default();
+        self.scratch = Scratch::of(set.databases())?;
+        Ok(())
+    }
+}
+
+/// Rules in the order in which they count, each with its place.
+type Rules<'s> = [(u32, &'s Signature)];
+/// The rules of each group.
+type Members<'s> = Vec<Vec<(u32, &'s Signature)>>;
+/// Literals of rules that the library refused: the first rule, and the reason.
+pub(super) type Refused = (u32, String);
 
 /// The fewest bytes of literals that are looked for at every few positions only.
 const LONG: usize = 8;
@@ -34,16 +71,10 @@ struct Automaton {
 }
 
 impl Group {
-    fn new(rules: &[(u32, &Signature)]) -> Self {
-        let mut literals: BTreeMap<&[u8], Vec<u32>> = BTreeMap::new();
-        let mut always = Vec::new();
-        for (place, signature) in rules {
-            if signature.fast.is_empty() {
-                always.push(*place);
-            } else {
-                literals.entry(&signature.fast).or_default().push(*place);
-            }
-        }
+    fn new(rules: &Rules<'_>) -> Self {
+        let literals = literals(rules);
+        let without = rules.iter().filter(|(_, signature)| signature.fast.is_empty());
+        let mut always: Vec<u32> = without.map(|(place, _)| *place).collect();
         let (long, rest): (Vec<_>, Vec<_>) = literals.into_iter().partition(|(bytes, _)| bytes.len() >= LONG);
         let (medium, short): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(bytes, _)| bytes.len() >= BLOCK);
         let filter = |literals: Vec<(&[u8], Vec<u32>)>| {
@@ -68,7 +99,18 @@ impl Group {
                 rules: short.into_iter().map(|(_, rules)| rules.into()).collect(),
             })
         };
-        Self { long, medium, short, always: always.into() }
+        Self { long, medium, short, always: always.into(), library: None }
+    }
+
+    /// Compiles the literals of these rules, which are this group's, for the library.
+    fn compile(&mut self, rules: &Rules<'_>) -> Result<(), Refused> {
+        let mut literals = literals(rules);
+        // Without an automaton, rules of short literals are evaluated always.
+        literals.retain(|bytes, _| bytes.len() >= BLOCK || self.short.is_some());
+        let Some(first) = literals.values().flatten().min().copied() else { return Ok(()) };
+        let compiled = Database::new(literals).map_err(|problem| (first, problem))?;
+        self.library = Some(compiled);
+        Ok(())
     }
 
     /// Whether it has no rule.
@@ -84,16 +126,51 @@ impl Group {
         self.short.as_ref().and_then(start).unwrap_or_default()
     }
 
+    /// The automaton's state behind these bytes.
+    pub(super) fn state_behind(&self, bytes: &[u8]) -> StateID {
+        match &self.short {
+            Some(short) if self.library.is_none() => short.run(self.start(), bytes, 0, |_, _, _| ()),
+            _ => self.start(),
+        }
+    }
+
     /// Bytes before others that literals in the others may begin in.
     pub(super) fn reach(&self) -> usize {
-        [&self.long, &self.medium].into_iter().flatten().map(Filter::reach).max().unwrap_or(0)
+        // The automaton's state knows short literals that have begun; the library begins each search afresh.
+        let short = if self.library.is_some() && self.short.is_some() { BLOCK - 2 } else { 0 };
+        [&self.long, &self.medium].into_iter().flatten().map(Filter::reach).max().unwrap_or(0).max(short)
     }
 
     /// Reads data behind its first `known` bytes, from a state of this group on; answers the state behind them.
     ///
-    /// `hit` gets each rule whose literal ends there, the place behind it, and its length.
+    /// `hit` gets each rule whose literal ends there, the place behind it, and its length. It must not panic, and may get
+    /// a rule again.
     #[inline]
     pub(super) fn scan(
+        &self,
+        searcher: &Searcher,
+        state: StateID,
+        data: &[u8],
+        known: usize,
+        mut hit: impl FnMut(u32, usize, usize),
+    ) -> StateID {
+        let Some(database) = &self.library else { return self.search(state, data, known, hit) };
+        if database.scan(&searcher.scratch, data, known, &mut hit).is_err() {
+            cold_path();
+            searcher.unfinished.add(1);
+            // No state is kept beside the library, so that short literals are looked for from the first byte on.
+            self.search(self.start(), data, 0, |rule, end, len| {
+                if end > known {
+                    hit(rule, end, len);
+                }
+            });
+        }
+        state
+    }
+
+    /// As [`scan`](Self::scan), by the default engine.
+    #[inline]
+    fn search(
         &self,
         state: StateID,
         data: &[u8],
@@ -112,7 +189,17 @@ impl Group {
     fn memory(&self) -> usize {
         [&self.long, &self.medium].into_iter().flatten().map(Filter::memory).sum::<usize>()
             + self.short.as_ref().map_or(0, |short| short.states.memory_usage())
+            + self.library.as_ref().map_or(0, Database::memory)
     }
+}
+
+/// The literals by which rules are looked for, with the rules of each.
+fn literals<'s>(rules: &Rules<'s>) -> BTreeMap<&'s [u8], Vec<u32>> {
+    let mut literals: BTreeMap<&[u8], Vec<u32>> = BTreeMap::new();
+    for (place, signature) in rules.iter().filter(|(_, signature)| !signature.fast.is_empty()) {
+        literals.entry(&signature.fast).or_default().push(*place);
+    }
+    literals
 }
 
 impl Automaton {
@@ -142,14 +229,16 @@ impl Automaton {
 pub(super) struct Index {
     sources: Box<[u8]>,
     destinations: Box<[u8]>,
-    /// By the class of the source port, then by that of the destination port.
-    groups: Vec<Arc<Group>>,
+    /// By the class of the source port, then by that of the destination port: the place of the group.
+    places: Vec<u8>,
+    groups: Vec<Group>,
     /// Classes of destination ports.
     columns: usize,
 }
 
 /// The most groups.
 const MOST_GROUPS: usize = 64;
+const _: () = assert!(MOST_GROUPS <= u8::MAX as usize);
 /// The most bytes of patterns in all groups, where there are several.
 const MOST_BYTES: usize = 4 << 20;
 const PORTS: usize = 1 << 16;
@@ -200,7 +289,14 @@ impl Classes {
 }
 
 impl Index {
-    pub(super) fn new<'s>(rules: impl Iterator<Item = (u32, &'s Signature)>) -> Self {
+    /// Groups these rules, and compiles them for the engine.
+    ///
+    /// # Errors
+    /// Literals that the engine refuses.
+    pub(super) fn new<'s>(
+        rules: impl Iterator<Item = (u32, &'s Signature)>,
+        engine: SearchEngine,
+    ) -> Result<Self, Refused> {
         let rules: Vec<(u32, &Signature)> = rules.collect();
         // Rules about both directions are in all groups; addresses and ports are compared afterwards anyway.
         let one_way = || rules.iter().map(|(_, signature)| &signature.header).filter(|header| !header.both);
@@ -216,20 +312,36 @@ impl Index {
         let made = tries
             .into_iter()
             .find_map(|(sources, destinations)| Self::grouped(&rules, sources, destinations));
-        made.unwrap_or_else(|| Self {
-            sources: Box::new([]),
-            destinations: Box::new([]),
-            groups: vec![Arc::new(Group::new(&rules))],
-            columns: 1,
-        })
+        let (mut index, members) = made.unwrap_or_else(|| {
+            let index = Self {
+                sources: Box::new([]),
+                destinations: Box::new([]),
+                places: vec![0],
+                groups: vec![Group::new(&rules)],
+                columns: 1,
+            };
+            (index, vec![rules.clone()])
+        });
+        if engine == SearchEngine::Hyperscan {
+            for (group, members) in index.groups.iter_mut().zip(&members) {
+                group.compile(members)?;
+            }
+        }
+        Ok(index)
     }
 
-    fn grouped(rules: &[(u32, &Signature)], sources: Classes, destinations: Classes) -> Option<Self> {
+    /// Groups by these classes of ports, with the rules of each group; `None` where that is too much.
+    fn grouped<'s>(
+        rules: &Rules<'s>,
+        sources: Classes,
+        destinations: Classes,
+    ) -> Option<(Self, Members<'s>)> {
         if sources.count * destinations.count > MOST_GROUPS {
             return None;
         }
-        let mut made: BTreeMap<Vec<u32>, Arc<Group>> = BTreeMap::new();
-        let (mut groups, mut bytes) = (Vec::new(), 0);
+        let several = sources.count * destinations.count > 1;
+        let mut made: BTreeMap<Vec<u32>, u8> = BTreeMap::new();
+        let (mut places, mut groups, mut members, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for source in &sources.examples {
             for destination in &destinations.examples {
                 let here: Vec<(u32, &Signature)> = rules
@@ -243,20 +355,28 @@ impl Index {
                     .copied()
                     .collect();
                 let numbers: Vec<u32> = here.iter().map(|(place, _)| *place).collect();
-                let group = made.entry(numbers).or_insert_with(|| {
+                let place = made.entry(numbers).or_insert_with(|| {
                     bytes += here.iter().map(|(_, signature)| signature.fast.len()).sum::<usize>();
-                    Arc::new(if bytes > MOST_BYTES { Group::default() } else { Group::new(&here) })
+                    let group =
+                        if several && bytes > MOST_BYTES { Group::default() } else { Group::new(&here) };
+                    groups.push(group);
+                    members.push(here);
+                    groups.len() as u8 - 1
                 });
-                groups.push(group.clone());
+                places.push(*place);
             }
         }
-        let fits = bytes <= MOST_BYTES || groups.len() == 1;
-        fits.then(|| Self {
+        if several && bytes > MOST_BYTES {
+            return None;
+        }
+        let index = Self {
             sources: if sources.count == 1 { Box::new([]) } else { sources.by_port },
             columns: destinations.count,
             destinations: if destinations.count == 1 { Box::new([]) } else { destinations.by_port },
+            places,
             groups,
-        })
+        };
+        Some((index, members))
     }
 
     /// The group for packets from and to these ports.
@@ -264,21 +384,27 @@ impl Index {
     pub(super) fn get(&self, (source, destination): (u16, u16)) -> &Group {
         let class =
             |classes: &[u8], port: u16| usize::from(classes.get(usize::from(port)).copied().unwrap_or(0));
-        &self.groups[class(&self.sources, source) * self.columns + class(&self.destinations, destination)]
+        let place =
+            self.places[class(&self.sources, source) * self.columns + class(&self.destinations, destination)];
+        &self.groups[usize::from(place)]
     }
 
     /// The number of different groups.
     pub(super) fn groups(&self) -> usize {
-        let mut all: Vec<_> = self.groups.iter().map(Arc::as_ptr).collect();
-        all.sort_unstable();
-        all.dedup();
-        all.len()
+        self.groups.len()
     }
 
     pub(super) fn memory(&self) -> usize {
-        let mut all: Vec<_> = self.groups.iter().collect();
-        all.sort_unstable_by_key(|group| Arc::as_ptr(group));
-        all.dedup_by_key(|group| Arc::as_ptr(group));
-        all.iter().map(|group| group.memory()).sum()
+        self.groups.iter().map(Group::memory).sum()
+    }
+
+    /// The databases by which the library searches.
+    pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
+        self.groups.iter().filter_map(|group| group.library.as_ref())
+    }
+
+    /// As [`databases`](Self::databases), to be changed.
+    pub(super) fn databases_mut(&mut self) -> impl Iterator<Item = &mut Database> {
+        self.groups.iter_mut().filter_map(|group| group.library.as_mut())
     }
 }

@@ -13,6 +13,7 @@ use netbricks_core::sealed::{damaged, hash_text, open, seal};
 use netbricks_core::tables::{Changing, Secret};
 use netbricks_core::{Declared, Handler, Worker};
 
+use super::config::SearchEngine;
 use super::language::{Action, Read, Variables, read};
 use super::set::RuleSet;
 
@@ -23,13 +24,14 @@ pub(super) struct First {
     pub(super) variables: Arc<Variables>,
     /// Rules that were left out, and why.
     pub(super) skipped: Arc<[String]>,
-    /// The hash of all that was written.
+    pub(super) engine: SearchEngine,
+    /// The hash of the rules as they were written.
     pub(super) origin: u64,
 }
 
 impl PartialEq for First {
     fn eq(&self, other: &Self) -> bool {
-        self.origin == other.origin
+        (self.origin, self.engine) == (other.origin, other.engine)
     }
 }
 
@@ -69,7 +71,8 @@ pub(super) fn origin(texts: &str) -> u64 {
 /// A set of no rules.
 fn empty() -> Arc<RuleSet> {
     // Without rules, nothing can be wrong.
-    Arc::new(RuleSet::new(&[]).unwrap_or_else(|_| unreachable!("a set without rules is always possible")))
+    let set = RuleSet::new(&[], SearchEngine::Default);
+    Arc::new(set.unwrap_or_else(|_| unreachable!("a set without rules is always possible")))
 }
 
 impl Changing for Rules {
@@ -105,7 +108,7 @@ impl Rules {
         if !faults.is_empty() {
             return Err(listed(WRONG.0, WRONG.1, faults.iter().map(ToString::to_string)));
         }
-        let set = RuleSet::new(&rules).map_err(|wrong| {
+        let set = RuleSet::new(&rules, self.first.engine).map_err(|wrong| {
             listed(WRONG.0, WRONG.1, wrong.iter().map(|(line, problem)| format!("line {line}: {problem}")))
         })?;
         Ok(Self {
@@ -339,7 +342,8 @@ fn shown(set: &RuleSet, most: usize) -> String {
         let _ = writeln!(text, "{} {count}", action.name());
     }
     let off = set.switched_off().count();
-    let _ = writeln!(text, "off {off}\nmemory {} bytes\ngroups {}", set.memory(), set.streams.groups());
+    let (memory, groups) = (set.memory(), set.streams.groups());
+    let _ = writeln!(text, "off {off}\nengine {}\nmemory {memory} bytes\ngroups {groups}", set.engine.name());
     for (place, signature) in set.signatures.iter().enumerate().take(most) {
         let rule = &signature.description;
         let looked = match (signature.looked.streams, signature.looked.packets) {

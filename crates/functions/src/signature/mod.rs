@@ -10,6 +10,7 @@ mod evaluate;
 mod filter;
 mod group;
 mod language;
+mod library;
 mod live;
 mod regex;
 mod set;
@@ -20,7 +21,7 @@ mod tests;
 mod thresholds;
 mod work;
 
-pub use config::{HISTORY, SignatureConfig};
+pub use config::{HISTORY, SearchEngine, SignatureConfig};
 
 use netbricks_core::consistency::{Bounded, BoundedInconsistency};
 use netbricks_core::node::SectionMerge;
@@ -252,9 +253,13 @@ fn declare(config: &SignatureConfig, history: usize, worker: &Worker) -> State<E
         passes: worker.counter("passes"),
         suppressed: worker.counter("suppressed"),
         evaluations: worker.counter("evaluations"),
+        unfinished: worker.counter("unfinished"),
     };
     latest(&alerts, config.top, worker);
-    let engine = Engine::new(Current::of(rules), flows, thresholds, alerts, counts.clone(), history);
+    let mut engine = Engine::new(Current::of(rules), flows, thresholds, alerts, counts.clone(), history);
+    if let Err(problem) = engine.fit() {
+        worker.fail(BuildError::new(format_args!("memory for Hyperscan's searches: {problem}")));
+    }
     let engine = worker.configured(engine);
     report(&engine, counts, config.top, worker);
     engine
@@ -319,6 +324,7 @@ fn report(engine: &State<Engine>, counts: Counts, top: usize, worker: &Worker) {
                 ("passes", &counts.passes),
                 ("suppressed_alerts", &counts.suppressed),
                 ("evaluated_rules", &counts.evaluations),
+                ("unfinished_searches", &counts.unfinished),
             ]
             .map(|(name, count)| (name.to_owned(), count.get()))
             .into(),

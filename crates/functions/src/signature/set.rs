@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use netbricks_core::packet::protocol;
 
+use super::config::SearchEngine;
 use super::evaluate::Step;
 use super::group::{Group, Index};
 use super::language::{
     Action, Bits, Content, DataSize, Flags, FlowOption, Header, Number, Part, Place, Protocol, Rule,
     Threshold,
 };
+use super::library::Database;
 
 /// The bytes in which a rule is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,7 @@ pub(super) struct Signature {
 pub(super) struct RuleSet {
     /// The number of its rules: sets of other rules have other numbers.
     pub(super) number: u64,
+    pub(super) engine: SearchEngine,
     /// In the order in which they count.
     pub(super) signatures: Vec<Signature>,
     /// Rules that are switched off, by their place.
@@ -108,12 +111,12 @@ impl Names {
     }
 }
 
-/// The number of a list of rules; never 0.
+/// The number of a list of rules for an engine; never 0.
 ///
-/// By it flows know whether their state is of the same list.
-fn number_of(rules: &[Rule]) -> u64 {
+/// By it flows know whether their state is of the same list and engine.
+fn number_of(rules: &[Rule], engine: SearchEngine) -> u64 {
     // FNV-1a over the rules as they were read.
-    let mut number = 0xcbf2_9ce4_8422_2325_u64;
+    let mut number = 0xcbf2_9ce4_8422_2325_u64 ^ engine as u64;
     for rule in rules {
         for byte in format!("{rule:?}").bytes() {
             number = (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -123,11 +126,11 @@ fn number_of(rules: &[Rule]) -> u64 {
 }
 
 impl RuleSet {
-    /// Makes a set of these rules.
+    /// Makes a set of these rules, which the engine looks for.
     ///
     /// # Errors
     /// What is too much, by line.
-    pub(super) fn new(rules: &[Rule]) -> Result<Self, Vec<(usize, String)>> {
+    pub(super) fn new(rules: &[Rule], engine: SearchEngine) -> Result<Self, Vec<(usize, String)>> {
         let mut names = Names::default();
         let (mut signatures, mut wrong) = (Vec::with_capacity(rules.len()), Vec::new());
         for rule in rules {
@@ -145,7 +148,13 @@ impl RuleSet {
         });
         let of = |wanted: &dyn Fn(&Signature) -> bool| {
             let here = signatures.iter().enumerate().filter(|(_, signature)| wanted(signature));
-            Index::new(here.map(|(place, signature)| (place as u32, signature)))
+            Index::new(here.map(|(place, signature)| (place as u32, signature)), engine).map_err(
+                |(place, problem)| {
+                    let line = signatures[place as usize].description.line;
+                    let others = "with the other rules of its ports";
+                    vec![(line, format!("Hyperscan cannot compile this rule's literal {others}: {problem}"))]
+                },
+            )
         };
         let packets = |number: Option<u8>| {
             move |signature: &Signature| {
@@ -161,12 +170,20 @@ impl RuleSet {
                 is && (signature.looked.packets || number != Some(protocol::TCP))
             }
         };
+        let mut streams = of(&|signature| signature.looked.streams)?;
+        let mut tcp = of(&packets(Some(protocol::TCP)))?;
+        let mut udp = of(&packets(Some(protocol::UDP)))?;
+        let mut others = of(&packets(None))?;
+        let indices = [&mut streams, &mut tcp, &mut udp, &mut others];
+        let databases = indices.into_iter().flat_map(Index::databases_mut);
+        databases.enumerate().for_each(|(number, database)| database.set_number(number));
         Ok(Self {
-            number: number_of(rules),
-            streams: of(&|signature| signature.looked.streams),
-            tcp: of(&packets(Some(protocol::TCP))),
-            udp: of(&packets(Some(protocol::UDP))),
-            others: of(&packets(None)),
+            number: number_of(rules, engine),
+            engine,
+            streams,
+            tcp,
+            udp,
+            others,
             off: signatures.iter().map(|_| AtomicBool::new(false)).collect(),
             places: (0..)
                 .zip(&signatures)
@@ -205,6 +222,11 @@ impl RuleSet {
             protocol::UDP => self.udp.get(ports),
             _ => self.others.get(ports),
         }
+    }
+
+    /// The databases by which the library searches, by number.
+    pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
+        [&self.streams, &self.tcp, &self.udp, &self.others].into_iter().flat_map(Index::databases)
     }
 
     /// Bytes of memory of all automata.

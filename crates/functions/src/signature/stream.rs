@@ -3,7 +3,7 @@
 use netbricks_stream::Kept;
 
 use super::config::MUCH;
-use super::group::{Group, StateID};
+use super::group::{Group, Searcher, StateID};
 
 /// The last bytes of a direction, `N` at most, and the automaton's state behind them.
 ///
@@ -63,6 +63,7 @@ impl<const N: usize> Reading<N> {
     /// `data` is memory for that.
     pub(super) fn scan(
         &mut self,
+        searcher: &Searcher,
         set: u64,
         group: &Group,
         fresh: &[u8],
@@ -74,14 +75,16 @@ impl<const N: usize> Reading<N> {
             // The state of other rules means nothing here.
             data.clear();
             self.history_from(base, data);
-            self.state = group.scan(group.start(), data, 0, |_, _, _| ());
+            self.state = group.state_behind(data);
             (self.set, self.again) = (set, base);
         }
         if self.again < self.end {
             let from = self.again.max(base);
             data.clear();
             self.history_from(from, data);
-            group.scan(group.start(), data, 0, |rule, end, len| hit(rule, from + (end - len) as u64));
+            group.scan(searcher, group.start(), data, 0, |rule, end, len| {
+                hit(rule, from + (end - len) as u64);
+            });
         }
         // Literals may begin in the bytes before.
         let before = (self.len as usize).min(group.reach());
@@ -89,7 +92,7 @@ impl<const N: usize> Reading<N> {
         self.history_from(self.end - before as u64, data);
         data.extend_from_slice(fresh);
         let begin = self.end - before as u64;
-        self.state = group.scan(self.state, data, before, |rule, behind, len| {
+        self.state = group.scan(searcher, self.state, data, before, |rule, behind, len| {
             // The automaton's state also knows short literals that began earlier.
             hit(rule, (begin + behind as u64).saturating_sub(len as u64));
         });

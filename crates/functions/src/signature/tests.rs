@@ -1,4 +1,5 @@
 mod captures;
+mod engines;
 mod inline;
 mod live;
 mod moving;
@@ -14,7 +15,7 @@ use netbricks_core::packet::tcp::flags;
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Report, run_configured, run_node};
 
-use super::{HISTORY, SignatureConfig, node, signature};
+use super::{HISTORY, SearchEngine, SignatureConfig, library, node, signature};
 
 /// Matches by sid, from the report.
 fn matches(report: &Report) -> BTreeMap<u32, u64> {
@@ -22,11 +23,41 @@ fn matches(report: &Report) -> BTreeMap<u32, u64> {
     section.rows.iter().map(|row| (row[0].parse().unwrap(), row[2].parse().unwrap())).collect()
 }
 
-/// Runs frames past rules.
-fn run(rules: &[&str], frames: impl IntoIterator<Item = Vec<u8>>) -> Report {
+/// The engines of this build.
+fn engines() -> impl Iterator<Item = SearchEngine> + Clone {
+    let is_there = |engine: &SearchEngine| *engine == SearchEngine::Default || library::IS_BUILT;
+    [SearchEngine::Default, SearchEngine::Hyperscan].into_iter().filter(is_there)
+}
+
+/// Runs with each engine: they answer alike in all that can be seen.
+fn by_each_engine(config: &SignatureConfig, run: impl Fn(SignatureConfig) -> Report) -> Report {
+    let mut reports = engines().map(|engine| {
+        let mut config = config.clone();
+        config.engine = engine;
+        (engine, run(config))
+    });
+    let (_, first) = reports.next().unwrap();
+    for (engine, other) in reports {
+        assert_eq!(other.sections, first.sections, "{engine:?}");
+        assert_eq!((&other.out, &other.replies), (&first.out, &first.replies), "{engine:?}");
+        assert_eq!(format!("{:?}", other.drops), format!("{:?}", first.drops), "{engine:?}");
+        let counts = &other.sections.iter().find(|section| section.title == "signatures").unwrap().counts;
+        assert_eq!(counts["unfinished_searches"], 0, "{engine:?}");
+    }
+    first
+}
+
+/// Settings with these rules, and few flows.
+fn settings(rules: &[&str]) -> SignatureConfig {
     let mut config = SignatureConfig::of(rules.iter().copied());
     (config.top, config.flows) = (10_000, 64);
-    run_configured(signature::<HISTORY>, config, frames)
+    config
+}
+
+/// Runs frames past rules.
+fn run(rules: &[&str], frames: impl IntoIterator<Item = Vec<u8>>) -> Report {
+    let frames: Vec<Vec<u8>> = frames.into_iter().collect();
+    by_each_engine(&settings(rules), |config| run_configured(signature::<HISTORY>, config, frames.clone()))
 }
 
 /// A segment from the client at `10.0.0.1:port` to port 80 of `10.0.0.2`.
@@ -104,7 +135,9 @@ fn a_match_over_several_segments_of_usual_size_is_found() {
     let found = |history: usize, inline: bool, frames: Vec<Vec<u8>>| {
         let mut config = SignatureConfig::of([rule]);
         (config.flows, config.history, config.inline) = (64, history, inline);
-        matches(&run_node(move |worker| node(&config, worker), frames)).contains_key(&1)
+        let report =
+            by_each_engine(&config, |config| run_node(move |worker| node(&config, worker), frames.clone()));
+        matches(&report).contains_key(&1)
     };
     for count in 2..=5 {
         for inline in [false, true] {

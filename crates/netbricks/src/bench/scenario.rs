@@ -82,8 +82,10 @@ enum Effect {
     Forwarded,
     /// Every byte of every stream was shown once, in order.
     Shown,
-    /// One packet in [`payloads::MATCHING`] matched a rule.
-    Matched,
+    /// One packet in [`payloads::MATCHING`] matched a rule, which this engine looked for.
+    Matched {
+        engine: &'static str,
+    },
     /// Every packet goes to a backend.
     ///
     /// With `forget`, connections are forgotten before each run of the trace, so that one packet in ten is of
@@ -210,14 +212,11 @@ impl Scenario {
             Feed::Segments,
             Effect::Shown,
         ));
-        all.push(Self::new(
-            "signature-1000",
-            "1,000 literals in datagrams of 1,400 bytes, one in 64 has one of them",
-            "signature",
-            1,
-            Feed::Payloads,
-            Effect::Matched,
-        ));
+        all.push(Self::signature("signature-1000", "default"));
+        if cfg!(feature = "hyperscan") {
+            let beside = vec![Self::signature("signature-1000", "default")];
+            all.push(Self { beside, ..Self::signature("signature-1000-hyperscan", "hyperscan") });
+        }
         for (function, how) in [
             ("sandbox-macswap-copy", "the first bytes of each frame copied in and out"),
             ("sandbox-macswap-mapped", "frames in its memory"),
@@ -233,6 +232,13 @@ impl Scenario {
         }
         all.extend(Self::chains());
         all
+    }
+
+    /// Rules about datagrams, by an engine of `signature`.
+    fn signature(name: &str, engine: &'static str) -> Self {
+        let summary =
+            format!("1,000 literals in datagrams of 1,400 bytes, one in 64 has one of them, engine {engine}");
+        Self::new(name, &summary, "signature", 1, Feed::Payloads, Effect::Matched { engine })
     }
 
     /// Chains of the same function, a node each or fused.
@@ -293,7 +299,9 @@ impl Scenario {
                     format!("inside = [\"10.0.0.0/8\"]\npool = [\"{OUTSIDE}\"]\ncapacity = {FLOWS}\n")
                 }
                 Effect::Forwarded => router_settings(),
-                Effect::Matched => format!("rules = {:?}\n", payloads::rules()),
+                Effect::Matched { engine } => {
+                    format!("engine = \"{engine}\"\nrules = {:?}\n", payloads::rules())
+                }
                 Effect::Updated(accesses) => format!("accesses = {accesses}\n"),
                 Effect::Judged { rules } => format!("lines = {:?}\n", acl(rules)),
                 Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
@@ -607,7 +615,7 @@ impl Bench<'_> {
                         frame == expected
                     }
                     // Its addresses, ports and sequence number are those of a segment.
-                    Effect::Matched => frame.len() == payloads::FRAME,
+                    Effect::Matched { .. } => frame.len() == payloads::FRAME,
                     Effect::Shown => frame.len() == FRAME && frame[22] == 255,
                     Effect::None
                     | Effect::Counted
@@ -669,7 +677,7 @@ impl Bench<'_> {
                 return Err(self.failed(&format!("{expected}flows were sent, the table says {found}")));
             }
         }
-        if self.scenario.effect == Effect::Matched {
+        if matches!(self.scenario.effect, Effect::Matched { .. }) {
             let matches = self.ask("matches", "")?;
             let counts = matches.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
             let (found, expected) = (counts.sum::<u64>(), self.sent() / payloads::MATCHING as u64);

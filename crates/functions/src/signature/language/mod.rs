@@ -18,7 +18,7 @@ pub(super) use address::Addresses;
 pub(super) use content::PcreFlags;
 pub(super) use header::{Header, Protocol};
 pub(super) use options::{
-    Bits, Content, DataSize, Field, Flags, FlowOption, Number, Part, Pcre, Place, Side, Threshold,
+    Bits, ByteTest, Content, DataSize, Field, Flags, FlowOption, Number, Part, Pcre, Place, Side, Threshold,
     ThresholdKind, Track,
 };
 pub(super) use port::Ports;

@@ -1,9 +1,11 @@
 //! The options of a rule: its parts that match bytes, its conditions, and its description.
 
+mod byte_test;
 mod conditions;
 
 use std::sync::Arc;
 
+pub(in super::super) use byte_test::ByteTest;
 use conditions::Comparison;
 pub(in super::super) use conditions::{
     Bits, DataSize, Field, Flags, FlowOption, Number, Side, Threshold, ThresholdKind, Track,
@@ -49,6 +51,7 @@ pub(in super::super) enum Part {
         relative: bool,
         negated: bool,
     },
+    ByteTest(ByteTest),
 }
 
 /// Bytes, and where they stand.
@@ -98,7 +101,7 @@ const MOST: u32 = 65_535;
 const DESCRIPTIONS: [&str; 6] = ["metadata", "target", "tag", "requires", "rawbytes", "pkt_data"];
 
 /// Keywords that are read, for suggestions.
-const KNOWN: [&str; 37] = [
+const KNOWN: [&str; 38] = [
     "content",
     "nocase",
     "offset",
@@ -111,6 +114,7 @@ const KNOWN: [&str; 37] = [
     "fast_pattern",
     "pcre",
     "isdataat",
+    "byte_test",
     "flow",
     "flowbits",
     "noalert",
@@ -179,6 +183,10 @@ impl Options {
             "fast_pattern" => self.fast_pattern(written),
             "pcre" => self.pcre(value_of(written)?),
             "isdataat" => self.data_at(value_of(written)?),
+            "byte_test" => {
+                self.parts.push(Part::ByteTest(ByteTest::read(value_of(written)?)?));
+                Ok(())
+            }
             "flow" => self.flow.take(value_of(written)?),
             "flowbits" => Bits::take(value_of(written)?, &mut self.bits, &mut self.silent),
             "noalert" => {

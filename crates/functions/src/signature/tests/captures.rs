@@ -12,7 +12,7 @@ use netbricks_testkit::captures;
 use netbricks_testkit::mutate::Random;
 use netbricks_testkit::{run_configured, run_with};
 
-use super::matches;
+use super::{by_each_engine, matches};
 use crate::signature::{HISTORY, SignatureConfig, signature};
 
 /// All that came, packet by packet.
@@ -183,7 +183,9 @@ fn all_captures_match_as_a_naive_search_says() {
         let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
         let mut config = SignatureConfig::of(rules.iter().copied());
         (config.top, config.flows) = (10_000, FLOWS);
-        let report = run_configured(signature::<HISTORY>, config, frames.iter().cloned());
+        let report = by_each_engine(&config, |config| {
+            run_configured(signature::<HISTORY>, config, frames.iter().cloned())
+        });
         let mut expected = BTreeMap::new();
         for (sid, (word, nocase)) in (1u32..).zip(&words) {
             let packets =

@@ -8,7 +8,7 @@ use netbricks_testkit::mutate::Random;
 use netbricks_testkit::{Report, run_configured};
 use proptest::prelude::*;
 
-use super::matches;
+use super::{by_each_engine, matches};
 use crate::signature::{HISTORY, SignatureConfig, signature, signature_inline};
 
 const ACK: u8 = flags::ACK;
@@ -70,7 +70,8 @@ fn a_connection_with_a_dropped_match_is_reset_before_the_server_has_it() {
         udp(b"attack"),
         udp(b"fine"),
     ]);
-    let report = run_configured(signature_inline::<HISTORY>, settings(&rules), frames);
+    let run = |config| run_configured(signature_inline::<HISTORY>, config, frames.clone());
+    let report = by_each_engine(&settings(&rules), run);
     assert_eq!(matches(&report), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
     let (bytes, reset) = reached(&report, 1_000);
     assert!(reset && b"an atta".starts_with(&bytes), "{}", bytes.escape_ascii());
@@ -104,7 +105,8 @@ proptest! {
         let mut beside = settings(&rules);
         beside.inline = false;
         let expected = matches(&run_configured(signature::<HISTORY>, beside, frames.clone()));
-        let report = run_configured(signature_inline::<HISTORY>, settings(&rules), frames);
+        let run = |config| run_configured(signature_inline::<HISTORY>, config, frames.clone());
+        let report = by_each_engine(&settings(&rules), run);
         prop_assert_eq!(matches(&report), expected);
         prop_assert_eq!(reached(&report, 1_000), (text, false));
     }

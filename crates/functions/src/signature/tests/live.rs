@@ -3,14 +3,18 @@
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{Blueprint, DetachedContext, Node, Worker, compose};
 
-use super::{open, segment, udp};
-use crate::signature::{HISTORY, SignatureConfig, signature};
+use super::{engines, open, segment, udp};
+use crate::signature::{HISTORY, SearchEngine, SignatureConfig, signature};
 
 type Place = (Box<dyn Node>, Pool);
 
 fn blueprint(rules: &[&str]) -> Blueprint {
+    blueprint_by(SearchEngine::Default, rules)
+}
+
+fn blueprint_by(engine: SearchEngine, rules: &[&str]) -> Blueprint {
     let mut config = SignatureConfig::of(rules.iter().copied());
-    (config.flows, config.events) = (64, 8);
+    (config.flows, config.events, config.engine) = (64, 8, engine);
     Blueprint::new(move |worker| compose(worker, |input| signature::<HISTORY>(input, &config, worker)))
 }
 
@@ -35,7 +39,12 @@ fn send((node, pool): &mut Place, frames: impl IntoIterator<Item = Vec<u8>>) -> 
 
 #[test]
 fn rules_are_replaced_for_all_workers_at_once() {
-    let blueprint = blueprint(&[r#"alert udp any any -> any 53 (msg:"old"; content:"old"; sid:1;)"#]);
+    engines().for_each(replace);
+}
+
+fn replace(engine: SearchEngine) {
+    let old = r#"alert udp any any -> any 53 (msg:"old"; content:"old"; sid:1;)"#;
+    let blueprint = blueprint_by(engine, &[old]);
     let mut control = blueprint.control(pool(), 1).unwrap();
     let mut workers = [0, 1].map(|index| on_worker(&blueprint, index));
     let both = || [udp(53, b"old"), udp(53, b"new")];
@@ -58,7 +67,8 @@ fn rules_are_replaced_for_all_workers_at_once() {
     assert_eq!(control.call("enable", "2").unwrap(), "it was so before");
     assert_eq!(send(&mut workers[1], both()), 1);
     let listed = control.call("rules", "5").unwrap();
-    assert!(listed.starts_with("pass 0\ndrop 1\nreject 0\nalert 0\noff 0\n"), "{listed}");
+    let counts = format!("pass 0\ndrop 1\nreject 0\nalert 0\noff 0\nengine {}\n", engine.name());
+    assert!(listed.starts_with(&counts), "{listed}");
     assert!(listed.ends_with("2 drop packets \"new\"\n"), "{listed}");
     assert_eq!(control.call("restore", "").unwrap(), "1 rules, 0 skipped");
     assert_eq!(send(&mut workers[0], both()), 2);
@@ -81,13 +91,17 @@ fn rules_are_replaced_for_all_workers_at_once() {
 /// A match that begins before the rules are replaced and ends after it is found by the new rules.
 #[test]
 fn a_stream_is_read_on_by_other_rules() {
-    let blueprint = blueprint(&[r#"alert tcp any any -> any 80 (content:"needle"; sid:1;)"#]);
-    let mut control = blueprint.control(pool(), 1).unwrap();
-    let mut worker = on_worker(&blueprint, 0);
-    send(&mut worker, open(1_000, 100).into_iter().chain([segment(1_000, 100, b"hay nee")]));
-    control.call("load", "alert tcp any any -> any 80 (content:\"needle\"; sid:1;)\nalert tcp any any -> any 80 (content:\"hay\"; content:\"dle\"; sid:2;)").unwrap();
-    send(&mut worker, [segment(1_000, 107, b"dle")]);
-    assert_eq!(worker.0.call("matches", "").unwrap(), "1 1\n2 1\n");
+    for engine in engines() {
+        let blueprint = blueprint_by(engine, &[r#"alert tcp any any -> any 80 (content:"needle"; sid:1;)"#]);
+        let mut control = blueprint.control(pool(), 1).unwrap();
+        let mut worker = on_worker(&blueprint, 0);
+        send(&mut worker, open(1_000, 100).into_iter().chain([segment(1_000, 100, b"hay nee")]));
+        let next = "alert tcp any any -> any 80 (content:\"needle\"; sid:1;)\n\
+                    alert tcp any any -> any 80 (content:\"hay\"; content:\"dle\"; sid:2;)";
+        control.call("load", next).unwrap();
+        send(&mut worker, [segment(1_000, 107, b"dle")]);
+        assert_eq!(worker.0.call("matches", "").unwrap(), "1 1\n2 1\n", "{engine:?}");
+    }
 }
 
 #[test]
@@ -133,6 +147,7 @@ fn changes_survive_an_export_to_the_same_configuration() {
     control.call("load", "alert udp any any -> any 53 (content:\"new\"; sid:2;)\nalert udp any any -> any 53 (content:\"new\"; sid:3;)").unwrap();
     control.call("disable", "3").unwrap();
     let exported = worker.0.export().into_iter().find(|(name, _)| name == "rules").unwrap().1;
+    let by_other_engine = blueprint_by(engines().last().unwrap(), &rules);
     let check = |blueprint: &Blueprint, expected: &str| {
         let mut worker = on_worker(blueprint, 0);
         worker.0.import("rules", &exported, 1).unwrap();
@@ -143,5 +158,6 @@ fn changes_survive_an_export_to_the_same_configuration() {
         assert!(worker.0.import("rules", &broken, 1).is_err());
     };
     check(&same, "2 1\n");
+    check(&by_other_engine, "2 1\n");
     check(&other, "5 1\n");
 }

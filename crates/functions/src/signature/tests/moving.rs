@@ -6,7 +6,7 @@ use netbricks_stream::Kept;
 use netbricks_testkit::mutate::Random;
 use proptest::prelude::*;
 
-use super::{open, segment};
+use super::{engines, open, segment};
 use crate::shuffle::two_workers::{Two, by_name};
 use crate::signature::config::{LITTLE, MUCH};
 use crate::signature::stream::Reading;
@@ -81,10 +81,10 @@ fn matches_that_begin_before_a_move_are_found_once() {
             });
             rounds.push(round);
         }
-        let inline = format!("{INLINE}{SETTINGS}");
-        let settings = if seed % 2 == 0 { &inline } else { SETTINGS };
-        let (alone, _) = through(settings, &rounds, None);
-        let (came, moved) = through(settings, &rounds, Some(random));
+        let settings = if seed % 2 == 0 { format!("{INLINE}{SETTINGS}") } else { SETTINGS.into() };
+        let (alone, _) = through(&settings, &rounds, None);
+        let engine = engines().nth(seed as usize / 2 % engines().count()).unwrap().name();
+        let (came, moved) = through(&format!("engine = \"{engine}\"\n{settings}"), &rounds, Some(random));
         moves += moved;
         found += alone.values().sum::<u64>();
         assert_eq!(came, alone);

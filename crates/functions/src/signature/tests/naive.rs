@@ -6,8 +6,24 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 /// A part of a rule, as the generator made it.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
-    Content { bytes: Vec<u8>, negated: bool, nocase: bool, place: Place },
-    Pcre { pattern: String, negated: bool, relative: bool },
+    Content {
+        bytes: Vec<u8>,
+        negated: bool,
+        nocase: bool,
+        place: Place,
+    },
+    Pcre {
+        pattern: String,
+        negated: bool,
+        relative: bool,
+    },
+    /// Two bytes, the most significant one first, are above a value.
+    Above {
+        value: u16,
+        offset: i64,
+        relative: bool,
+        negated: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +55,11 @@ impl Part {
             Self::Pcre { pattern, negated, relative } => {
                 let (not, flags) = (if *negated { "!" } else { "" }, if *relative { "R" } else { "" });
                 format!("pcre:{not}\"/{pattern}/{flags}\"; ")
+            }
+            Self::Above { value, offset, relative, negated } => {
+                let (not, relative) =
+                    (if *negated { "!" } else { "" }, if *relative { ",relative" } else { "" });
+                format!("byte_test:2,{not}>,{value},{offset}{relative}; ")
             }
         }
     }
@@ -109,6 +130,15 @@ fn search(parts: &[Part], seen: Seen<'_>, cursor: i64, done: i64) -> bool {
                 let end = from + end as i64;
                 search(rest, seen, end, done.max(end))
             })
+        }
+        Part::Above { value, offset, relative, negated } => {
+            let from = if *relative { cursor + offset } else { *offset };
+            if from < 0 || from + 2 > len {
+                return false;
+            }
+            let from = from as usize;
+            let number = u16::from_be_bytes([seen.bytes[from], seen.bytes[from + 1]]);
+            (number > *value) != *negated && search(rest, seen, cursor, done.max(from as i64 + 2))
         }
     }
 }

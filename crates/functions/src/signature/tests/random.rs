@@ -44,8 +44,16 @@ const PATTERNS: [&str; 11] = [
 pub(super) fn parts(random: &mut Random, stream: bool) -> Vec<Part> {
     let mut parts = Vec::new();
     for number in 0..1 + random.below(4) {
-        let pcre = random.below(4) == 0;
-        parts.push(if pcre {
+        let kind = random.below(8);
+        parts.push(if kind == 7 && number > 0 {
+            let relative = random.below(3) > 0;
+            Part::Above {
+                value: u16::from_be_bytes(*b"aA"),
+                offset: random.below(6) as i64 - if relative { 3 } else { 0 },
+                relative,
+                negated: random.below(3) == 0,
+            }
+        } else if kind < 2 {
             Part::Pcre {
                 pattern: PATTERNS[random.below(PATTERNS.len())].into(),
                 negated: number > 0 && !stream && random.below(3) == 0,

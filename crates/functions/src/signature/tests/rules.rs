@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use netbricks_core::Settings;
 
-use crate::signature::SignatureConfig;
 use crate::signature::language::{Read, Variables, read};
 use crate::signature::set::RuleSet;
+use crate::signature::{SearchEngine, SignatureConfig};
 
 fn variables() -> Variables {
     let mut variables = Variables::default();
@@ -28,6 +28,12 @@ fn wrong_rules_are_told_with_their_place() {
     let rule = |options: &str| format!("{HEADER}({options} sid:1;)");
     let mut wrong = Vec::new();
     for (text, column, part) in [
+        (rule("byte_test:2,>,1;"), 41, "expected `COUNT,OPERATOR,VALUE,OFFSET`"),
+        (rule("byte_test:9,>,1,0;"), 41, "a number has at most 8"),
+        (rule("byte_test:2,~,1,0;"), 41, "expected the operator"),
+        (rule("byte_test:2,>,1x,0;"), 41, "found `1x`"),
+        (rule("byte_test:2,>,1,-1;"), 41, "a number from 0 to 65535, found `-1`"),
+        (rule("byte_test:2,>,1,0,hex;"), 41, "go with `string`"),
         ("alrt tcp any any -> any any (sid:1;)".into(), 1, "expected an action"),
         ("alert tpc any any -> any any (sid:1;)".into(), 7, "expected a protocol"),
         ("alert tcp any any => any any (sid:1;)".into(), 19, "expected `->` or `<>`"),
@@ -94,7 +100,9 @@ fn rules_that_need_more_are_skipped_with_the_reason() {
         ("alert http any any -> any any (sid:1;)".into(), 7, "application layer"),
         (rule(r#"http.uri; content:"a";"#), 31, "the keyword `http.uri` is not supported"),
         (rule(r#"contnt:"a";"#), 31, "did you mean `content`?"),
-        (rule("byte_test:1,>,2,3;"), 31, "the keyword `byte_test`"),
+        (rule("byte_jump:1,0;"), 31, "the keyword `byte_jump`"),
+        (rule("byte_test:2,>,len,3;"), 41, "a variable of `byte_extract`"),
+        (rule("byte_test:2,>,1,3,relative,dce;"), 41, "`dce` of `byte_test`"),
         (rule(r#"pcre:"/(a)\1/";"#), 41, "backreferences"),
         (rule(r#"pcre:"/a(?=b)/";"#), 39, "look-around"),
         (rule(r#"pcre:"/a++b/";"#), 40, "possessive"),
@@ -135,10 +143,10 @@ fn every_wrong_line_is_named_and_lines_may_be_continued() {
 fn a_rule_that_no_stream_can_decide_is_told() {
     let only = |options: &str| of(&format!("{HEADER}(flow:only_stream; {options} sid:1;)")).rules;
     for options in [r#"content:"a"; endswith;"#, r#"content:"a"; content:!"b";"#, r#"pcre:"/a$/";"#] {
-        let wrong = RuleSet::new(&only(options)).err().unwrap();
+        let wrong = RuleSet::new(&only(options), SearchEngine::Default).err().unwrap();
         assert!(wrong[0].1.contains("depends on where the stream ends"), "{wrong:?}");
     }
-    assert!(RuleSet::new(&only(r#"content:"a"; content:!"b"; within:5;"#)).is_ok());
+    assert!(RuleSet::new(&only(r#"content:"a"; content:!"b"; within:5;"#), SearchEngine::Default).is_ok());
 }
 
 #[test]

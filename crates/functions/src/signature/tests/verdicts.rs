@@ -7,7 +7,7 @@ use netbricks_core::packet::tcp::flags;
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::run_configured;
 
-use super::{answer, matches, open, run, segment, syn, udp};
+use super::{answer, by_each_engine, matches, open, run, segment, syn, udp};
 use crate::signature::{HISTORY, SignatureConfig, signature};
 
 fn counts(pairs: &[(u32, u64)]) -> BTreeMap<u32, u64> {
@@ -107,6 +107,50 @@ fn headers_sizes_and_fields_count() {
         ethernet().ipv4("10.0.0.1", "10.0.0.2").icmp_echo_request(1, 2).payload(b"ping").build().unwrap();
     let report = run(&rules, [udp(53, b"abc"), udp(55, b"a"), udp(61, b"ab"), udp(53, b"abc\n"), six, ping]);
     let expected = [(2, 2), (3, 2), (4, 1), (5, 1), (6, 2), (8, 2), (9, 2), (10, 2), (11, 1)];
+    assert_eq!(matches(&report), counts(&expected));
+}
+
+#[test]
+fn numbers_in_the_data_are_compared() {
+    let tests = [
+        ("2,>,0x0102,1", true),
+        ("2,>,0x0103,1", false),
+        ("2,=,0x0301,1,little", true),
+        ("2,!=,259,1,big", false),
+        ("2,!,258,1", true),
+        ("1,&,0x81,4", true),
+        ("1,!&,0x7f,4", true),
+        ("1,^,128,4", false),
+        ("8,<=,0xffffffffffffffff,0", true),
+        ("4,>=,0,12", true),
+        ("4,>=,0,13", false),
+        ("5,=,1234,5,string", true),
+        ("5,=,0x1234,5,string,hex", true),
+        ("5,=,668,5,string,oct", true),
+        ("6,=,0x1a,10,string,hex", true),
+        ("2,=,0,13,string,dec", false),
+        ("3,=,0,0,string,dec", false),
+    ];
+    let rule = |(sid, (test, _)): (usize, &(&str, bool))| {
+        format!("alert udp any any -> any 53 (byte_test:{test}; sid:{};)", sid + 1)
+    };
+    let mut rules: Vec<String> = tests.iter().enumerate().map(rule).collect();
+    // Behind each place of a content, also before it.
+    rules.push(r#"alert udp any any -> any 54 (content:"n"; byte_test:1,>,6,0,relative; sid:101;)"#.into());
+    rules.push(r#"alert udp any any -> any 54 (content:"n"; byte_test:1,>,8,0,relative; sid:102;)"#.into());
+    rules.push(
+        r#"alert udp any any -> any 54 (content:"n"; byte_test:1,=,7,-2,relative; content:"n"; sid:103;)"#
+            .into(),
+    );
+    rules.push(
+        r#"alert udp any any -> any 54 (content:"n"; byte_test:1,=,5,0,relative; content:"n|08|"; distance:1; within:2; sid:104;)"#
+            .into(),
+    );
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let mut expected: Vec<(u32, u64)> =
+        (1..).zip(&tests).filter(|(_, (_, holds))| *holds).map(|(sid, _)| (sid, 1)).collect();
+    expected.extend([(101, 1), (103, 1), (104, 1)]);
+    let report = run(&rules, [udp(53, b"\0\x01\x03\0\x80 1234 0x1Ag"), udp(54, b"n\x05n\x08\x07n")]);
     assert_eq!(matches(&report), counts(&expected));
 }
 
@@ -211,7 +255,8 @@ fn a_match_over_five_segments_in_any_order_is_found() {
     }
     let mut config = SignatureConfig::of(rules);
     config.flows = 256;
-    let report = run_configured(signature::<HISTORY>, config, frames);
+    let report =
+        by_each_engine(&config, |config| run_configured(signature::<HISTORY>, config, frames.clone()));
     assert_eq!(matches(&report), counts(&[(1, 120)]));
 }
 
@@ -252,7 +297,9 @@ fn a_connection_that_ends_in_many_pieces_counts_once() {
         let mut config = SignatureConfig::of(rules);
         config.flows = flows;
         // It gives its place to another one, or is there at the end of the run.
-        let report = run_configured(signature::<HISTORY>, config, begin().chain(open(1_001, 100)));
+        let frames: Vec<_> = begin().chain(open(1_001, 100)).collect();
+        let report =
+            by_each_engine(&config, |config| run_configured(signature::<HISTORY>, config, frames.clone()));
         assert_eq!(matches(&report), BTreeMap::from([(1, 1)]), "{flows}");
     }
     assert_eq!(matches(&run(&rules, begin())), BTreeMap::from([(1, 1)]), "the last packet's own");

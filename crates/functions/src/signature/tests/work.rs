@@ -1,13 +1,15 @@
 //! The work for a packet: it grows as its bytes do, however the bytes are chosen.
 
-use super::{run, udp};
+use netbricks_testkit::run_configured;
+
+use super::{settings, udp};
 use crate::signature::evaluate::MOST_PLACES;
-use crate::signature::work;
+use crate::signature::{HISTORY, signature, work};
 
 /// The work for a packet of these bytes.
 fn spent(rule: &str, bytes: &[u8]) -> u64 {
     work::take();
-    run(&[rule], [udp(53, bytes)]);
+    run_configured(signature::<HISTORY>, settings(&[rule]), [udp(53, bytes)]);
     work::take()
 }
 
