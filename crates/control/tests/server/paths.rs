@@ -273,7 +273,7 @@ fn metrics_come_in_two_forms() {
 
 #[test]
 fn of_eight_writers_that_expect_the_same_generation_one_writes() {
-    let running = Running::new("writers");
+    let running = Running::new("eight-writers");
     let path = "/v1/functions/routes/handlers/add";
     for round in 1..=20 {
         let expected = format!("\"{round}\"");
