@@ -97,7 +97,7 @@ fn masked(trace: &Trace, rule: usize, mask: usize) -> String {
         (prefix(source, 16 + mask % 17), prefix(destination, 8 + (24 + mask / 17 * 11) % 25));
     let mut line = format!("add ip-saddr {source} ip-daddr {destination}");
     for (bit, name, port) in [(1, "sport", from), (2, "dport", to)] {
-        if mask / 425 & bit != 0 {
+        if (mask / 425) & bit != 0 {
             let _ = write!(line, " udp-{name} {port}");
         }
     }
