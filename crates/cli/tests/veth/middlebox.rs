@@ -1,5 +1,6 @@
-//! mmb between real hosts: downloads and uploads whole through every kind of rewrite on a bad line; `ping` and path
-//! MTU discovery through `map`.
+//! mmb between real hosts: transfers through every kind of rewrite on a bad line.
+//!
+//! `ping` and path MTU discovery go through `map`.
 
 use std::fmt::Write;
 
@@ -14,7 +15,9 @@ const MAPPED: [&str; 2] = ["10.0.0.9", "fd00::9"];
 /// Bytes of a download, and of an upload.
 const SIZE: usize = 50_000_000;
 
-/// A web server with a file of pseudorandom bytes. It answers an upload's hash, and what it knows of its client.
+/// A web server with a file of pseudorandom bytes.
+///
+/// It answers an upload's hash, and what it knows of its client.
 ///
 /// Python has no other name for the sixth byte of `tcp_info`: the options that both ends agreed on.
 const SERVER: &str = "

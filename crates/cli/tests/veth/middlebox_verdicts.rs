@@ -17,7 +17,7 @@ struct Rules {
     name: String,
     /// Lines of a base chain, without counters.
     nft: Vec<String>,
-    /// What each of them is here: a rule, or one for each protocol.
+    /// Our rules for each of them: one, or one for each protocol.
     mmb: Vec<Vec<String>>,
     pairs: Vec<Pair>,
 }

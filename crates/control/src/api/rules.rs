@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 pub struct RuleList {
     /// `ordered`, where rules apply until one decides; or `all-match`.
     pub mode: String,
-    /// What becomes of packets that no rule decides about: `accept` or `drop`.
+    /// The fate of packets that no rule decides about: `accept` or `drop`.
     pub policy: String,
     /// The rules.
     pub rules: Vec<RuleEntry>,
@@ -39,7 +39,7 @@ pub struct RuleEntry {
     pub last_ns: Option<u64>,
 }
 
-/// What a function said about commands of its rule language.
+/// The answer of a function to commands of its rule language.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleAnswer {
     /// Its lines: warnings, what changed, and the answers to questions.

@@ -252,7 +252,7 @@ struct Change {
     /// The handler that makes it, and the one that only says what it would change.
     handlers: [&'static str; 2],
     commands: String,
-    /// What the commands take while they wait.
+    /// The memory of the commands while they wait.
     memory: Memory,
     expected: Option<u64>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Rewrites are byte for byte what scapy builds anew, where it is installed.
+//! Rewrites are byte for byte what scapy builds, where it is installed.
 //!
 //! scapy dissects each frame, changes its fields and options by the same words, and computes lengths, padding and
 //! checksums from nothing.
@@ -27,7 +27,7 @@ from scapy.layers.inet import IP, TCP, UDP, ICMP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
-# What ports say about payloads is nothing that is to be built anew.
+# What ports say about payloads changes no byte of them.
 TCP.payload_guess = UDP.payload_guess = []
 V4 = {'ip-ttl': 'ttl', 'ip-id': 'id', 'ip-saddr': 'src', 'ip-daddr': 'dst'}
 V6 = {'ip6-hop-limit': 'hlim', 'ip6-flow-label': 'fl', 'ip6-traffic-class': 'tc', 'ip6-saddr': 'src', 'ip6-daddr': 'dst'}
@@ -249,7 +249,7 @@ fn line(targets: &[Vec<String>]) -> String {
     format!("add all {}", words.join(" "))
 }
 
-/// What scapy makes of these cases; `None` without it.
+/// The frames that scapy makes of these cases; `None` without it.
 fn rebuilt(cases: &[serde_json::Value]) -> Option<Vec<Vec<String>>> {
     let is_there =
         Command::new("python3").args(["-c", "import scapy.layers.inet6"]).stderr(Stdio::null()).status();

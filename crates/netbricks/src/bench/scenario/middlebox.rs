@@ -1,4 +1,4 @@
-//! The benchmarks of mmb: more and more rules, masks and TCP options over the trace, each beside few of its kind.
+//! The benchmarks of mmb: many rules, masks and TCP options over the trace, each beside few of its kind.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -90,7 +90,9 @@ fn five_tuple(trace: &Trace, rule: usize) -> String {
     format!("add ip-saddr {source} ip-daddr {destination} udp-dport {low}-{high} accept")
 }
 
-/// A rule with the mask of this number: prefixes of 16 to 32 and 8 to 32 bits, with or without each port.
+/// A rule with the mask of this number.
+///
+/// Its prefixes have 16 to 32 and 8 to 32 bits, and each port is compared or not.
 fn masked(trace: &Trace, rule: usize, mask: usize) -> String {
     let ([source, destination], [from, to]) = ends(trace, rule);
     let (source, destination) =
