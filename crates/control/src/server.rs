@@ -13,6 +13,7 @@ mod observe;
 mod openapi;
 mod request;
 mod resources;
+mod rules;
 mod socket;
 mod tenants;
 

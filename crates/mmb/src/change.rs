@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use netbricks_core::tables::classifier::{Condition, Matches, Test};
+
 use crate::action::{Choices, actions};
 use crate::compile::{Names, compile, intervals};
 use crate::field::{FieldId, Kind};
 use crate::language::{Context, SetKind, parse_rule};
 use crate::lint::{Lint, lint, lint_all};
-use crate::rule::{Command, MapTo, Rule, Selector, Value};
+use crate::random::Random;
+use crate::rule::{Command, MapTo, Mode, Rule, Selector, Value};
 use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
 
 /// Changes that lines ask for, and what there is to say about them.
@@ -22,6 +25,18 @@ pub(crate) struct Planned {
     pub(crate) questions: Vec<(usize, Command)>,
     /// The places from 1 of the rules that were added, while no other change moves them.
     pub(crate) added: Vec<usize>,
+}
+
+impl Planned {
+    /// Conditions that the new rules need, where no rule goes; 0 where one does.
+    pub(crate) fn needed(&self) -> usize {
+        let need = |edit: &Edit| match edit {
+            Edit::Insert(_, prepared) => Some(prepared.conditions.entries.len()),
+            Edit::Remove(_) | Edit::Recompile(..) | Edit::Flush => None,
+            _ => Some(0),
+        };
+        self.edits.iter().map(need).sum::<Option<usize>>().unwrap_or(0)
+    }
 }
 
 /// A rule as later lines of a text see it.
@@ -61,9 +76,27 @@ impl Names for After<'_> {
 /// # Errors
 /// Each wrong line with its number and its fault, as a text.
 pub(crate) fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
+    plan_over(rules, text, Over::Present)
+}
+
+/// The rules that lines are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The present ones.
+    Present,
+    /// None: those that there are go, with sets, mode and policy.
+    Nothing,
+}
+
+/// As [`plan`]; the lines change the present rules, or replace them.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned, String> {
     let kinds: BTreeMap<String, SetKind> = rules
         .sets()
         .iter()
+        .filter(|_| over == Over::Present)
         .map(|(name, values)| {
             let kind = values.first().and_then(|value| Context::default().kind(value));
             (name.clone(), kind.unwrap_or(SetKind::Number))
@@ -101,6 +134,9 @@ pub(crate) fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
         warnings: file.warnings.into_iter().map(|(line, warning)| (line, warning.to_string())).collect(),
         ..Planned::default()
     };
+    if over == Over::Nothing {
+        after.clear();
+    }
     let mut begun = None;
     let mut new = Vec::new();
     let several = text.contains('\n');
@@ -129,7 +165,7 @@ pub(crate) fn plan(rules: &Rules, text: &str) -> Result<Planned, String> {
             }
         }
     }
-    planned.warnings.extend(shadowed(rules, &new));
+    planned.warnings.extend(shadowed(rules, over, &new));
     planned.edits = after.edits;
     planned.added = after.added;
     Ok(planned)
@@ -143,18 +179,20 @@ struct New {
     rule: Rule,
 }
 
-/// Rules among which a single new one is looked at; reading more of them again would take too long.
+/// Rules among which a single new one is compared with all.
 const FEW: usize = 1_000;
+/// Packets of a new rule for which the classifier is asked where there are more.
+const SAMPLES: usize = 32;
 
-/// Warnings about new rules that earlier ones hide: of a whole file, or of one rule among few.
-fn shadowed(rules: &Rules, new: &[New]) -> Vec<(usize, String)> {
+/// Warnings about new rules that earlier ones hide: of a whole file, or of one rule among others.
+fn shadowed(rules: &Rules, over: Over, new: &[New]) -> Vec<(usize, String)> {
     // The parser warns of one-way writes itself.
     let is_other = |lint: &Lint| !matches!(lint, Lint::OneWay { .. });
     let called = |name: &str, place: usize| match name {
         "" => format!("rule {}", place + 1),
         name => format!("rule {name}"),
     };
-    if rules.is_empty() {
+    if rules.is_empty() || over == Over::Nothing {
         let names: Vec<String> = new.iter().enumerate().map(|(at, new)| called(&new.name, at)).collect();
         let all: Vec<(&str, &Rule)> =
             names.iter().map(String::as_str).zip(new.iter().map(|new| &new.rule)).collect();
@@ -162,16 +200,55 @@ fn shadowed(rules: &Rules, new: &[New]) -> Vec<(usize, String)> {
         return lints.filter_map(|(at, lint)| Some((new.get(at)?.line, lint.to_string()))).collect();
     }
     let [New { line, place, name, rule }] = new else { return Vec::new() };
-    if rules.len() > FEW {
-        return Vec::new();
-    }
-    let known = rules.iter().take(*place).enumerate().filter_map(|(at, data)| {
+    let earlier: BTreeSet<usize> =
+        if rules.len() <= FEW { (0..rules.len()).collect() } else { overlapping(rules, rule) };
+    let known = earlier.into_iter().take_while(|at| at < place).filter_map(|at| {
+        let data = rules.at(at)?;
         Some((called(data.name.as_deref().unwrap_or_default(), at), parse_rule(&data.text).ok()?))
     });
     let known: Vec<(String, Rule)> = known.collect();
     let mut all: Vec<(&str, &Rule)> = known.iter().map(|(name, rule)| (name.as_str(), rule)).collect();
     all.push((name, rule));
     lint(&all, all.len() - 1).into_iter().filter(is_other).map(|lint| (*line, lint.to_string())).collect()
+}
+
+/// The places of rules that match some packet that a new rule means.
+///
+/// A rule that hides the new one matches all its packets, and so those that are tried. It is left out where each of
+/// those meets another rule before it that ends the rules.
+fn overlapping(rules: &Rules, rule: &Rule) -> BTreeSet<usize> {
+    let Ok(conditions) = compile(&rules.layout, &rule.matches, rules) else { return BTreeSet::new() };
+    let (mut random, mut found, mut places) = (Random::new(1), Matches::default(), BTreeSet::new());
+    for conjunction in conditions.entries.iter().cycle().take(SAMPLES) {
+        let key = sample(rules.layout.layout().words(), conjunction, &mut random);
+        if conjunction.iter().all(|condition| condition.holds(&key)) {
+            rules.classifier.matches(&key, &mut found);
+            places.extend(found.rules().filter_map(|slot| rules.place(slot)));
+        }
+    }
+    places
+}
+
+/// A key vector for which conditions hold, unless one excludes the values that were chosen for others.
+fn sample(words: usize, conditions: &[Condition], random: &mut Random) -> Vec<u32> {
+    let mut key: Vec<u32> = (0..words).map(|_| random.next() as u32).collect();
+    for Condition { field, test, negated } in conditions {
+        let value = match test {
+            // Other values are likely, and looked at afterwards.
+            _ if *negated => continue,
+            Test::Masked { value, mask } => field.get(&key) & !mask | value & mask,
+            Test::Range { low, high } => low + random.below(high.saturating_sub(*low).saturating_add(1)),
+            Test::Within(set) => {
+                let intervals = set.intervals();
+                let Some((low, high)) = intervals.get(random.below(intervals.len() as u128) as usize) else {
+                    continue;
+                };
+                low + random.below((high - low).saturating_add(1))
+            }
+        };
+        field.put(&mut key, value);
+    }
+    key
 }
 
 impl After<'_> {
@@ -243,6 +320,17 @@ impl After<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Takes all rules and sets out, as where nothing was typed yet.
+    fn clear(&mut self) {
+        self.edits.extend([Edit::Flush, Edit::Mode(Mode::Ordered), Edit::PolicyDrop(false)]);
+        for name in self.rules.sets().keys() {
+            self.edits.push(Edit::Set(name.clone(), None));
+            self.sets.insert(name.clone(), None);
+        }
+        self.rows = Some(Vec::new());
+        self.len = 0;
     }
 
     /// All rules as they are now.
@@ -319,6 +407,13 @@ impl After<'_> {
             self.names.insert(name.clone(), true);
         }
         let prepared = Arc::new(prepare(&self.rules.setup, self, rule, name, &self.rules.layout)?);
+        if prepared.data.translates() && !self.rules.may_translate {
+            return Err(format!(
+                "a translation needs both directions of its connections on one worker, and {} workers share these \
+                 rules: put the rule into the file, so that they get them there, or run it with `workers = 1`",
+                self.rules.setup.workers
+            ));
+        }
         if let Some(rows) = &mut self.rows {
             let data = prepared.data.clone();
             rows.insert(place.min(rows.len()), Row { name: data.name.clone(), data });
@@ -468,4 +563,66 @@ fn every(field: FieldId) -> Choices {
     let is_port = matches!(info.kind, Kind::Bits { bits: 16, .. })
         && ["tcp-sport", "tcp-dport", "udp-sport", "udp-dport"].contains(&info.name.as_str());
     Choices::new([(if is_port { 1024 } else { 0 }, most)])
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_core::PortNames;
+    use netbricks_core::consistency::Contents;
+
+    use super::*;
+    use crate::state::First;
+
+    fn rules(workers: usize, lines: &str) -> Rules {
+        let setup = Setup { capacity: 16_384, workers, ports: PortNames::default(), outputs: 1, seed: 7 };
+        Rules::make(&First { setup, lines: lines.into() }).unwrap()
+    }
+
+    #[test]
+    fn a_rule_that_is_typed_among_thousands_is_compared_with_those_that_hide_it() {
+        let mut lines: String = (0..3_000)
+            .map(|at| format!("add ip-saddr 10.{}.{}.0/24 tcp-dport 80 drop\n", at / 250, at % 250))
+            .collect();
+        lines += "add name web tcp-dport {80, 443} ip-daddr 192.0.2.0/24 accept\nadd name high udp-dport > 1023 drop\n";
+        let rules = rules(1, &lines);
+        assert!(rules.len() > FEW);
+        let warned = |line: &str| plan(&rules, line).unwrap().warnings;
+        for (line, by) in [
+            ("add ip-saddr 10.3.7.9 tcp-dport 80 tcp-syn drop", "rule 758"),
+            ("add ip-saddr 198.51.100.7 ip-daddr 192.0.2.1 tcp-dport {443, 80} accept", "rule web"),
+            ("add udp-dport 5000-6000 ! udp-sport 53 accept", "rule high"),
+        ] {
+            let warnings = warned(line);
+            let [(1, said)] = &warnings[..] else { panic!("{line}: {warnings:?}") };
+            assert!(said.contains("never applies") && said.contains(by), "{line}: {said}");
+        }
+        for line in [
+            "add ip-saddr 10.3.7.9 tcp-dport 81 drop",
+            "add ip-saddr 10.3.0.0/16 tcp-dport 80 drop",
+            "add tcp-dport {80, 443} accept",
+            "add at 1 ip-saddr 10.3.7.9 tcp-dport 80 drop",
+            "add udp-dport 1000-6000 accept",
+        ] {
+            assert!(warned(line).is_empty(), "{line}: {:?}", warned(line));
+        }
+    }
+
+    #[test]
+    fn a_translation_is_not_typed_where_workers_have_parts_of_the_connections() {
+        let map = "add-stateful udp-dport 53 map ip-saddr 203.0.113.1";
+        let refused = plan(&rules(2, "add all accept\n"), map).unwrap_err();
+        assert!(
+            refused.contains("2 workers share these rules") && refused.contains("workers = 1"),
+            "{refused}"
+        );
+        // Sequence numbers do not change the worker of an answer.
+        let shuffle = "add-stateful tcp-syn shuffle tcp-seq-num";
+        assert_eq!(plan(&rules(2, "add all accept\n"), shuffle).unwrap().edits.len(), 1);
+        assert_eq!(plan(&rules(1, "add all accept\n"), map).unwrap().edits.len(), 1);
+        let of_the_file = rules(2, &format!("{map}\n"));
+        assert_eq!(
+            plan(&of_the_file, "add-stateful tcp-dport 53 map tcp-sport random").unwrap().edits.len(),
+            1
+        );
+    }
 }

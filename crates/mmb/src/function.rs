@@ -9,10 +9,11 @@ use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::{FlowTableConfig, Full};
 use netbricks_core::units::Duration;
 use netbricks_core::{
-    BuildError, Flows, GroupConfig, Handler, InvalidSetting, Node, PortNames, Registry, Section, Settings,
-    Worker, compose_frames, read_text,
+    BuildError, Flows, GroupConfig, Handler, InvalidSetting, Node, PacketPart, PortNames, Registry, Section,
+    Settings, Worker, compose_frames, read_text,
 };
 
+use crate::change::Over;
 use crate::connection::{Connection, Timeouts};
 use crate::engine::{Engine, Parts};
 use crate::rules::{Rules, Setup};
@@ -164,6 +165,10 @@ pub fn node(settings: &MmbSettings, worker: &Worker) -> Result<Box<dyn Node>, Bu
             },
         );
         handlers(&rules, &connections, worker);
+        if rules.read(Rules::translates) {
+            // The two directions of its connections have no address in common by which workers could divide them.
+            worker.parted_by(PacketPart::new(|_| 0));
+        }
         report(&rules, worker);
         explain(&rules, worker);
         Engine::new(Parts {
@@ -179,12 +184,25 @@ pub fn node(settings: &MmbSettings, worker: &Worker) -> Result<Box<dyn Node>, Bu
 }
 
 fn handlers(rules: &Bounded<Rules>, connections: &Flows<FlowKey, Connection>, worker: &Worker) {
-    let add = "Runs commands, one a line: all their changes are made together, or none.";
-    let add = Handler::write("run", add).argument("COMMANDS");
-    worker.handler_of(rules, add, |rules, text| {
-        let planned = change(rules, text)?;
-        rules.read(|rules| shown::answer(rules, &planned))
-    });
+    let run = "Runs commands, one a line: all their changes are made together, or none.";
+    let replace = "Replaces all rules, sets, mode and policy by those that commands make.";
+    for (name, summary, over) in [("run", run, Over::Present), ("replace", replace, Over::Nothing)] {
+        let handler = Handler::write(name, summary).argument("COMMANDS");
+        worker.handler_of(rules, handler, move |rules, text| {
+            let planned = change(rules, text, over)?;
+            rules.read(|rules| shown::answer(rules, &planned))
+        });
+    }
+    let check = "Says what commands would change, as `run` does, and changes nothing.";
+    let check_replace = "Says what commands would change, as `replace` does, and changes nothing.";
+    for (name, summary, over) in
+        [("check", check, Over::Present), ("check-replace", check_replace, Over::Nothing)]
+    {
+        let handler = Handler::read(name, summary).argument("COMMANDS");
+        worker.handler_of(rules, handler, move |rules, text| {
+            rules.read(|rules| shown::check(rules, text, over))
+        });
+    }
     let ask = Handler::read("ask", "Answers `list`, `show`, `explain` and `expect`, one a line.")
         .argument("COMMANDS");
     worker.handler_of(rules, ask, |rules, text| rules.read(|rules| shown::ask(rules, text)));

@@ -72,6 +72,10 @@ impl RuleData {
     pub(crate) fn is_last(&self) -> bool {
         self.actions.iter().any(Action::is_last)
     }
+    /// Whether answers of its connections have other addresses or ports than their first packets.
+    pub(crate) fn translates(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action, Action::MapEnd(..)))
+    }
     /// Packets, bytes, answers, the last packet's time and what was not applied, over all workers.
     pub(crate) fn totals(&self) -> [u64; 5] {
         let mut totals = [0u64; 5];
@@ -198,6 +202,8 @@ pub(crate) struct Rules {
     pub(crate) stateful: usize,
     /// A hash of the configuration's lines, by which an export is known.
     pub(crate) origin: u64,
+    /// Whether rules may translate addresses and ports: one worker has both directions of their connections.
+    pub(crate) may_translate: bool,
     slots: Vec<Option<Slot>>,
     /// How often each slot was used.
     uses: Vec<u32>,
@@ -246,6 +252,7 @@ impl Rules {
             version: 0,
             stateful: 0,
             origin: 0,
+            may_translate: true,
             slots: Vec::new(),
             uses: Vec::new(),
             free: Vec::new(),
@@ -269,6 +276,10 @@ impl Rules {
     /// The rules in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<RuleData>> {
         self.order.iter().filter_map(|slot| self.slot(*slot).map(|slot| &slot.data))
+    }
+    /// Whether some rule translates addresses or ports.
+    pub(crate) fn translates(&self) -> bool {
+        self.iter().any(|rule| rule.translates())
     }
     /// The rule at a place from 0.
     pub(crate) fn at(&self, place: usize) -> Option<&Arc<RuleData>> {

@@ -7,7 +7,7 @@ use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::tables::FlowTable;
 use netbricks_core::tables::classifier::Matches;
 
-use crate::change::{Planned, plan};
+use crate::change::{Over, Planned, plan, plan_over};
 use crate::compile::compile;
 use crate::connection::Connection;
 use crate::described;
@@ -43,6 +43,26 @@ pub(crate) fn answer(rules: &Rules, planned: &Planned) -> Result<String, String>
             let _ = writeln!(text, "{} changes, {} rules", edits.len(), rules.len());
         }
     }
+    Ok(text)
+}
+
+/// Says what lines would change, as `run` or `replace` does, and changes nothing.
+///
+/// # Errors
+/// Every wrong line, or the want of room.
+pub(crate) fn check(rules: &Rules, text: &str, over: Over) -> Result<String, String> {
+    let planned = plan_over(rules, text, over)?;
+    let (needed, room) = (planned.needed(), rules.room());
+    if needed > room {
+        return Err(format!(
+            "{needed} conditions more are needed, and there is room for {room}: see `capacity`"
+        ));
+    }
+    let mut text = String::new();
+    for (line, warning) in &planned.warnings {
+        let _ = writeln!(text, "line {line}: {warning}");
+    }
+    let _ = writeln!(text, "{} changes", planned.edits.len());
     Ok(text)
 }
 

@@ -9,7 +9,7 @@ use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Secret};
 use netbricks_core::{Declared, PortNames};
 
-use crate::change::{Planned, plan};
+use crate::change::{Over, Planned, plan, plan_over};
 use crate::rule::{Command, Mode};
 use crate::rules::{Edits, Refused, Rules, Setup};
 use crate::shown;
@@ -43,6 +43,7 @@ impl Contents for Rules {
         let mut rules = Self::new(first.setup.clone());
         load(&mut rules, &first.lines)?;
         rules.origin = hash(&first.lines);
+        rules.may_translate = first.setup.workers == 1 || rules.translates();
         Ok(rules)
     }
     fn least() -> Self {
@@ -66,13 +67,13 @@ pub(crate) fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
     }
 }
 
-/// Makes the changes of these lines while packets flow: all of them or none.
+/// Makes the changes of these lines while packets flow, or replaces all rules by theirs: all of them or none.
 ///
 /// # Errors
 /// Every wrong line, or the want of room.
-pub(crate) fn change(rules: &Bounded<Rules>, lines: &str) -> Result<Planned, String> {
+pub(crate) fn change(rules: &Bounded<Rules>, lines: &str, over: Over) -> Result<Planned, String> {
     for _ in 0..TRIES {
-        let (version, planned) = rules.read(|rules| (rules.version, plan(rules, lines)));
+        let (version, planned) = rules.read(|rules| (rules.version, plan_over(rules, lines, over)));
         let planned = planned?;
         if planned.edits.is_empty() {
             return Ok(planned);
@@ -142,6 +143,7 @@ impl Declared for Rules {
             return Ok(());
         }
         let mut fresh = Self::new(self.setup.clone());
+        fresh.may_translate = self.may_translate;
         load(&mut fresh, lines)?;
         fresh.origin = self.origin;
         fresh.version = self.version + 1;

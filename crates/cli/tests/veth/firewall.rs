@@ -4,13 +4,13 @@
 //! function gets the same packets from a file. Rule sets are made here, and those of ClassBench where they are.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use netbricks_testkit::captures;
 use netbricks_testkit::mutate::Random;
-use netbricks_testkit::namespace::{Namespaces, eventually};
 
+use crate::nft::{self, find, forwarded};
 use crate::nft_packets::{Pair, traffic};
 
 /// Rules in both languages, in the order of the list.
@@ -94,174 +94,31 @@ fn generated(seed: u64, count: usize, begins: (Vec<String>, Vec<String>)) -> Rul
 
 /// The first rules of a set of ClassBench; `None` without the set.
 fn classbench(name: &str, count: usize, seed: u64) -> Option<Rules> {
-    let folder = std::env::var_os("NETBRICKS_CLASSBENCH").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/classbench"),
-        PathBuf::from,
-    );
-    let unpacked =
-        Command::new("gzip").arg("-dc").arg(folder.join(name).with_extension("gz")).output().ok()?;
-    let text = String::from_utf8(unpacked.stdout).ok()?;
     let mut random = Random::new(seed);
     let (mut nft, mut firewall) = stateful();
     let mut pairs = Vec::new();
-    for line in text.lines().take(count) {
-        let parts: Vec<&str> = line.trim_start_matches('@').split_whitespace().collect();
-        let [from, to, from_low, _, from_high, to_low, _, to_high, protocol, ..] = parts[..] else {
-            continue;
+    for rule in nft::classbench(name, count)? {
+        let mut ours = match rule.protocol {
+            None if rule.has_ports() => " proto {6, 17}".to_owned(),
+            None => String::new(),
+            Some(6) => " tcp".into(),
+            Some(17) => " udp".into(),
+            Some(number) => format!(" proto {number}"),
         };
-        let is_tcp = protocol.starts_with("0x06");
-        let is_any = protocol.ends_with("/0x00");
-        let known =
-            [("0x06", "tcp"), ("0x11", "udp")].into_iter().find(|(number, _)| protocol.starts_with(number));
-        let has_ports = (from_low, from_high, to_low, to_high) != ("0", "65535", "0", "65535");
-        let (mut theirs, mut ours) = (format!("ip saddr {from} ip daddr {to} "), String::new());
-        match (is_any, known) {
-            (true, _) if has_ports => {
-                theirs += "meta l4proto { tcp, udp } ";
-                ours += " proto {6, 17}";
-            }
-            (true, _) => {}
-            (false, Some((_, name))) => {
-                theirs += &format!("meta l4proto {name} ");
-                ours += &format!(" {name}");
-            }
-            (false, None) => {
-                let number = u8::from_str_radix(protocol.get(2..4)?, 16).ok()?;
-                theirs += &format!("meta l4proto {number} ");
-                ours += &format!(" proto {number}");
-            }
-        }
-        let can_have_ports = is_any || known.is_some();
-        ours += &format!(" ip4 from {from}");
-        for (word, nft, low, high) in [("", "sport", from_low, from_high), (" to", "dport", to_low, to_high)]
+        ours += " ip4";
+        for (word, prefix, ports) in [("from", &rule.from, rule.from_ports), ("to", &rule.to, rule.to_ports)]
         {
-            if word == " to" {
-                ours += &format!(" to {to}");
-            }
-            if can_have_ports && (low, high) != ("0", "65535") {
-                theirs += &format!("th {nft} {low}-{high} ");
-                ours += &format!(" port {low}-{high}");
+            ours += &format!(" {word} {prefix}");
+            if rule.has_ports() && ports != nft::ANY_PORT {
+                ours += &format!(" port {}-{}", ports.0, ports.1);
             }
         }
         let (verdict, action) = if random.below(4) == 0 { ("drop", "deny") } else { ("accept", "allow") };
-        // nftables has no prefix of length 0, and no range of one value.
-        let theirs = theirs.replace("ip saddr 0.0.0.0/0 ", "").replace("ip daddr 0.0.0.0/0 ", "");
-        nft.push(format!("ip version 4 {theirs}{verdict}"));
+        nft.push(format!("{}{verdict}", rule.nft()));
         firewall.push(format!("{action}{ours}"));
-        let port = |low: &str, high: &str, random: &mut Random| -> u16 {
-            let (low, high): (u32, u32) = (low.parse().unwrap_or(0), high.parse().unwrap_or(0));
-            (low + random.next() as u32 % (high - low + 1)) as u16
-        };
-        let ports = (port(from_low, from_high, &mut random), port(to_low, to_high, &mut random));
-        pairs.extend(Pair::within(from, to, ports, is_tcp, &mut random));
+        pairs.extend(rule.pair(&mut random));
     }
     (!pairs.is_empty()).then(|| Rules { name: format!("{name}-{count}"), nft, firewall, pairs })
-}
-
-/// The packets that a namespace forwards with these rules, by number.
-fn forwarded(rules: &Rules, packets: &[Vec<u8>], directory: &Path) -> Option<(BTreeSet<usize>, Vec<u64>)> {
-    let names = Namespaces::new(&["client", "router", "server"], &["nft"])?;
-    names.veth(("router", "r0"), ("client", "c0"));
-    names.veth(("router", "r1"), ("server", "s0"));
-    for (role, device) in [("client", "c0"), ("router", "r0"), ("router", "r1"), ("server", "s0")] {
-        names.run(role, &format!("ethtool -K {device} tx off rx off tso off gso off gro off"));
-    }
-    for role in ["client", "server"] {
-        names.run(role, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
-    }
-    names.run("router", "ip link set r0 address 02:00:00:00:00:02");
-    names.run(
-        "router",
-        "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 \
-         net.ipv4.conf.r0.rp_filter=0 net.ipv4.conf.r1.rp_filter=0 net.ipv4.conf.all.send_redirects=0",
-    );
-    names.run("router", "ip address add 10.255.1.1/24 dev r1");
-    names.run("router", "ip neighbour add 10.255.1.2 lladdr 02:00:00:00:00:09 dev r1 nud permanent");
-    names.run("router", "ip route add default via 10.255.1.2 dev r1");
-    names.run("router", "ip -6 neighbour add fe80::9 lladdr 02:00:00:00:00:09 dev r1 nud permanent");
-    names.run("router", "ip -6 route add default via fe80::9 dev r1");
-    let mut text =
-        "table inet firewall {\n chain forward {\n  type filter hook forward priority 0; policy drop;\n"
-            .to_owned();
-    for rule in &rules.nft {
-        let at = rule.rfind(' ').map_or(0, |at| at + 1);
-        text += &format!("  {}counter {}\n", &rule[..at], &rule[at..]);
-    }
-    text += " }\n}\n";
-    let file = directory.join("rules.nft");
-    std::fs::write(&file, text).expect("the directory can be written");
-    names.run("router", &format!("nft -f {}", file.display()));
-
-    captures::write(&directory.join("sent.pcap"), packets);
-    let out = directory.join("passed.pcap");
-    let receiver = "[port.in]\ndriver = \"af_packet\"\ndevice = \"s0\"\n[port.out]\ndriver = \"pcap\"\nwrite = \"passed.pcap\"\n\
-                    [[chain]]\nfrom = \"in\"\nto = \"out\"\n";
-    let sender = "[port.in]\ndriver = \"pcap\"\nread = \"sent.pcap\"\n[port.out]\ndriver = \"af_packet\"\ndevice = \"c0\"\n\
-                  [[chain]]\nfrom = \"in\"\nto = \"out\"\n";
-    let write = |name: &str, text: &str| {
-        let path = directory.join(name);
-        std::fs::write(&path, text).expect("the directory can be written");
-        path.display().to_string()
-    };
-    let said =
-        |name: &str| std::fs::File::create(directory.join(name)).expect("the directory can be written");
-    let binary = env!("CARGO_BIN_EXE_netbricks");
-    let mut receiving = names.start(
-        "server",
-        binary,
-        &["run", &write("receive.toml", receiver)],
-        said("received"),
-        said("receive.said"),
-    );
-    eventually("the receiver's port", || {
-        assert!(
-            receiving.is_running(),
-            "{}",
-            std::fs::read_to_string(directory.join("receive.said")).expect("it was written")
-        );
-        names.run("server", "ip -d link show s0").contains("promiscuity 1")
-    });
-    let received = || -> usize {
-        let number = names.run("server", "cat /sys/class/net/s0/statistics/rx_packets");
-        number.trim().parse().expect("a number")
-    };
-    let start = received();
-    names.run("client", &format!("{binary} run {}", write("send.toml", sender)));
-    // All that will come has come when the number stays.
-    let (mut before, mut same) = (start, 0);
-    eventually("the last packet", || {
-        let now = received();
-        same = if now == before { same + 1 } else { 0 };
-        before = now;
-        same > 25
-    });
-    let counted = counters(&names.run("router", "nft -j list ruleset"));
-    receiving.signal("INT");
-    assert!(
-        receiving.wait().success(),
-        "{}",
-        std::fs::read_to_string(directory.join("receive.said")).expect("it was written")
-    );
-    let frames = captures::frames(&out);
-    // A packet of the kernel's own may come while the port opens.
-    assert!(
-        frames.len() + 8 >= before - start,
-        "the receiver lost packets: {} of {}",
-        frames.len(),
-        before - start
-    );
-    Some((frames.iter().filter_map(|frame| crate::nft_packets::number(frame)).collect(), counted))
-}
-
-/// The packets that each rule counted, in the order of the rules.
-fn counters(listed: &str) -> Vec<u64> {
-    let listed: serde_json::Value = serde_json::from_str(listed).expect("JSON");
-    let rules = listed["nftables"].as_array().expect("a list").iter().filter_map(|item| item.get("rule"));
-    let packets = |rule: &serde_json::Value| {
-        let expressions = rule["expr"].as_array()?;
-        expressions.iter().find_map(|one| one["counter"]["packets"].as_u64())
-    };
-    rules.filter_map(packets).collect()
 }
 
 /// The packets that the function lets pass, by number, and its counters.
@@ -291,25 +148,13 @@ fn passed(lines: &[String], packets: &[Vec<u8>], directory: &Path) -> (BTreeSet<
     (frames.iter().filter_map(|frame| crate::nft_packets::number(frame)).collect(), counts)
 }
 
-/// The rows of a section, wherever the report has it.
-fn find(report: &serde_json::Value, title: &str) -> Vec<serde_json::Value> {
-    match report {
-        serde_json::Value::Object(map) if map.get("title").is_some_and(|found| found == title) => {
-            map.get("rows").and_then(|rows| rows.as_array().cloned()).unwrap_or_default()
-        }
-        serde_json::Value::Object(map) => map.values().flat_map(|value| find(value, title)).collect(),
-        serde_json::Value::Array(all) => all.iter().flat_map(|value| find(value, title)).collect(),
-        _ => Vec::new(),
-    }
-}
-
 /// Compares both, and adds what differs to `problems`; `false` where the test cannot run.
 fn compare(rules: &Rules, count: usize, seed: u64, problems: &mut Vec<String>) -> bool {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nft-{}", rules.name));
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     let packets = traffic(&rules.pairs, count, seed);
-    let Some((theirs, their_counts)) = forwarded(rules, &packets, &directory) else { return false };
+    let Some((theirs, their_counts)) = forwarded(&rules.nft, &packets, &directory) else { return false };
     let head = ["policy deny".to_owned(), "tracking explicit".to_owned()];
     let lines: Vec<String> = head.into_iter().chain(rules.firewall.iter().cloned()).collect();
     let (ours, our_counts) = passed(&lines, &packets, &directory);

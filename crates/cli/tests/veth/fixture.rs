@@ -167,6 +167,13 @@ impl Segment {
         }
     }
 
+    /// Starts a server in the namespace of this role.
+    pub(crate) fn serve(&self, role: &str, words: &[&str]) -> Process {
+        let name = words[0].replace('/', "_");
+        let files = (self.file(&format!("{name}-{role}")), self.file(&format!("{name}-{role}-errors")));
+        self.namespaces.start(role, words[0], &words[1..], files.0, files.1)
+    }
+
     /// A fresh file of this test.
     pub(crate) fn file(&self, name: &str) -> File {
         File::create(self.directory.join(name)).expect("the directory can be written")

@@ -39,17 +39,6 @@ fn start(segment: Segment, more: &str) -> (Segment, Run) {
     (segment, run)
 }
 
-fn serve(segment: &Segment, role: &str, words: &[&str]) -> Process {
-    let name = words[0].replace('/', "_");
-    segment.namespaces.start(
-        role,
-        words[0],
-        &words[1..],
-        segment.file(&format!("{name}-{role}")),
-        segment.file(&format!("{name}-{role}-errors")),
-    )
-}
-
 fn counts(report: &serde_json::Value) -> serde_json::Value {
     let sections = report["sections"].as_array().cloned().unwrap_or_default();
     sections
@@ -78,7 +67,7 @@ Server(('', 8080), Teller).serve_forever()
 #[test]
 fn a_hundred_downloads_at_once_come_from_one_address_and_a_hundred_ports() {
     let Some((segment, run)) = between("nat-curl", &["ping", "curl", "python3"], "") else { return };
-    let _server = serve(&segment, "server", &["python3", "-c", SERVER]);
+    let _server = segment.serve("server", &["python3", "-c", SERVER]);
     eventually("the web server's start", || {
         segment.namespaces.attempt("server", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
     });
@@ -102,7 +91,7 @@ fn a_hundred_downloads_at_once_come_from_one_address_and_a_hundred_ports() {
 #[test]
 fn iperf3_runs_both_ways() {
     let Some((segment, run)) = between("nat-iperf3", &["ping", "iperf3"], "") else { return };
-    let _server = serve(&segment, "server", &["iperf3", "-s", "-J"]);
+    let _server = segment.serve("server", &["iperf3", "-s", "-J"]);
     for options in ["", "-R", "-u -b 20M", "-u -b 20M -R"] {
         let mut said = String::new();
         eventually("a measurement", || {
@@ -156,7 +145,7 @@ fn stun_server(segment: &Segment) -> Process {
     let only_stun = ["turnserver", "-n", "--no-auth", "--stun-only", "--no-tls", "--no-dtls", "--no-cli"];
     let rest =
         ["-L", "203.0.113.1", "-L", SECOND, "--log-file", "stdout", "--pidfile", &pid, "--userdb", &users];
-    serve(segment, "server", &[&only_stun[..], &rest].concat())
+    segment.serve("server", &[&only_stun[..], &rest].concat())
 }
 
 /// The STUN client of Debian's `stun-client` (RFC 3489) names a NAT by its kind.
@@ -193,7 +182,7 @@ fn a_forwarded_port_is_reached_from_both_sides() {
     for line in ["link set dev m0 up", "address add 10.1.0.4/24 dev m0", "route add default via 10.1.0.1"] {
         segment.namespaces.run("second", &format!("ip {line}"));
     }
-    let _server = serve(&segment, "client", &["python3", "-c", SERVER]);
+    let _server = segment.serve("client", &["python3", "-c", SERVER]);
     eventually("the web server's start", || {
         segment.namespaces.attempt("client", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
     });

@@ -7,6 +7,7 @@ mod change;
 mod json;
 mod observe;
 mod problem;
+mod rules;
 mod state;
 mod trace;
 
@@ -16,6 +17,7 @@ pub use change::{
 pub use json::read;
 pub use observe::{ObserveKind, ObserveRequest};
 pub use problem::{Code, Place, Problem};
+pub use rules::{RuleAnswer, RuleEntry, RuleList};
 pub use state::{
     Answers, CallArgument, Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, Node,
     NodeStats, Port, PortStats, RunState, Stats, Status, TableStats, TenantStats, Worker,

@@ -8,7 +8,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, openapi};
 
 use super::answer::ProblemDocument;
-use super::{calls, changes, live, observe, resources, tenants};
+use super::{calls, changes, live, observe, resources, rules, tenants};
 
 /// The control API of a running dataplane.
 #[derive(OpenApi)]
@@ -30,6 +30,12 @@ use super::{calls, changes, live, observe, resources, tenants};
         resources::handlers,
         calls::read,
         calls::write,
+        rules::list,
+        rules::change,
+        rules::replace,
+        rules::delete,
+        rules::explain,
+        rules::test,
         resources::config,
         changes::plan,
         changes::apply,
@@ -74,7 +80,8 @@ impl Modify for Tags {
             if ["/v1/events", "/v1/openapi.json"].contains(&path.as_str()) {
                 continue;
             }
-            for operation in [&mut item.get, &mut item.put, &mut item.post].into_iter().flatten() {
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
                 if let Some(RefOr::T(answer)) = operation.responses.responses.get_mut("200") {
                     let tag =
                         HeaderBuilder::new().description(Some("The generation that the answer belongs to."));

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -13,7 +13,7 @@ use super::answer::{App, Failure, Known, json, tagged};
 use super::calls::FunctionPath;
 use super::request::{self, Memory, Names, Parameters};
 use super::tenants::{Caller, Standing};
-use super::{access, calls, changes, live, observe, openapi, tenants};
+use super::{access, calls, changes, live, observe, openapi, rules, tenants};
 use crate::api::{Code, Function, Graph, Handler, HistoryEntry, Port, Problem, Source, Stats, Status};
 use crate::metrics;
 
@@ -54,6 +54,10 @@ pub(super) fn router(app: App) -> Router {
         .route("/functions/{function}/handlers", get(handlers))
         .route("/functions/{function}/handlers/{handler}", get(calls::read))
         .route("/functions/{function}/handlers/{handler}", put(calls::write))
+        .route("/functions/{function}/rules", get(rules::list).post(rules::change).put(rules::replace))
+        .route("/functions/{function}/rules/explain", get(rules::explain))
+        .route("/functions/{function}/rules/test", get(rules::test))
+        .route("/functions/{function}/rules/{rule}", delete(rules::delete))
         .route("/config", get(config))
         .route("/plan", post(changes::plan))
         .route("/apply", post(changes::apply))

@@ -9,6 +9,7 @@ mod live;
 mod openapi;
 mod paths;
 mod plane;
+mod rules;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

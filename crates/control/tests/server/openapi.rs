@@ -28,8 +28,10 @@ fn every_path_of_the_description_is_there() {
     assert!(paths.len() >= 20);
     for (path, methods) in paths {
         for (method, operation) in methods.as_object().expect("methods") {
-            let path = path.replace("{function}", "routes").replace("{number}", "1");
+            let path = path.replace("{function}", if path.contains("/rules") { "edge" } else { "routes" });
+            let path = path.replace("{number}", "1");
             let path = path.replace("{handler}", if method == "put" { "add" } else { "table" });
+            let path = path.replace("{rule}", "1");
             let path = if method == "get" { path } else { format!("{path}?dry-run") };
             let reply = ask(running.socket(), &method.to_uppercase(), &path, &[], b"");
             // Without a body, files are refused; nothing waits to be confirmed or rolled back.

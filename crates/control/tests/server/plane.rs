@@ -25,6 +25,8 @@ pub(crate) struct Plane {
     state: RunState,
     /// Values that handlers wrote.
     routes: Vec<String>,
+    /// Commands of the function with rules.
+    rules: Vec<String>,
     /// Answers that never come.
     stuck: Vec<Answer<Answers>>,
     /// Workers for those who look at packets.
@@ -37,6 +39,38 @@ pub(crate) fn file(text: &str) -> Source {
 
 fn handler(name: &str, writes: bool) -> Handler {
     Handler { name: name.into(), summary: format!("The {name}."), writes, ..Handler::default() }
+}
+
+impl Plane {
+    /// A handler of the function with rules: `wrong` is no command, and commands are rules.
+    fn of_rules(&mut self, call: &Call) -> Result<String, Problem> {
+        let commands = || call.argument.lines().map(str::to_owned);
+        if commands().any(|line| line == "wrong") {
+            return Err(Problem::new(Code::BadRequest, format!("handler `{}`: line 1: wrong", call.handler)));
+        }
+        Ok(match &*call.handler {
+            "run" => {
+                self.rules.extend(commands());
+                format!("{} rules\n", self.rules.len())
+            }
+            "replace" => {
+                self.rules = commands().collect();
+                format!("{} rules\n", self.rules.len())
+            }
+            "lines" => self.rules.join("\n"),
+            "list" => {
+                let rule = |(at, rule): (usize, &String)| {
+                    serde_json::json!({
+                        "number": at + 1, "name": null, "rule": rule, "stateful": false, "packets": 7, "bytes": 448,
+                        "replies": 0, "not_applied": 0, "last_ns": null,
+                    })
+                };
+                let rules: Vec<serde_json::Value> = self.rules.iter().enumerate().map(rule).collect();
+                serde_json::json!({ "mode": "ordered", "policy": "accept", "rules": rules }).to_string()
+            }
+            _ => format!("{}: {}", call.handler, call.argument),
+        })
+    }
 }
 
 impl Dataplane for Plane {
@@ -94,11 +128,29 @@ impl Dataplane for Plane {
             handler("stuck", false),
             handler("metrics", false),
         ];
-        vec![Function { name: "routes".into(), handlers, ..Function::default() }]
+        let routes = Function { name: "routes".into(), handlers, ..Function::default() };
+        let of_rules = [
+            ("run", true),
+            ("replace", true),
+            ("check", false),
+            ("check-replace", false),
+            ("ask", false),
+            ("list", false),
+            ("lines", false),
+        ];
+        let handlers = of_rules.map(|(name, writes)| handler(name, writes)).into();
+        vec![
+            routes,
+            Function { name: "edge".into(), definition: "mmb".into(), handlers, ..Function::default() },
+        ]
     }
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
         let value = match &*call.handler {
             "stuck" => return self.stuck.push(answer),
+            _ if call.function == "edge" => match self.of_rules(&call) {
+                Ok(value) => value,
+                Err(problem) => return answer(Err(problem)),
+            },
             "add" if call.argument == "bad" => {
                 return answer(Err(Problem::new(Code::BadRequest, "`bad` is no route")));
             }
@@ -270,6 +322,7 @@ fn direct(waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
         source: source.clone(),
         state: RunState::Running,
         routes: Vec::new(),
+        rules: Vec::new(),
         stuck: Vec::new(),
         runtime: None,
     };

@@ -4,6 +4,7 @@ mod changed;
 mod corrected;
 mod given;
 mod options;
+mod scapy;
 mod tracked;
 
 use netbricks_core::{Registry, Worker};

@@ -24,6 +24,8 @@ use crate::chain::{LocalPorts, Network};
 use crate::config;
 use crate::diagnostic::{Diagnostics, Source};
 
+mod middlebox;
+
 /// Turns in one call of the graph; a worker's round has this many, or a multiple.
 const ROUND: usize = 64;
 /// Packets make whole passes through the store.
@@ -46,6 +48,8 @@ enum Feed {
     Trace6,
     /// All headers for a router are written into each frame as it arrives.
     Headers,
+    /// As `Trace`, in SYNs with TCP options.
+    Options,
     /// A segment of a TCP connection is written into each frame as it arrives.
     Segments,
     /// Datagrams of 1,400 bytes, the same again and again.
@@ -97,6 +101,8 @@ enum Effect {
     Judged {
         rules: usize,
     },
+    /// Every packet passes by one of mmb's rules, which counts it.
+    Filtered(middlebox::Rules),
 }
 
 /// One benchmark.
@@ -196,6 +202,7 @@ impl Scenario {
             let effect = Effect::Judged { rules };
             all.push(Self::new(format!("acl-{rules}"), &summary, "firewall", 1, Feed::Trace, effect));
         }
+        all.extend(middlebox::scenarios(usize::MAX));
         all.push(Self::new(
             "nat-64k",
             "source NAT of 65,536 flows, all known",
@@ -304,6 +311,7 @@ impl Scenario {
                 }
                 Effect::Updated(accesses) => format!("accesses = {accesses}\n"),
                 Effect::Judged { rules } => format!("lines = {:?}\n", acl(rules)),
+                Effect::Filtered(rules) => rules.settings(&Trace::new()),
                 Effect::Balanced { .. } => format!("backends = {:?}\ncapacity = {FLOWS}\n", backends()),
                 _ => String::new(),
             };
@@ -331,13 +339,16 @@ impl Scenario {
             | Feed::Scattered
             | Feed::Trace6
             | Feed::Headers
+            | Feed::Options
             | Feed::Segments
             | Feed::Payloads => {
                 let bytes = if self.feed == Feed::Payloads { payloads::FRAME } else { FRAME };
                 let store = Store::new(pool, PACKETS, bytes, BURST)
                     .ok_or_else(|| failed("the pool has not enough packets".into()))?;
                 match self.feed {
-                    Feed::Trace => store.set_hook(Some(write_tuples(held(&trace.tuples()).map_err(failed)?))),
+                    Feed::Trace | Feed::Options => {
+                        store.set_hook(Some(write_tuples(held(&trace.tuples()).map_err(failed)?)));
+                    }
                     Feed::Outside => {
                         store.set_hook(Some(write_tuples(held(&trace.outside()).map_err(failed)?)));
                     }
@@ -390,7 +401,13 @@ impl Scenario {
     fn passes(&self) -> usize {
         match (self.feed, self.effect) {
             (
-                Feed::Trace | Feed::Outside | Feed::Scattered | Feed::Trace6 | Feed::Headers | Feed::Segments,
+                Feed::Trace
+                | Feed::Outside
+                | Feed::Scattered
+                | Feed::Trace6
+                | Feed::Headers
+                | Feed::Options
+                | Feed::Segments,
                 _,
             ) => TRACE / PACKETS,
             (_, Effect::Hops(hops)) => 128 / usize::from(hops),
@@ -448,6 +465,9 @@ impl Bench<'_> {
                 match self.scenario.feed {
                     Feed::Trace6 => store.reset(|_, packet| write6(packet)),
                     Feed::Segments => store.reset(|_, packet| segments::write(packet)),
+                    Feed::Options => {
+                        store.reset(|number, packet| middlebox::write_syn(&self.trace, number, packet));
+                    }
                     Feed::Outside => store.reset(|number, packet| {
                         self.trace.write(number, packet);
                         // Any number but 0, which is none: a rewrite carries it on.
@@ -530,7 +550,7 @@ impl Bench<'_> {
     /// The packets' frames as they were fed last, in the order in which they leave next.
     fn fed(&self) -> Box<dyn Iterator<Item = [u8; FRAME]> + '_> {
         let flows = match self.scenario.feed {
-            Feed::Trace => self.trace.tuples(),
+            Feed::Trace | Feed::Options => self.trace.tuples(),
             Feed::Outside => self.trace.outside(),
             Feed::Scattered => self.trace.scattered(),
             Feed::Trace6 => {
@@ -555,7 +575,10 @@ impl Bench<'_> {
         };
         Box::new(flows.into_iter().skip(TRACE - PACKETS).enumerate().map(|(number, flow)| {
             // The checksum stays that of the flow that the frame was made with, as in the yardstick.
-            let mut frame = self.trace.frame(number);
+            let mut frame = match self.scenario.feed {
+                Feed::Options => middlebox::syn(&self.trace, number),
+                _ => self.trace.frame(number),
+            };
             frame[FLOW].copy_from_slice(&flow);
             frame
         }))
@@ -622,6 +645,7 @@ impl Bench<'_> {
                     | Effect::Summed { .. }
                     | Effect::Cached
                     | Effect::Judged { .. }
+                    | Effect::Filtered(_)
                     | Effect::Updated(_) => frame == expected,
                     Effect::Routed | Effect::Routed6 => {
                         let destination = match effect {
@@ -666,7 +690,9 @@ impl Bench<'_> {
     fn check_state(&mut self, all: u64) -> Result<(), BenchError> {
         let table = match self.scenario.effect {
             Effect::Counted => Some("flows.occupancy"),
-            Effect::Balanced { .. } => Some("connections.occupancy"),
+            Effect::Balanced { .. } | Effect::Filtered(middlebox::Rules::Connections) => {
+                Some("connections.occupancy")
+            }
             Effect::Translated => Some("translations.occupancy"),
             _ => None,
         };
@@ -692,6 +718,13 @@ impl Bench<'_> {
             }
         }
         let (flows, frame) = (self.trace.distinct() as u64, FRAME as u64);
+        if matches!(self.scenario.effect, Effect::Filtered(_)) {
+            let list = self.ask("list", "")?;
+            let (expected, found) = (self.sent(), middlebox::counted(&list));
+            if found != Some((expected, expected * frame)) {
+                return Err(self.failed(&format!("{expected} packets were sent, rules counted {found:?}")));
+            }
+        }
         if self.scenario.effect == Effect::Counted || matches!(self.scenario.effect, Effect::Judged { .. }) {
             let (expected, found) = (self.sent(), self.counted());
             if found != (expected, expected * frame) {

@@ -499,6 +499,7 @@ impl Shape {
         let follows = ShuffleKey::ALL.map(|by| (by, names(node, |state, by| state.follows(by), by)));
         let (partition, unknown) = Partition::of(&follows, &bound);
         let part = node.state(|state| state.packet_part()).flatten();
+        let by_flow = part.is_none();
         let (partition, unknown) = match part {
             // Its own rule takes the place of a flow.
             Some(part) => (Some(Partition::by_part(part)), false),
@@ -509,9 +510,12 @@ impl Shape {
             sorts: node.as_handoff().map(|handoff| handoff.key()),
             stateful: shape.by_flow || !node.export().is_empty() || !node.report().is_empty(),
             // State of unknown key is taken to be by flow.
-            by_flow: unknown
-                || shape.by_flow
-                || follows.iter().any(|(by, names)| *by == ShuffleKey::SymmetricFlow && !names.is_empty()),
+            by_flow: by_flow
+                && (unknown
+                    || shape.by_flow
+                    || follows
+                        .iter()
+                        .any(|(by, names)| *by == ShuffleKey::SymmetricFlow && !names.is_empty())),
             partition,
             // State that holds for both directions and not for one.
             of_both: shape.by_flow

@@ -230,3 +230,22 @@ fn where_no_shuffle_can_be_put_in_a_warning_stands_at_the_functions_line() {
         "{shown}"
     );
 }
+
+/// Answers of a translated connection have no address in common with its first packets.
+#[test]
+fn translations_of_mmb_are_on_one_worker() {
+    let rule = "add-stateful ip-saddr 10.0.0.0/24 map ip-saddr 203.0.113.5 shuffle udp-sport";
+    let mmb = |rule: &str| format!("[function.edge]\nuse = \"mmb\"\nlines = [\"{rule}\"]");
+    let two = text(&mmb(rule), "\"edge\"", "workers = 2");
+    let (told, shown) = check(&two);
+    assert!(told.len() == 1 && told[0].contains("put before `edge`"), "{told:?}");
+    assert_eq!(shown, "");
+    let summary = run(&two);
+    assert_eq!(summary.sent, PACKETS);
+    // The packets of the other worker's queue are given to the one.
+    let node = summary.nodes.iter().find(|node| node.name == "edge.shuffle");
+    assert!(node.is_some_and(|node| node.handoff_out >= PACKETS / 2), "{:?}", summary.nodes);
+    // Without translations, the device's own division is right.
+    let plain = text(&mmb("add-stateful ip-saddr 10.0.0.0/24 accept"), "\"edge\"", "workers = 2");
+    assert_eq!(check(&plain), (vec![], String::new()));
+}

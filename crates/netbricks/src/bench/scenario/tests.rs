@@ -88,10 +88,58 @@ fn a_balancer_that_takes_another_backend_is_caught() {
 
 #[test]
 fn every_benchmark_on_one_worker_passes() {
-    for scenario in Scenario::all().iter().filter(|scenario| scenario.workers == 1) {
+    // Those of mmb have many rules, and a test of their own.
+    let is_small = |scenario: &&Scenario| !scenario.name.starts_with("mmb-");
+    for scenario in Scenario::all().iter().filter(|scenario| scenario.workers == 1).filter(is_small) {
         let (mut registry, shares) = (crate::standard(), Shares::default());
         register(&mut registry, &shares);
         assert_eq!(checked(scenario, &registry), Ok(()), "{}", scenario.name);
+    }
+}
+
+#[test]
+fn the_benchmarks_of_mmb_pass_with_few_rules() {
+    let all = middlebox::scenarios(300);
+    let names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "mmb-1",
+            "mmb-64",
+            "mmb-1000",
+            "mmb-10000",
+            "mmb-100000",
+            "mmb-masks-26",
+            "mmb-masks-1000",
+            "mmb-options-1",
+            "mmb-options-100000",
+            "mmb-connections",
+        ]
+    );
+    for scenario in &all {
+        assert_eq!(checked(scenario, &crate::standard()), Ok(()), "{}", scenario.name);
+    }
+    let figure = said(measure(&all[1], short(), &enough_cores(1))).unwrap();
+    let [beside] = figure.beside.keys().collect::<Vec<_>>()[..] else { panic!("{:?}", figure.beside) };
+    assert_eq!(beside, "mmb-1");
+}
+
+/// Rules that match other packets, or none, are no benchmark.
+#[test]
+fn rules_of_mmb_meet_packets_of_the_trace() {
+    for (rules, feed) in [
+        (middlebox::Rules::FiveTuples(64), Feed::Trace),
+        (middlebox::Rules::Masks(64, 64), Feed::Trace),
+        (middlebox::Rules::Options(64), Feed::Options),
+    ] {
+        let scenario = Scenario::new("meets", "", "mmb", 1, feed, Effect::Filtered(rules));
+        let pool = Pool::builder().frames(2 * PACKETS).build().unwrap();
+        let mut bench = said(scenario.build_of(&crate::standard(), &pool, 0)).unwrap();
+        said(bench.round(Duration::from_nanos(1))).unwrap();
+        let list: serde_json::Value = serde_json::from_str(&said(bench.ask("list", "")).unwrap()).unwrap();
+        let met = |rule: &&serde_json::Value| rule["packets"].as_u64() > Some(0);
+        let met = list["rules"].as_array().unwrap().iter().filter(met).count();
+        assert!(met > 16, "{met} of {rules:?} were met");
     }
 }
 

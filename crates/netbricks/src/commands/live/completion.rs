@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::{Arg, ValueHint};
 use netbricks_control::api::{Function, Problem};
+use netbricks_mmb::complete::complete;
+use netbricks_mmb::language::Context;
 
 use super::{Api, Connection, connect};
 
@@ -158,12 +160,43 @@ pub(crate) fn wanted<S: AsRef<str>>(tree: &clap::Command, words: &[S]) -> Wanted
     if command.has_subcommands() {
         return subcommands(command);
     }
+    if command.get_name() == "mmb" {
+        return rule_words(&placed, last);
+    }
     let mut positionals: Vec<&Arg> = command.get_positionals().collect();
     positionals.sort_by_key(|argument| argument.get_index());
     match positionals.get(placed.len()) {
         Some(argument) => values(command, argument, &placed),
         None => Wanted::Anything,
     }
+}
+
+/// The words of `mmb`: those of its rule language, by its parser.
+fn rule_words(placed: &[&str], last: &str) -> Wanted {
+    let languages = || {
+        let language = |name| Candidate::new(name, "the language of the rules to translate");
+        Wanted::One(["iptables", "nft"].map(language).into())
+    };
+    match placed {
+        ["import"] => return languages(),
+        ["import", _] | ["test"] => return Wanted::File,
+        ["import" | "test", ..] => return Wanted::Anything,
+        _ => {}
+    }
+    let line = placed.iter().flat_map(|word| [word, " "]).collect::<String>() + last;
+    let mut candidates: Vec<Candidate> = complete(&line, line.len(), &Context::default())
+        .into_iter()
+        .map(|candidate| {
+            // A word of the shell may have several of the language: `{80,443}`.
+            let mut starts = last.char_indices().map(|(at, _)| at);
+            let start = starts.find(|at| candidate.text.starts_with(&last[*at..])).unwrap_or(last.len());
+            Candidate::new(format!("{}{}", &last[..start], candidate.text), candidate.summary)
+        })
+        .collect();
+    if placed.is_empty() {
+        candidates.push(Candidate::new("import", "translates rules of iptables or nft"));
+    }
+    Wanted::One(candidates)
 }
 
 fn takes_value(option: &Arg) -> bool {
@@ -223,6 +256,7 @@ fn live(command: &str, argument: &str, placed: &[&str]) -> Option<Live> {
         ("get", "handler") => Live::ReadHandlers,
         ("set", "handler") => Live::WriteHandlers,
         ("get" | "set", "worker") => Live::Workers,
+        ("mmb", "function") => Live::Functions,
         ("trace" | "capture", "at") => Live::Nodes,
         ("rollback", "to") | ("config", "history") => Live::Configurations,
         ("show", "name") => match *placed.first()? {
@@ -407,6 +441,25 @@ mod tests {
         }
         assert_eq!(words(&kind("show ")), ["ports", "workers", "functions", "tables", "drops", "handlers"]);
         assert_eq!(words(&kind("status --color ")), ["auto", "always", "never"]);
+    }
+
+    #[test]
+    fn words_of_rules_come_from_the_parser_of_their_language() {
+        let offered = |line: &str| -> Vec<String> {
+            let (kind, last) = (kind(line), line.rsplit(' ').next().unwrap_or_default().to_owned());
+            words(&kind).into_iter().filter(|word| word.starts_with(&last)).map(str::to_owned).collect()
+        };
+        assert_eq!(offered("mmb add-"), ["add-stateless", "add-stateful"]);
+        assert_eq!(offered("mmb --function edge fl"), ["flush"]);
+        assert_eq!(offered("mmb im"), ["import"]);
+        let ports = offered("mmb add ip-saddr 10.0.0.1 tcp-dp");
+        assert_eq!(ports, ["tcp-dport"]);
+        assert!(offered("mmb add tcp-dport 80 ").contains(&"drop".to_owned()));
+        assert!(offered("mmb add tcp-dport 80 mod tcp-opt-").contains(&"tcp-opt-mss".to_owned()));
+        assert_eq!(offered("mmb policy "), ["accept", "drop"]);
+        assert_eq!(offered("mmb import "), ["iptables", "nft"]);
+        assert_eq!((kind("mmb import nft "), kind("mmb test ")), (Wanted::File, Wanted::File));
+        assert_eq!(kind("mmb --function "), Wanted::Live(Live::Functions));
     }
 
     #[test]

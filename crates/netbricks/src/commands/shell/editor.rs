@@ -169,9 +169,9 @@ fn suggestions(line: &str, cursor: usize, tree: &clap::Command, names: &Names) -
         append_whitespace: !goes_on,
         ..Suggestion::default()
     };
-    // `set F.H @FILE` takes a file, too.
+    // `set F.H @FILE` and `mmb @FILE` take a file, too.
     let (sign, path) = match last.strip_prefix('@') {
-        Some(path) if words.first().is_some_and(|command| command == "set") => ("@", Some(path)),
+        Some(path) if words[0] == "set" || words[0] == "mmb" && words.len() == 2 => ("@", Some(path)),
         _ => ("", None),
     };
     let candidates = match (wanted(tree, &words), path) {
@@ -234,6 +234,8 @@ mod tests {
         assert_eq!(offered("show ports w"), ["show ports wan"]);
         assert_eq!(offered("apply --dr"), ["apply --dry-run"]);
         assert_eq!(offered("get flows.flows.top 1"), [""; 0]);
+        assert_eq!(offered("mmb add tcp-dport 80 dr"), ["mmb add tcp-dport 80 drop"]);
+        assert_eq!(offered("mmb del"), ["mmb delete", "mmb del"]);
     }
 
     #[test]
