@@ -219,7 +219,7 @@ ask(int(sys.argv[1]))
 fn a_host_maps_a_port_by_pcp_and_is_reached_from_outside() {
     let more = "pcp = \"10.1.0.1\"\nhold_down = \"0 s\"\n";
     let Some((segment, run)) = between("nat-pcp", &["ping", "curl", "python3"], more) else { return };
-    let _server = serve(&segment, "client", &["python3", "-c", SERVER]);
+    let _server = segment.serve("client", &["python3", "-c", SERVER]);
     eventually("the web server's start", || {
         segment.namespaces.attempt("client", "curl -sf -o /dev/null http://127.0.0.1:8080/").status.success()
     });
