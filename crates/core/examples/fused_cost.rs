@@ -20,7 +20,6 @@ use toml::de::DeTable;
 extern crate self as netbricks_functions;
 #[path = "../../netbricks/src/bench/fused.rs"]
 mod fused;
-#[expect(dead_code, unreachable_pub, reason = "only one form of the function is fused here")]
 #[path = "../../functions/src/ttl/mod.rs"]
 pub mod ttl;
 
