@@ -278,10 +278,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The targets of a rule, each in words, and frames that it matches.
+type Case = (Vec<Vec<String>>, Vec<Vec<u8>>);
+
 #[test]
 fn rewrites_are_those_of_scapy() {
     let mut random = Random::new(31);
-    let cases: Vec<(Vec<Vec<String>>, Vec<Vec<u8>>)> = (0..RULES)
+    let cases: Vec<Case> = (0..RULES)
         .map(|_| {
             let mut tried = targets(&mut random);
             // Such as both versions of IP in one rule.
