@@ -370,7 +370,9 @@ impl Router {
             (0..self.len()).map(|id| Run::at(self, id, next)).collect()
         })
     }
-    /// Does the work of a run that begins at an element. `false`: there is none, or its elements must do the work.
+    /// Does the work of a run that begins at an element.
+    ///
+    /// `false`: there is none, or its elements must do the work.
     #[inline]
     fn runs_fused(&self, id: usize, input: usize, batch: &mut Batch) -> bool {
         let run = self.runs().get(id).and_then(Option::as_ref);

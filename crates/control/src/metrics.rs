@@ -476,7 +476,7 @@ mod tests {
         {"name":"instance_held_packets","kind":"gauge","help":"Packets held.","label":"instance",
          "samples":[["a\"b",1.5]]}]"#;
 
-    /// What two functions tell.
+    /// The metrics of two functions.
     fn told() -> Vec<(String, Vec<Family>)> {
         let families = Family::read(TOLD).expect("two families");
         vec![("host".into(), families.clone()), ("other".into(), families)]

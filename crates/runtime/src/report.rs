@@ -504,7 +504,9 @@ pub struct Replaced {
     pub moved: Vec<String>,
     /// Declared state that did not fit, with the reason.
     pub refused: Vec<String>,
-    /// Bytes of declared state that were copied, by the node that has it now. State that went on as it is has none.
+    /// Bytes of declared state that were copied, by the node that has it now.
+    ///
+    /// State that went on as it is has none.
     pub copied: BTreeMap<String, u64>,
     /// The report of the old graph.
     pub old: GraphReport,

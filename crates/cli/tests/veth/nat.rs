@@ -196,7 +196,7 @@ fn a_forwarded_port_is_reached_from_both_sides() {
     run.finish();
 }
 
-/// Asks the gateway by PCP (RFC 6887) to map port 8080 of TCP, prints the answer's numbers, and ends the mapping.
+/// Asks the gateway by PCP (RFC 6887) for a mapping of port 8080 of TCP, and prints the answer's numbers.
 const ASKING: &str = "
 import socket, struct, sys
 asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

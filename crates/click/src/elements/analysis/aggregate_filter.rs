@@ -26,7 +26,7 @@ const MOST_KNOWN: usize = 1 << 22;
 /// Packets that `AggregateLast` holds at most.
 const MOST_HELD: usize = 1 << 16;
 
-/// What a filter does with the aggregates that it names.
+/// A filter's decision about the aggregates that it names.
 struct Rule {
     aggregates: RangeInclusive<u32>,
     /// `None`: drop.

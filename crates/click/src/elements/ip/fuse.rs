@@ -15,7 +15,7 @@ use crate::element::Element;
 use crate::elements::standard::paint::{Paint, PaintTee};
 use crate::router::{At, Router};
 
-/// What an element with one main way through does to a packet in place.
+/// The work of an element with one main way through, on packets in place.
 pub(crate) trait Step: Element {
     /// Whether [`act`](Self::act) can do all that is to be done to this batch; asked before any element acts.
     fn fits(&self, _batch: &Batch) -> bool {
@@ -111,7 +111,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The run that begins at an element; `next` is the element behind another's first output, if that is its first input.
+    /// The run that begins at an element.
+    ///
+    /// `next` is the element behind another's first output, where that leads to its first input.
     pub(crate) fn at(router: &Router, first: usize, next: impl Fn(usize) -> Option<usize>) -> Option<Self> {
         PATTERNS.iter().find_map(|pattern| {
             let mut ids = vec![first];

@@ -13,7 +13,7 @@ use crate::value::Word;
 
 pub(super) const CLASSES: &[Class] = &[Class::new("RandomBitErrors", random_bit_errors).creates_nothing()];
 
-/// What an error does to a bit.
+/// The effect of an error on a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Flip,
