@@ -449,7 +449,7 @@ mod tests {
             let (kind, last) = (kind(line), line.rsplit(' ').next().unwrap_or_default().to_owned());
             words(&kind).into_iter().filter(|word| word.starts_with(&last)).map(str::to_owned).collect()
         };
-        assert_eq!(offered("mmb add-"), ["add-stateless", "add-stateful"]);
+        assert_eq!(offered("mmb add-"), ["add-stateful", "add-stateless"]);
         assert_eq!(offered("mmb --function edge fl"), ["flush"]);
         assert_eq!(offered("mmb im"), ["import"]);
         let ports = offered("mmb add ip-saddr 10.0.0.1 tcp-dp");

@@ -202,11 +202,11 @@ fn tables_tell_their_entries_and_what_a_change_copies() {
         let applied = asking.apply(&chain("\"flows\"", &larger)).unwrap();
         assert!(applied.plan.changes[0].copied_bytes > Some(64 * 16), "{:?}", applied.plan.changes);
         assert_eq!((tables(asking).entries, tables(asking).capacity), (64, 2_000));
-        // A table that is too small for all flows, and begins empty.
+        // A table that is too small for all flows, begins empty and refuses the rest.
         asking.apply(&chain("", "")).unwrap();
         assert_eq!(asking.stats().tables, []);
         asking.apply(&chain("\"flows\"", &small)).unwrap();
-        while tables(asking).evicted < 100 {
+        while tables(asking).refused < 100 {
             asking.let_packets_pass();
         }
         assert_eq!((tables(asking).entries, tables(asking).capacity), (16, 16));
