@@ -447,7 +447,10 @@ mod tests {
     fn words_of_rules_come_from_the_parser_of_their_language() {
         let offered = |line: &str| -> Vec<String> {
             let (kind, last) = (kind(line), line.rsplit(' ').next().unwrap_or_default().to_owned());
-            words(&kind).into_iter().filter(|word| word.starts_with(&last)).map(str::to_owned).collect()
+            let fits = words(&kind).into_iter().filter(|word| word.starts_with(&last));
+            let mut offered: Vec<String> = fits.map(str::to_owned).collect();
+            offered.sort_unstable();
+            offered
         };
         assert_eq!(offered("mmb add-"), ["add-stateful", "add-stateless"]);
         assert_eq!(offered("mmb --function edge fl"), ["flush"]);
