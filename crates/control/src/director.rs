@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::changes::Changes;
-pub use self::changes::{Change, ChangeAnswer, Prepared, Wanted};
+pub use self::changes::{Change, ChangeAnswer, ChangeAsker, Prepared, Wanted};
 pub(crate) use self::writes::UnderWay;
 pub use self::writes::WriteAnswer;
 use crate::api::{

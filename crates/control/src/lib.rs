@@ -21,8 +21,8 @@ mod trace;
 
 pub use client::{Address, Client, default_socket};
 pub use director::{
-    Answer, Call, Change, ChangeAnswer, Dataplane, Director, Prepared, Task, Tasks, Waiting, Wanted,
-    WriteAnswer,
+    Answer, Call, Change, ChangeAnswer, ChangeAsker, Dataplane, Director, Prepared, Task, Tasks, Waiting,
+    Wanted, WriteAnswer,
 };
 pub use events::{Events, Subscription};
 pub use observe::{Encode, Observing};

@@ -227,6 +227,11 @@ impl Records {
         &self.written
     }
 
+    /// Whether a change is being prepared beside the director.
+    pub fn is_preparing(&self) -> bool {
+        self.changes.is_preparing()
+    }
+
     /// When the director has to act by itself.
     pub fn deadline(&self) -> Option<Instant> {
         self.unconfirmed.map(|unconfirmed| unconfirmed.until)

@@ -27,18 +27,6 @@ pub(crate) struct Planned {
     pub(crate) added: Vec<usize>,
 }
 
-impl Planned {
-    /// Conditions that the new rules need, where no rule goes; 0 where one does.
-    pub(crate) fn needed(&self) -> usize {
-        let need = |edit: &Edit| match edit {
-            Edit::Insert(_, prepared) => Some(prepared.conditions.entries.len()),
-            Edit::Remove(_) | Edit::Recompile(..) | Edit::Flush => None,
-            _ => Some(0),
-        };
-        self.edits.iter().map(need).sum::<Option<usize>>().unwrap_or(0)
-    }
-}
-
 /// A rule as later lines of a text see it.
 #[derive(Clone, Debug)]
 struct Row {

@@ -518,6 +518,32 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Checks that there is room for these changes.
+    ///
+    /// # Errors
+    /// The number of conditions that find no room.
+    pub(crate) fn has_room(&self, edits: &[Edit]) -> Result<(), String> {
+        let capacity = self.setup.capacity;
+        let (mut room, mut needed) = (self.room(), 0);
+        for edit in edits {
+            match edit {
+                Edit::Flush => (room, needed) = (capacity, 0),
+                Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => {
+                    needed += prepared.conditions.entries.len();
+                }
+                _ => {}
+            }
+        }
+        if needed > room {
+            return Err(format!(
+                "there is room for {room} of {capacity} conditions, and the change needs {needed}: raise `capacity`"
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Changing for Rules {
     type Change = Edits;
     type Outcome = Result<(), Refused>;
@@ -526,19 +552,7 @@ impl Changing for Rules {
         if *base != self.version {
             return Err(Refused::Changed);
         }
-        let room = self.room();
-        let needed = |edit: &Edit| match edit {
-            Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => prepared.conditions.entries.len(),
-            _ => 0,
-        };
-        let needed: usize = edits.iter().map(needed).sum();
-        if needed > room {
-            let capacity = self.setup.capacity;
-            let problem = format!(
-                "there is room for {room} of {capacity} conditions, and the change needs {needed}: raise `capacity`"
-            );
-            return Err(Refused::Full(problem));
-        }
+        self.has_room(edits).map_err(Refused::Full)?;
         for edit in edits.iter() {
             self.apply_one(edit)?;
         }

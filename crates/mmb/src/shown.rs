@@ -16,6 +16,7 @@ use crate::key::{Filling, Located};
 use crate::language::parse_rule;
 use crate::rule::{Command, DescribedPacket, Mode, Rule, Shown};
 use crate::rules::{RuleData, Rules};
+use crate::state::tried;
 
 /// Rules that did not match, of which an explanation says why.
 const NEARLY: usize = 20;
@@ -52,12 +53,7 @@ pub(crate) fn answer(rules: &Rules, planned: &Planned) -> Result<String, String>
 /// Every wrong line, or the want of room.
 pub(crate) fn check(rules: &Rules, text: &str, over: Over) -> Result<String, String> {
     let planned = plan_over(rules, text, over)?;
-    let (needed, room) = (planned.needed(), rules.room());
-    if needed > room {
-        return Err(format!(
-            "{needed} conditions more are needed, and there is room for {room}: see `capacity`"
-        ));
-    }
+    tried(rules, &planned)?;
     let mut text = String::new();
     for (line, warning) in &planned.warnings {
         let _ = writeln!(text, "line {line}: {warning}");

@@ -73,7 +73,10 @@ pub(crate) fn load(rules: &mut Rules, lines: &str) -> Result<Planned, String> {
 /// Every wrong line, or the want of room.
 pub(crate) fn change(rules: &Bounded<Rules>, lines: &str, over: Over) -> Result<Planned, String> {
     for _ in 0..TRIES {
-        let (version, planned) = rules.read(|rules| (rules.version, plan_over(rules, lines, over)));
+        let (version, planned) = rules.read(|rules| {
+            let planned = plan_over(rules, lines, over);
+            (rules.version, planned.and_then(|planned| tried(rules, &planned).map(|()| planned)))
+        });
         let planned = planned?;
         if planned.edits.is_empty() {
             return Ok(planned);
@@ -86,6 +89,26 @@ pub(crate) fn change(rules: &Bounded<Rules>, lines: &str, over: Over) -> Result<
         }
     }
     Err("others change the rules all the time: try again".into())
+}
+
+/// Checks that there is room for changes, and that the questions behind them have answers, before anything changes.
+///
+/// # Errors
+/// The want of room, an `expect` that would not hold, or another question that has no answer.
+pub(crate) fn tried(rules: &Rules, planned: &Planned) -> Result<(), String> {
+    rules.has_room(&planned.edits)?;
+    if planned.edits.is_empty() || planned.questions.is_empty() {
+        return Ok(());
+    }
+    let mut after = Rules::new(rules.setup.clone());
+    after.may_translate = rules.may_translate;
+    load(&mut after, &self::lines(rules))?;
+    let edits = Edits { base: after.version, edits: planned.edits.clone().into() };
+    match after.apply(&edits) {
+        Ok(()) => shown::answer(&after, planned).map(drop),
+        Err(Refused::Full(problem)) => Err(problem),
+        Err(Refused::Changed) => Err("the rules changed meanwhile".into()),
+    }
 }
 
 /// The lines that make these rules.

@@ -15,8 +15,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Seat<Q: ?Sized> {
     waits: AtomicBool,
     next: Mutex<Option<Box<Q>>>,
-    /// The queue before, which the port's thread drops: that takes system calls.
-    left: Mutex<Option<Box<Q>>>,
+    /// The queues before, which the port's thread drops: that takes system calls.
+    left: Mutex<Vec<Box<Q>>>,
     /// Wakes a worker that sleeps.
     bell: Option<OwnedFd>,
 }
@@ -24,7 +24,12 @@ pub(crate) struct Seat<Q: ?Sized> {
 impl<Q: ?Sized> Seat<Q> {
     /// A place without a queue. A worker that may sleep needs a bell.
     pub(crate) fn new(bell: Option<OwnedFd>) -> Self {
-        Self { waits: AtomicBool::new(false), next: Mutex::new(None), left: Mutex::new(None), bell }
+        Self {
+            waits: AtomicBool::new(false),
+            next: Mutex::new(None),
+            left: Mutex::new(Vec::with_capacity(4)),
+            bell,
+        }
     }
 
     /// Hands a queue over.
@@ -67,8 +72,7 @@ impl<Q: ?Sized> Seat<Q> {
     pub(crate) fn swap(&self, queue: &mut Box<Q>) {
         if let Some(next) = self.take() {
             let old = std::mem::replace(queue, next);
-            let older = lock(&self.left).replace(old);
-            drop(older);
+            lock(&self.left).push(old);
         }
     }
 
@@ -77,9 +81,9 @@ impl<Q: ?Sized> Seat<Q> {
         self.bell.as_ref().map(AsFd::as_fd)
     }
 
-    /// Drops the queue before.
+    /// Drops the queues before.
     pub(crate) fn clear(&self) {
-        let left = lock(&self.left).take();
+        let left = std::mem::replace(&mut *lock(&self.left), Vec::with_capacity(4));
         drop(left);
     }
 }

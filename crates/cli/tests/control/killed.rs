@@ -53,13 +53,13 @@ impl Configuration {
         self.routes.len() + self.backends.len()
     }
 
-    /// The configuration where this variant takes over; functions that are replaced have the writes of `again`.
-    fn replaced_by(&self, variant: Variant, again: &Self) -> Self {
+    /// The configuration where this variant takes over; functions that are replaced have no writes.
+    fn replaced_by(&self, variant: Variant) -> Self {
         let (old, new) = (self.variant, variant);
         Self {
             variant,
-            routes: if old.hop == new.hop { &self.routes } else { &again.routes }.clone(),
-            backends: if old.weight == new.weight { &self.backends } else { &again.backends }.clone(),
+            routes: if old.hop == new.hop { self.routes.clone() } else { BTreeSet::new() },
+            backends: if old.weight == new.weight { self.backends.clone() } else { BTreeSet::new() },
         }
     }
 }
@@ -124,15 +124,15 @@ impl Model {
                 _ = self.configurations.entry(before).or_default().backends.insert(backend);
             }
             Change::Apply(variant) | Change::ApplyToConfirm(variant) => {
-                let next = now.replaced_by(variant, &Configuration::default());
+                let next = now.replaced_by(variant);
                 self.configurations.insert(number, next);
                 self.running = number;
                 let to_confirm = matches!(change, Change::ApplyToConfirm(_));
                 self.back_to = to_confirm.then_some(back_to.unwrap_or(before));
             }
             Change::Rollback(to) => {
-                let to = &self.configurations[&to];
-                let next = now.replaced_by(to.variant, to);
+                // With the writes that it had, and none since.
+                let next = self.configurations[&to].clone();
                 self.configurations.insert(number, next);
                 (self.running, self.back_to) = (number, None);
             }

@@ -351,7 +351,8 @@ impl Instance {
         let used = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         let waits =
             self.ports.iter().any(|port| switch.port(*port).is_some_and(|port| !port.ring.is_empty()));
-        (if waits && self.state == State::Running { Round::Busy } else { round }, used)
+        // One that ended drops what waits; one that is suspended keeps it.
+        (if waits && self.state != State::Suspended { Round::Busy } else { round }, used)
     }
 
     fn work(&mut self, switch: &mut Switch, batch: &mut Batch, cx: &mut Context) -> Round {

@@ -97,14 +97,36 @@ pub enum Change {
     },
 }
 
-/// The receiver of a change's answer, with the generation then. It must not wait.
-pub type ChangeAnswer = Box<dyn FnOnce(u64, Result<Applied, Problem>) + Send>;
+/// The receiver of a change's answer.
+pub trait ChangeAsker: Send {
+    /// Whether nothing waits for the answer any more: a change that is not begun then never is.
+    fn is_gone(&self) -> bool {
+        false
+    }
+    /// Takes the answer, with the generation then. It must not wait.
+    fn answer(self: Box<Self>, generation: u64, result: Result<Applied, Problem>);
+}
+
+impl<F: FnOnce(u64, Result<Applied, Problem>) + Send> ChangeAsker for F {
+    fn answer(self: Box<Self>, generation: u64, result: Result<Applied, Problem>) {
+        self(generation, result);
+    }
+}
+
+/// The receiver of a change's answer, on the heap.
+pub type ChangeAnswer = Box<dyn ChangeAsker>;
 
 /// The changes that wait, and whether one is being prepared.
 #[derive(Default)]
 pub(crate) struct Changes {
     is_preparing: bool,
     waiting: VecDeque<(Change, ChangeAnswer)>,
+}
+
+impl Changes {
+    pub(crate) fn is_preparing(&self) -> bool {
+        self.is_preparing
+    }
 }
 
 impl fmt::Debug for Changes {
@@ -123,6 +145,8 @@ enum Rest {
     Plan {
         configuration: Option<u64>,
         warnings: Vec<String>,
+        /// The generation that it starts from.
+        generation: u64,
     },
     Apply {
         options: ApplyOptions,
@@ -163,15 +187,19 @@ impl Director<'_> {
             changes.waiting.push_back((change, answer));
         } else {
             let problem = Problem::new(Code::Busy, format!("{WAITING} changes wait already"));
-            answer(self.records.generation, Err(problem.help("try again in a moment")));
+            answer.answer(self.records.generation, Err(problem.help("try again in a moment")));
         }
     }
 
     fn begin(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
+        if answer.is_gone() {
+            // It was told that the change is not made in time.
+            return self.begin_next(tasks);
+        }
         let (wanted, rest) = match self.wanted(change) {
             Ok(begun) => begun,
             Err(problem) => {
-                answer(self.records.generation, Err(problem));
+                answer.answer(self.records.generation, Err(problem));
                 return self.begin_next(tasks);
             }
         };
@@ -182,7 +210,7 @@ impl Director<'_> {
             tasks.post_patiently(move |director| {
                 director.records.changes.is_preparing = false;
                 let result = prepared.and_then(|prepared| director.end(rest, prepared));
-                answer(director.records.generation, result);
+                answer.answer(director.records.generation, result);
                 director.begin_next(&next);
             });
         };
@@ -206,10 +234,12 @@ impl Director<'_> {
 
     /// The file of a change, if the change fits now.
     fn wanted(&mut self, change: Change) -> Result<(Wanted, Rest), Problem> {
+        let generation = self.records.generation;
         match change {
-            Change::Plan(source) => {
-                Ok((Wanted::of(source, true), Rest::Plan { configuration: None, warnings: Vec::new() }))
-            }
+            Change::Plan(source) => Ok((
+                Wanted::of(source, true),
+                Rest::Plan { configuration: None, warnings: Vec::new(), generation },
+            )),
             Change::Apply { source, options, expected, time_ns } => {
                 self.is_current(expected)?;
                 if let Some(seconds) = options.confirm.filter(|seconds| !(1.0..=86_400.0).contains(seconds)) {
@@ -218,7 +248,11 @@ impl Director<'_> {
                 }
                 let wanted = Wanted::of(source, options.dry_run);
                 let rest = match options.dry_run {
-                    true => Rest::Plan { configuration: Some(self.records.running), warnings: Vec::new() },
+                    true => Rest::Plan {
+                        configuration: Some(self.records.running),
+                        warnings: Vec::new(),
+                        generation,
+                    },
                     false => Rest::Apply { options, expected, time_ns },
                 };
                 Ok((wanted, rest))
@@ -232,7 +266,7 @@ impl Director<'_> {
                 let rewritten = written.iter().map(|written| written.function.clone()).collect();
                 let wanted = Wanted { source, files, undone, rewritten, is_plan: dry_run };
                 let rest = match dry_run {
-                    true => Rest::Plan { configuration: Some(number), warnings },
+                    true => Rest::Plan { configuration: Some(number), warnings, generation },
                     false => Rest::Rollback { number, written, warnings, expected },
                 };
                 Ok((wanted, rest))
@@ -244,7 +278,11 @@ impl Director<'_> {
     fn end(&mut self, rest: Rest, mut prepared: Prepared) -> Result<Applied, Problem> {
         prepared.plan.generation = self.records.generation;
         match rest {
-            Rest::Plan { configuration, warnings } => {
+            Rest::Plan { configuration, warnings, generation } => {
+                if generation != self.records.generation {
+                    let detail = "what runs changed while the plan was made";
+                    return Err(Problem::new(Code::Stale, detail).help("repeat the plan"));
+                }
                 let mut plan = prepared.plan;
                 plan.warnings.extend(warnings);
                 let configuration = configuration.unwrap_or(self.records.running);

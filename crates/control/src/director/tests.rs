@@ -1,6 +1,7 @@
 //! The director over a dataplane without packets.
 
 use super::*;
+use crate::ChangeAsker;
 use crate::api::{ApplyOptions, Count, HandlerAnswer, Plan};
 
 /// A dataplane that does what it is told at once.
@@ -294,6 +295,35 @@ fn while_a_change_is_prepared_the_director_answers_and_other_changes_wait() {
     run.work();
     assert_eq!(numbers(&second), Ok(3));
     assert_eq!((run.plane.source.text.as_str(), run.journal()), ("three", vec!["kept meanwhile".to_owned()]));
+}
+
+/// A client that has gone.
+struct Gone;
+
+impl ChangeAsker for Gone {
+    fn is_gone(&self) -> bool {
+        true
+    }
+    fn answer(self: Box<Self>, _: u64, _: Result<Applied, Problem>) {}
+}
+
+#[test]
+fn a_change_whose_client_has_gone_is_not_begun_and_a_plan_of_another_state_is_refused() {
+    let mut run = Run::new();
+    run.plane.holds = true;
+    let plan = Change::Plan(file("two"));
+    let (sender, planned) = std::sync::mpsc::channel();
+    let answer = move |_, applied: Result<Applied, Problem>| drop(sender.send(applied.map(drop)));
+    let tasks = run.tasks.clone();
+    run.director().change(plan, &tasks, Box::new(answer));
+    let options = ApplyOptions::default();
+    let change = Change::Apply { source: file("gone"), options, expected: None, time_ns: 2 };
+    run.director().change(change, &tasks, Box::new(Gone));
+    assert!(code(&run.write("kept", "now", "meanwhile", None)).is_none());
+    run.plane.prepare_held();
+    run.work();
+    assert_eq!(planned.try_recv().unwrap().unwrap_err().code, Code::Stale);
+    assert_eq!((run.plane.held_changes.len(), run.plane.source.text.as_str()), (0, "one"));
 }
 
 #[test]

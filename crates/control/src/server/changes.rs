@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use super::answer::{App, Asker, Failure, Known};
 use super::request::{Expected, IfMatch, Memory, Parameters, flag, form, source, upload};
 use crate::api::{Applied, ApplyOptions, Code, Plan, Problem, Source, Status};
-use crate::{Change, Director};
+use crate::{Change, ChangeAsker, Director};
 
 /// Parameters of `plan`.
 #[derive(Deserialize, IntoParams)]
@@ -97,13 +97,26 @@ pub(super) async fn apply(
 async fn changed(app: &App, change: Change, memory: Option<Memory>) -> Result<Known<Applied>, Failure> {
     let tasks = app.tasks.clone();
     let applied = app.post(app.limits.change, move |director, asker: Asker<Applied>| {
-        let answer = move |generation, applied| {
-            drop(memory);
-            asker.answer(generation, applied);
-        };
-        director.change(change, &tasks, Box::new(answer));
+        director.change(change, &tasks, Box::new(Awaited { asker, memory }));
     });
     Ok(applied.await?)
+}
+
+/// A request for a change, and its memory.
+struct Awaited {
+    asker: Asker<Applied>,
+    memory: Option<Memory>,
+}
+
+impl ChangeAsker for Awaited {
+    fn is_gone(&self) -> bool {
+        self.asker.is_gone()
+    }
+    fn answer(self: Box<Self>, generation: u64, result: Result<Applied, Problem>) {
+        let Self { asker, memory } = *self;
+        drop(memory);
+        asker.answer(generation, result);
+    }
 }
 
 /// Parameters of changes that have no others.

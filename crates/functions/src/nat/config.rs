@@ -512,6 +512,12 @@ impl Settings for NatConfig {
                 );
             }
         }
+        if self.pcp.is_some() && self.inside_ports.is_empty() {
+            let problem = "`pcp` takes requests from all ports while `inside_ports` is empty, also from outside: name the ports of \
+                           the hosts there"
+                .to_owned();
+            warn("pcp", problem);
+        }
         if self.parts > 1 {
             warn(
                 "parts",

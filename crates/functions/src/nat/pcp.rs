@@ -126,7 +126,9 @@ impl Engine {
             IpAddr::V4(address) => !super::engine::is_of_the_link(address) && !address.is_unspecified(),
             IpAddr::V6(_) => false,
         };
-        if map.protocol == 0 || map.internal_port == 0 || peer.port == 0 || !is_host {
+        // A session with the server itself would translate the requests that come after it.
+        let is_server = peer.port == PORT && self.rules.pcp.is_some_and(|server| peer.address == server);
+        if map.protocol == 0 || map.internal_port == 0 || peer.port == 0 || !is_host || is_server {
             return Err(ResultCode::MalformedRequest.into());
         }
         let Some(transport @ (Transport::Tcp | Transport::Udp)) = Transport::of(map.protocol) else {

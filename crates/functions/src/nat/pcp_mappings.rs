@@ -55,12 +55,19 @@ impl PcpMapping {
     }
 
     /// Changes its filters; answers `false`, and leaves them, where they are too many.
+    ///
+    /// A renewal repeats the filters that it has.
     fn filter(&mut self, by: &Filters) -> bool {
-        let kept = if by.replaces { 0 } else { usize::from(self.filtered) };
-        let end = kept + by.added().len();
-        let Some(room) = self.filters.get_mut(kept..end) else { return false };
-        room.copy_from_slice(by.added());
-        self.filtered = end as u8;
+        let (mut filters, mut end) = (self.filters, if by.replaces { 0 } else { usize::from(self.filtered) });
+        for added in by.added() {
+            if filters[..end].contains(added) {
+                continue;
+            }
+            let Some(place) = filters.get_mut(end) else { return false };
+            *place = *added;
+            end += 1;
+        }
+        (self.filters, self.filtered) = (filters, end as u8);
         true
     }
 }
@@ -201,6 +208,10 @@ impl State {
     ) -> Result<Granted, Refused> {
         if map.protocol == 0 && map.internal_port != 0 {
             return Err(ResultCode::MalformedRequest.into());
+        }
+        if request.lifetime == 0 && (request.filters.replaces || !request.filters.added().is_empty()) {
+            // What ends has no filters (section 13.3).
+            return Err(ResultCode::MalformedOption.into());
         }
         if map.internal_port == 0 {
             // All ports of a protocol, or of all: they may be ended, but not mapped.
@@ -477,14 +488,13 @@ impl State {
                 number
             }
         };
+        self.set_pcp_timer(number, made.until);
         match made.target {
             Target::Mapping(mapping) => {
                 if let Some(mapping) = self.mappings.get_mut(mapping) {
                     mapping.pcp = Some(number);
                 }
-                self.set_pcp_timer(number, made.until);
             }
-            // Its session's timer asks for it.
             Target::Session(session) => {
                 if let Some(session) = self.sessions.get_mut(session) {
                     session.pcp = Some(number);

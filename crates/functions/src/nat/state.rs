@@ -124,19 +124,21 @@ impl State {
         let adf = config.filtering == Filtering::AddressDependent;
         let contacts = if adf { Some(FlowTable::new(table(capacity, None))?) } else { None };
         // The timers of sessions come first, and then those of mappings by PCP.
-        let timers = capacity + Pcp::capacity(config, small);
+        let asked = Pcp::capacity(config, small);
+        let timers = capacity + asked;
         let wheel = TimerWheel::new(timers).map_err(|source| TableError::Memory { capacity, source })?;
         let deterministic = config
             .deterministic
             .then(|| config.inside_v4().map(|(low, high)| (low, high - low + 1)).collect());
         let mut state = Self {
             flows: FlowTable::new(table(2 * capacity, None))?,
-            index: FlowTable::new(table(2 * (capacity + fixed), None))?,
-            by_address: FlowTable::new(table(capacity, None))?,
+            index: FlowTable::new(table(2 * (capacity + fixed + asked), None))?,
+            by_address: FlowTable::new(table(capacity + asked, None))?,
             contacts,
             sessions: Slab::new(capacity),
-            mappings: Slab::new(capacity + fixed),
-            subscribers: Slab::new(capacity),
+            // Mappings by PCP need no session.
+            mappings: Slab::new(capacity + fixed + asked),
+            subscribers: Slab::new(capacity + asked),
             wheel: Some(wheel),
             ports: Ports::new(config, seed, small),
             whole_inside: Vec::new(),

@@ -69,3 +69,15 @@ fn names_are_free_again_behind_a_flush() {
     .unwrap();
     assert_eq!(node.call("lines", "").unwrap(), "add name mail udp-dport 25 drop\nadd name web all accept\n");
 }
+
+#[test]
+fn what_commands_expect_must_hold_before_any_of_them_changes_rules() {
+    let mut node = built(&["add tcp-dport 23 drop"]).unwrap();
+    for handler in ["run", "check", "replace", "check-replace"] {
+        let said = node.call(handler, "add all drop\nexpect tcp-dport 22 accept").unwrap_err().to_string();
+        assert!(said.contains("expected accept, found drop"), "{handler}: {said}");
+        assert_eq!(node.call("lines", "").unwrap(), "add tcp-dport 23 drop\n");
+    }
+    node.call("run", "add all drop\nexpect tcp-dport 22 drop").unwrap();
+    assert_eq!(node.call("lines", "").unwrap(), "add tcp-dport 23 drop\nadd all drop\n");
+}

@@ -195,7 +195,10 @@ pub(super) fn attend(
                 break;
             }
         }
-        stock::give_back();
+        if !records.is_preparing() {
+            // A change may have put memory there for its tables.
+            stock::give_back();
+        }
         notify(&[NotifyState::Watchdog]);
         // Also what came since the last task: the run may have ended with it.
         watched.has_news(attending, session);

@@ -3,13 +3,17 @@
 //! The peer shares its event descriptors: it can make them block, and fill their counters. A write may then wait
 //! for as long as the peer likes, so no worker does it, and no other thread waits for the one that does.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{Builder, Thread};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle, Thread};
 
-/// The threads of a port that may wait for peers that have gone, before the port takes no more peers.
+use rustix::io::ReadWriteFlags;
+
+use crate::seat::lock;
+
+/// The threads of a port that have not ended, before the port takes no more peers.
 const MOST_THREADS: usize = 8;
 
 /// One connection's event descriptors.
@@ -21,42 +25,70 @@ pub(super) struct Bells {
 
 #[derive(Debug)]
 struct State {
+    events: Vec<OwnedFd>,
     rung: Vec<AtomicBool>,
     stop: AtomicBool,
 }
 
-/// A thread that has not ended.
-struct Alive(Arc<AtomicUsize>);
+/// The threads of a port that write to peers' event descriptors.
+#[derive(Debug, Default)]
+pub(super) struct Writers(Mutex<Vec<Writer>>);
 
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+#[derive(Debug)]
+struct Writer {
+    state: Arc<State>,
+    thread: JoinHandle<()>,
+}
+
+impl Writers {
+    /// Has all threads end, since their connections have ended.
+    pub(super) fn stop(&self) {
+        for writer in &*lock(&self.0) {
+            writer.state.stop();
+            writer.thread.thread().unpark();
+        }
+    }
+}
+
+impl Writer {
+    /// Frees a thread of an ended connection that waits for the peer. Answers whether it has not ended yet.
+    fn is_alive(&self) -> bool {
+        if self.state.stop.load(Ordering::Acquire) {
+            for event in &self.state.events {
+                // With this flag it never waits, also where the peer has made the descriptor block.
+                let mut counter = [0; 8];
+                let _ = rustix::io::preadv2(
+                    event,
+                    &mut [IoSliceMut::new(&mut counter)],
+                    u64::MAX,
+                    ReadWriteFlags::NOWAIT,
+                );
+            }
+        }
+        !self.thread.is_finished()
     }
 }
 
 impl Bells {
-    /// Starts a thread, one of the `alive` ones of the port, that writes to `events`.
+    /// Starts a thread, one of the port's, that writes to `events`.
     ///
     /// # Errors
     /// If the system has no more threads, or too many wait for peers already.
-    pub(super) fn start(port: &str, events: Vec<OwnedFd>, alive: &Arc<AtomicUsize>) -> io::Result<Arc<Self>> {
-        if alive.load(Ordering::Acquire) >= MOST_THREADS {
+    pub(super) fn start(port: &str, events: Vec<OwnedFd>, writers: &Writers) -> io::Result<Arc<Self>> {
+        let mut writers = lock(&writers.0);
+        writers.retain(Writer::is_alive);
+        if writers.len() >= MOST_THREADS {
             return Err(io::Error::other(format!(
                 "{MOST_THREADS} earlier peers hold up the threads that would wake them: end those processes"
             )));
         }
-        alive.fetch_add(1, Ordering::AcqRel);
-        let counted = Alive(Arc::clone(alive));
         let rung = events.iter().map(|_| AtomicBool::new(false)).collect();
-        let state = Arc::new(State { rung, stop: AtomicBool::new(false) });
-        let thread = {
-            let state = Arc::clone(&state);
-            Builder::new().name(format!("{port} bells")).spawn(move || {
-                let _counted = counted;
-                state.write(&events);
-            })?
-        };
-        Ok(Arc::new(Self { state, thread: thread.thread().clone() }))
+        let state = Arc::new(State { events, rung, stop: AtomicBool::new(false) });
+        let of_thread = Arc::clone(&state);
+        let thread = Builder::new().name(format!("{port} bells")).spawn(move || of_thread.write())?;
+        let bells = Arc::new(Self { state: Arc::clone(&state), thread: thread.thread().clone() });
+        writers.push(Writer { state, thread });
+        Ok(bells)
     }
 
     /// Has the event of a ring written. Makes a system call only if the thread sleeps.
@@ -73,15 +105,18 @@ impl Bells {
 impl Drop for Bells {
     fn drop(&mut self) {
         // Not joined: it may wait for the peer.
-        self.state.stop.store(true, Ordering::Release);
+        self.state.stop();
         self.thread.unpark();
     }
 }
 
 impl State {
-    fn write(&self, events: &[OwnedFd]) {
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+    fn write(&self) {
         while !self.stop.load(Ordering::Acquire) {
-            for (event, rung) in events.iter().zip(&self.rung) {
+            for (event, rung) in self.events.iter().zip(&self.rung) {
                 if rung.swap(false, Ordering::AcqRel) {
                     // It fails only if the counter is full, and then the descriptor is readable.
                     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());

@@ -20,6 +20,8 @@ use crate::seat::lock;
 const RETRY: Duration = Duration::from_millis(100);
 /// Time between two looks after queues that workers have left.
 const LOOK: Duration = Duration::from_millis(250);
+/// Further peers that are refused before the thread looks after its own again.
+const MOST_REFUSED: usize = 16;
 
 /// Runs until the port is closed.
 pub(super) fn run(shared: &Shared, listener: Option<&Listener>) {
@@ -102,7 +104,7 @@ fn attach(shared: &Shared, agreed: Agreed) -> Result<Arc<Fault>, Trouble> {
     let fault = Arc::new(Fault::new(Arc::clone(&shared.wake)));
     let (rings, events): (Vec<_>, Vec<_>) =
         agreed.transmit.into_iter().map(|end| ((end.ring, end.own), end.event)).unzip();
-    let bells = Bells::start(&shared.name, events, &shared.waking).map_err(&failed)?;
+    let bells = Bells::start(&shared.name, events, &shared.writers).map_err(&failed)?;
     let mut consumers = Vec::new();
     for end in agreed.receive {
         let interrupt = Interrupt::new(end.event).map_err(&failed)?;
@@ -141,7 +143,7 @@ fn watch(shared: &Shared, channel: &Channel, listener: Option<&Listener>, fault:
             Err(trouble) => return trouble,
         }
         // One peer at a time: others are told, and may come again.
-        while let Some(other) = listener.and_then(Listener::accept) {
+        for other in std::iter::from_fn(|| listener.and_then(Listener::accept)).take(MOST_REFUSED) {
             other.refuse("another peer is connected");
         }
         shared.clear_seats();

@@ -18,18 +18,18 @@ mod socket;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use netbricks_core::{InvalidSetting, Settings};
+use netbricks_core::{ConfigWarning, InvalidSetting, Settings};
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::handshake::{Layout, MOST_MEMORY};
 use self::message::{MOST_LOG2, SECRET};
 use self::queue::{Receiver, RingSeat, Sender};
-use self::ring::{Consumer, Producer, Ring};
+use self::ring::{Consumer, MOST_PIECES, Producer, Ring};
 use self::socket::{LONGEST_PATH, Listener};
 use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::HEADER;
@@ -45,6 +45,8 @@ const RING_SIZES: std::ops::RangeInclusive<usize> = 16..=1 << MOST_LOG2;
 const BUFFER_SIZES: std::ops::RangeInclusive<usize> = 256..=65_536;
 /// How long a port that is closed waits for the peer to take what was sent.
 const LAST_WAIT: Duration = Duration::from_millis(100);
+/// How long a port that is closed waits for its thread.
+const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// Which end of a memif connection a port is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -134,6 +136,20 @@ impl Settings for MemifSettings {
         }
         Ok(())
     }
+
+    fn warnings(&self) -> Vec<ConfigWarning> {
+        let pieces = self.ring_size.min(MOST_PIECES);
+        let most = (self.buffer_size * pieces).saturating_sub(HEADER);
+        if self.role == Role::Server || self.device_mtu <= most {
+            return Vec::new();
+        }
+        let problem = format!(
+            "`device_mtu` is {}, and a frame that is sent takes at most {pieces} buffers of `buffer_size`: packets of more than {most} bytes \
+             are dropped as `too-big`",
+            self.device_mtu
+        );
+        vec![ConfigWarning { key: "device_mtu", item: None, problem }]
+    }
 }
 
 /// The driver `memif`.
@@ -204,7 +220,7 @@ struct Shared {
     /// The rings to the peer, and whether this process made them.
     sent: Mutex<Vec<(Ring, bool)>>,
     /// Threads that write to peers' event descriptors.
-    waking: Arc<AtomicUsize>,
+    writers: bells::Writers,
 }
 
 impl Shared {
@@ -231,7 +247,7 @@ impl Shared {
             connections: AtomicU64::new(0),
             trouble: Mutex::new(None),
             sent: Mutex::default(),
-            waking: Arc::default(),
+            writers: bells::Writers::default(),
         })
     }
     fn is_stopped(&self) -> bool {
@@ -259,6 +275,7 @@ impl Shared {
             self.transmit.iter().for_each(|seat| seat.offer(Box::new(None)));
         }
         lock(&self.sent).clear();
+        self.writers.stop();
         self.clear_seats();
     }
     /// Whether the peer has taken all that was sent.
@@ -310,8 +327,15 @@ impl Memif {
             self.shared.stop.store(true, Ordering::Release);
             // It can only fail because the thread is awake already.
             let _ = rustix::io::write(&*self.shared.wake, &1_u64.to_ne_bytes());
-            // It never waits for the peer.
-            let _ = thread.join();
+            // It waits for no peer. But the last close of a peer's descriptor may, such as that of a socket that lingers.
+            let until = Instant::now() + LONGEST_END;
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                // A panic was told already.
+                let _ = thread.join();
+            }
         }
     }
 }

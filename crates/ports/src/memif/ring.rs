@@ -420,10 +420,12 @@ impl Consumer {
         if self.unfinished == Some(self.next.wrapping_add(filled)) {
             return tally;
         }
+        // Indexes come again: it is no longer the packet's end.
+        self.unfinished = None;
         let first = self.next;
         while filled > 0 && tally.packets < cx.burst() as u64 {
             let Chain::Whole { slots, pieces, bytes, lost } = self.chain(filled) else {
-                if filled >= self.most() {
+                if filled >= self.ring.size() {
                     self.lose(Lie::Endless);
                 }
                 self.unfinished = Some(self.next.wrapping_add(filled));

@@ -20,6 +20,8 @@ use super::message::{LEN, Message, text};
 
 /// Peers that may wait to be accepted.
 const BACKLOG: i32 = 16;
+/// Time until the next attempt to accept a peer, where the system lacks what that takes.
+const PAUSE: Duration = Duration::from_millis(10);
 /// The most bytes of a socket's path (unix(7)).
 pub(super) const LONGEST_PATH: usize = 107;
 
@@ -87,7 +89,15 @@ impl Listener {
     /// The next peer, if one waits.
     pub(super) fn accept(&self) -> Option<Channel> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        rustix::net::accept_with(&self.socket, flags).ok().map(Channel)
+        match rustix::net::accept_with(&self.socket, flags) {
+            Ok(socket) => Some(Channel(socket)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => None,
+            Err(_) => {
+                // Such as no descriptor left: the peer goes on waiting, and the socket stays readable.
+                std::thread::sleep(PAUSE);
+                None
+            }
+        }
     }
 }
 

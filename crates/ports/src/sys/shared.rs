@@ -56,13 +56,22 @@ impl SharedMemory {
     /// The reason why an access to that memory might fail.
     pub(crate) fn accept(file: BorrowedFd<'_>, len: u64) -> Result<Self, String> {
         let failed = |action: &'static str| move |error: rustix::io::Errno| format!("{action}: {error}");
+        // First: this asks no file system, which could make us wait.
+        let seals = match rustix::fs::fcntl_get_seals(file) {
+            Err(rustix::io::Errno::INVAL) => {
+                return Err(
+                    "its file is no memory file: share memory from memfd_create(2), without huge pages"
+                        .into(),
+                );
+            }
+            seals => seals.map_err(failed("asking for its seals"))?,
+        };
         let kind = rustix::fs::fstatfs(file).map_err(failed("asking for its file system"))?.f_type as u64;
         if kind != TMPFS_MAGIC {
             return Err(format!(
                 "its file is no memory file of ordinary pages (file system {kind:#x}): share memory from memfd_create(2), without huge pages"
             ));
         }
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(failed("asking for its seals"))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err("its file can shrink: seal it with F_SEAL_SHRINK".into());
         }

@@ -210,8 +210,11 @@ impl PacketCounter {
 
 impl Element for PacketCounter {
     fn memory(&self) -> usize {
-        // About what an entry of a tree takes.
-        self.known.get() * 16
+        // A table's slots, the first leaf of each tree, and about what further entries take.
+        let slot = size_of::<(u32, BTreeMap<u32, u32>)>() + 1;
+        let inputs = self.inputs.borrow();
+        let trees = inputs.iter().map(|one| one.capacity() * slot + one.len() * 112);
+        trees.sum::<usize>() + self.known.get() * 12
     }
     fn push(&self, at: At<'_>, input: usize, packet: Packet) {
         self.count(input, &packet);

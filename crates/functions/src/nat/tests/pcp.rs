@@ -461,11 +461,18 @@ fn rfc6887_13_3_filters_let_in_their_peers_alone() {
     assert_eq!(map(&mut test, WISH), port);
     assert!(enters(&mut test, SERVER, 53, port) && enters(&mut test, SERVER, 54, port));
     assert!(test.call("pcp", "").ends_with(" 198.51.100.1/32:53 192.0.2.0/24:0 198.51.100.1/32:54\n"));
+    // A renewal that repeats them adds none.
+    for _ in 0..6 {
+        let again = with(&[filter(128, SERVER, 53), filter(120, "192.0.2.0", 0), filter(128, SERVER, 54)]);
+        assert_eq!(assigned(&ask(&mut test, &again)).1, port);
+    }
+    assert!(test.call("pcp", "").ends_with(" 198.51.100.1/32:53 192.0.2.0/24:0 198.51.100.1/32:54\n"));
     // Four are the most: then none is changed.
     let answer = ask(&mut test, &with(&[filter(128, SERVER_2, 1), filter(128, SERVER_2, 2)]));
     assert_eq!(code(&answer), EXCESSIVE_REMOTE_PEERS);
     assert!(!enters(&mut test, SERVER_2, 1, port));
-    assert_eq!(refused(&mut test, &with(&vec![filter(128, SERVER, 9); 5])), EXCESSIVE_REMOTE_PEERS);
+    let five: Vec<_> = (1..6).map(|port| filter(128, SERVER_2, port)).collect();
+    assert_eq!(refused(&mut test, &with(&five)), EXCESSIVE_REMOTE_PEERS);
     // A prefix of no bits removes those before it.
     ask(&mut test, &with(&[filter(0, "0.0.0.0", 0), filter(128, SERVER_2, 1)]));
     assert!(enters(&mut test, SERVER_2, 1, port) && !enters(&mut test, SERVER, 53, port));
