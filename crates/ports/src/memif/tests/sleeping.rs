@@ -136,7 +136,7 @@ fn an_event_that_blocks_holds_up_nothing() {
     }
 }
 
-/// The threads that wake peers are bounded, and those of peers that have gone end also where nothing reads their events.
+/// The threads that wake peers are bounded, and end with their peers, also where nothing reads their events.
 #[test]
 fn threads_that_peers_hold_up_are_bounded() {
     let writers = bells::Writers::default();
