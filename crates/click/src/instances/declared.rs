@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use netbricks_core::units::Bytes;
 use netbricks_core::{BuildError, read_text};
@@ -37,6 +38,8 @@ netbricks_core::settings! {
         pub weight: u32 = 1_024, "whole number, 1 to 65,536";
         /// Memory that its elements, their tables and the packets that they hold may take.
         pub memory: Option<Bytes> = unset "no limit", "bytes, such as \"4 MB\"";
+        /// The text of the configuration, once its file was read: a worker that builds the function reads none.
+        pub(super) read: OnceLock<Arc<str>> = skipped;
     }
 }
 
@@ -82,14 +85,18 @@ impl InstanceSettings {
     }
 
     /// The text of its configuration; empty where it has none.
-    fn configuration(&self, name: &str) -> Result<String, String> {
-        match (&self.file, &self.text) {
-            (Some(_), Some(_)) => Err(format!("`{name}` has a file and a text: give one of them")),
+    fn configuration(&self, name: &str) -> Result<Arc<str>, String> {
+        if let Some(read) = self.read.get() {
+            return Ok(Arc::clone(read));
+        }
+        let text = match (&self.file, &self.text) {
+            (Some(_), Some(_)) => return Err(format!("`{name}` has a file and a text: give one of them")),
             (Some(path), None) => read_text(path, LARGEST as u64).map_err(|error| {
                 format!("the file of `{name}` is {}, which cannot be read: {error}", path.display())
-            }),
-            (None, text) => Ok(text.clone().unwrap_or_default()),
-        }
+            })?,
+            (None, text) => text.clone().unwrap_or_default(),
+        };
+        Ok(Arc::clone(self.read.get_or_init(|| text.into())))
     }
 
     fn parameters(&self, name: &str) -> Result<Vec<(String, String)>, String> {
@@ -124,7 +131,7 @@ impl InstanceSettings {
 /// A configuration that an instance gets with the first turn, when the time is known.
 pub(super) struct Awaited {
     name: String,
-    text: String,
+    text: Arc<str>,
     parameters: Vec<(String, String)>,
 }
 
