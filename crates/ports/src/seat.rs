@@ -83,7 +83,12 @@ impl<Q: ?Sized> Seat<Q> {
 
     /// Drops the queues before.
     pub(crate) fn clear(&self) {
-        let left = std::mem::replace(&mut *lock(&self.left), Vec::with_capacity(4));
-        drop(left);
+        let mut left = lock(&self.left);
+        if !left.is_empty() {
+            // Outside of the lock, on which a worker may wait; the worker that adds to the list allocates nothing.
+            let old = std::mem::replace(&mut *left, Vec::with_capacity(ROOM));
+            drop(left);
+            drop(old);
+        }
     }
 }
