@@ -11,6 +11,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The queues before that a place has room for at first.
+const ROOM: usize = 4;
+
 /// The place where a queue is handed over.
 pub(crate) struct Seat<Q: ?Sized> {
     waits: AtomicBool,
@@ -27,7 +30,7 @@ impl<Q: ?Sized> Seat<Q> {
         Self {
             waits: AtomicBool::new(false),
             next: Mutex::new(None),
-            left: Mutex::new(Vec::with_capacity(4)),
+            left: Mutex::new(Vec::with_capacity(ROOM)),
             bell,
         }
     }
