@@ -29,13 +29,12 @@ pub(super) fn run(shared: &Shared, listener: Option<&Listener>) {
         // A panic counts as a fault of the connection: it is shown, and the next peer is served.
         let ended = catch_unwind(AssertUnwindSafe(|| next_connection(shared, listener)))
             .unwrap_or_else(|_| Trouble::fault("a panic in the port's thread"));
-        shared.detach();
-        match ended {
-            Trouble::Stopped => return,
-            Trouble::Absent => {}
-            Trouble::Fault(text) => *lock(&shared.trouble) = Some(text),
+        // Before the port is seen to be down.
+        if let Trouble::Fault(text) = &ended {
+            *lock(&shared.trouble) = Some(text.clone());
         }
-        if shared.is_stopped() {
+        shared.detach();
+        if matches!(ended, Trouble::Stopped) || shared.is_stopped() {
             return;
         }
         // A peer that fails again and again does not keep the thread busy.
