@@ -118,6 +118,18 @@ impl Counters {
     pub fn add(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
+    /// Adds packets that arrived at a queue, and those of them that were lost there; only the queue's worker may call this.
+    #[inline(always)]
+    pub(crate) fn arrived(&self, packets: u64, bytes: u64, no_buffer: u64, too_big: u64) {
+        Self::add(&self.received, packets);
+        Self::add(&self.received_bytes, bytes);
+        if no_buffer > 0 {
+            Self::add_shared(&self.no_buffer, no_buffer);
+        }
+        if too_big > 0 {
+            Self::add(&self.too_big_to_receive, too_big);
+        }
+    }
 }
 
 /// An open port. Its queues are taken one by one and moved to workers.

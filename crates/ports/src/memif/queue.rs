@@ -45,16 +45,9 @@ impl ReceiveQueue for Receiver {
             }
             return Poll::Idle;
         }
-        Counters::add(&self.counters.received, packets);
-        Counters::add(&self.counters.received_bytes, bytes);
+        self.counters.arrived(packets, bytes, no_buffer, too_big);
         if linearised > 0 {
             Counters::add(&self.counters.linearised, linearised);
-        }
-        if no_buffer > 0 {
-            Counters::add_shared(&self.counters.no_buffer, no_buffer);
-        }
-        if too_big > 0 {
-            Counters::add(&self.counters.too_big_to_receive, too_big);
         }
         Poll::Busy
     }

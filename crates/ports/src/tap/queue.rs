@@ -75,14 +75,7 @@ impl ReceiveQueue for Receiver {
         if packets == 0 {
             return Poll::Idle;
         }
-        Counters::add(&self.counters.received, packets);
-        Counters::add(&self.counters.received_bytes, bytes);
-        if no_buffer > 0 {
-            Counters::add_shared(&self.counters.no_buffer, no_buffer);
-        }
-        if too_big > 0 {
-            Counters::add(&self.counters.too_big_to_receive, too_big);
-        }
+        self.counters.arrived(packets, bytes, no_buffer, too_big);
         Poll::Busy
     }
 
