@@ -46,14 +46,7 @@ fn codel(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Elem
     let interval: u32 = arguments.positional("INTERVAL").unwrap_or(100);
     let queues: Option<Raw> = arguments.keyword("QUEUES");
     arguments.complete()?;
-    let named = match queues.map(|queues| storages::named(&queues.0, setup.at)) {
-        Some(Err(name)) => {
-            setup.errors.error(&format!("no element named '{name}'"));
-            return None;
-        }
-        Some(Ok(queues)) => Some(queues).filter(|queues| !queues.is_empty()),
-        None => None,
-    };
+    let named = storages::of_argument(queues.as_ref(), setup)?;
     Some(Rc::new(CoDel {
         target: Cell::new(u64::from(target)),
         interval: Cell::new(u64::from(interval)),

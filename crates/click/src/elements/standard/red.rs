@@ -131,14 +131,7 @@ fn finish(
         setup.errors.error(fault);
         return None;
     }
-    let named = match queues.map(|queues| storages::named(&queues.0, setup.at)) {
-        Some(Err(name)) => {
-            setup.errors.error(&format!("no element named '{name}'"));
-            return None;
-        }
-        Some(Ok(queues)) => Some(queues).filter(|queues| !queues.is_empty()),
-        None => None,
-    };
+    let named = storages::of_argument(queues.as_ref(), setup)?;
     Some(Rc::new(Red {
         adaptive,
         settings: Cell::new(settings),

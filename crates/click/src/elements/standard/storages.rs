@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use crate::notifier::Notice;
-use crate::router::At;
+use crate::router::{At, Setup};
+use crate::value::Raw;
 
 /// The nearest storages on all paths from an element's port 0.
 ///
@@ -37,6 +38,18 @@ pub(super) fn nearest(at: At<'_>, towards: Notice) -> Vec<usize> {
         near = far;
     }
     found
+}
+
+/// The elements that `QUEUES` names, if it names any. `None` after an error that it tells.
+pub(super) fn of_argument(queues: Option<&Raw>, setup: &Setup<'_>) -> Option<Option<Vec<usize>>> {
+    let Some(queues) = queues else { return Some(None) };
+    match named(&queues.0, setup.at) {
+        Ok(queues) => Some(Some(queues).filter(|queues| !queues.is_empty())),
+        Err(name) => {
+            setup.errors.error(&format!("no element named '{name}'"));
+            None
+        }
+    }
 }
 
 /// The elements that an argument names, separated by spaces: with the first name that is none.
