@@ -5,9 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
-use netbricks_testkit::captures;
 use netbricks_testkit::mutate::Random;
 
 use crate::nft::{self, find, forwarded};
@@ -124,28 +122,18 @@ fn classbench(name: &str, count: usize, seed: u64) -> Option<Rules> {
 /// The packets that the function lets pass, by number, and its counters.
 fn passed(lines: &[String], packets: &[Vec<u8>], directory: &Path) -> (BTreeSet<usize>, Vec<u64>) {
     std::fs::write(directory.join("edge.rules"), lines.join("\n")).expect("the directory can be written");
-    captures::write(&directory.join("sent.pcap"), packets);
-    let text = format!(
-        "[port.in]\ndriver = \"pcap\"\nread = \"sent.pcap\"\n[port.out]\ndriver = \"pcap\"\nwrite = \"ours.pcap\"\n\
-         [function.edge]\nuse = \"firewall\"\nrules = \"edge.rules\"\npick_up = true\ntop = {}\nopening = 100_000\n\
-         [[chain]]\nfrom = \"in\"\nthrough = [\"edge\"]\nto = \"out\"\n",
+    let function = format!(
+        "use = \"firewall\"\nrules = \"edge.rules\"\npick_up = true\ntop = {}\nopening = 100_000",
         lines.len()
     );
-    let file = directory.join("ours.toml");
-    std::fs::write(&file, text).expect("the directory can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_netbricks")).args(["run", "--json"]).arg(&file).output();
-    let output = output.expect("the command starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(report["conserved"], true);
+    let (report, numbers) = nft::ours(&function, packets, directory);
     let mut counts = vec![0; lines.len()];
     for row in find(&report, "rules") {
         let place: usize =
             row[0].as_str().and_then(|name| name.split(':').next()?.parse().ok()).expect("a place");
         counts[place - 1] = row[1].as_str().and_then(|count| count.parse().ok()).expect("a number");
     }
-    let frames = captures::frames(&directory.join("ours.pcap"));
-    (frames.iter().filter_map(|frame| crate::nft_packets::number(frame)).collect(), counts)
+    (numbers, counts)
 }
 
 /// Compares both, and adds what differs to `problems`; `false` where the test cannot run.

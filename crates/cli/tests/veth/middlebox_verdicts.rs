@@ -4,9 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
-use netbricks_testkit::captures;
 use netbricks_testkit::mutate::Random;
 
 use crate::nft::{self, FiveTuple, find, forwarded};
@@ -119,17 +117,7 @@ fn passed(rules: &Rules, packets: &[Vec<u8>], directory: &Path) -> (BTreeSet<usi
     let lines: Vec<&str> = rules.mmb.iter().flatten().map(String::as_str).collect();
     let text = format!("policy drop\n{}\n", lines.join("\n"));
     std::fs::write(directory.join("edge.mmb"), text).expect("the directory can be written");
-    captures::write(&directory.join("sent.pcap"), packets);
-    let text = "[port.in]\ndriver = \"pcap\"\nread = \"sent.pcap\"\n[port.out]\ndriver = \"pcap\"\nwrite = \"ours.pcap\"\n\
-         [function.edge]\nuse = \"mmb\"\nrules = \"edge.mmb\"\n\
-         [[chain]]\nfrom = \"in\"\nthrough = [\"edge\"]\nto = \"out\"\n";
-    let file = directory.join("ours.toml");
-    std::fs::write(&file, text).expect("the directory can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_netbricks")).args(["run", "--json"]).arg(&file).output();
-    let output = output.expect("the command starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(report["conserved"], true);
+    let (report, numbers) = nft::ours("use = \"mmb\"\nrules = \"edge.mmb\"", packets, directory);
     let rows = find(&report, "rules");
     let mut counts = vec![0; lines.len()];
     for row in &rows {
@@ -139,8 +127,6 @@ fn passed(rules: &Rules, packets: &[Vec<u8>], directory: &Path) -> (BTreeSet<usi
     }
     let mut counts = counts.into_iter();
     let sums = rules.mmb.iter().map(|rules| counts.by_ref().take(rules.len()).sum()).collect();
-    let frames = captures::frames(&directory.join("ours.pcap"));
-    let numbers = frames.iter().filter_map(|frame| crate::nft_packets::number(frame)).collect();
     (numbers, (rows.len() < 1_000).then_some(sums))
 }
 

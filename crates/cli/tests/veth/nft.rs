@@ -218,3 +218,25 @@ pub(crate) fn find(report: &serde_json::Value, title: &str) -> Vec<serde_json::V
         _ => Vec::new(),
     }
 }
+
+/// Runs a chain with a function over packets: its report, and the numbers of the packets that it lets pass.
+pub(crate) fn ours(
+    function: &str,
+    packets: &[Vec<u8>],
+    directory: &Path,
+) -> (serde_json::Value, BTreeSet<usize>) {
+    captures::write(&directory.join("sent.pcap"), packets);
+    let text = format!(
+        "[port.in]\ndriver = \"pcap\"\nread = \"sent.pcap\"\n[port.out]\ndriver = \"pcap\"\nwrite = \"ours.pcap\"\n\
+         [function.edge]\n{function}\n[[chain]]\nfrom = \"in\"\nthrough = [\"edge\"]\nto = \"out\"\n"
+    );
+    let file = directory.join("ours.toml");
+    std::fs::write(&file, text).expect("the directory can be written");
+    let output = Command::new(env!("CARGO_BIN_EXE_netbricks")).args(["run", "--json"]).arg(&file).output();
+    let output = output.expect("the command starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["conserved"], true);
+    let frames = captures::frames(&directory.join("ours.pcap"));
+    (report, frames.iter().filter_map(|frame| crate::nft_packets::number(frame)).collect())
+}
