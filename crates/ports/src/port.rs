@@ -118,7 +118,9 @@ impl Counters {
     pub fn add(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
-    /// Adds packets that arrived at a queue, and those of them that were lost there; only the queue's worker may call this.
+    /// Adds packets that arrived at a queue, and those of them that were lost there.
+    ///
+    /// Only the queue's worker may call this.
     #[inline(always)]
     pub(crate) fn arrived(&self, packets: u64, bytes: u64, no_buffer: u64, too_big: u64) {
         Self::add(&self.received, packets);
