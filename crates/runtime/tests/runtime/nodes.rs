@@ -315,17 +315,6 @@ impl NodeState for Counting {
     }
 }
 
-/// Never returns from its first batch.
-pub(crate) struct Stuck;
-
-impl Node for Stuck {
-    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {
-        loop {
-            std::thread::park();
-        }
-    }
-}
-
 /// A graph of these nodes one after the other.
 pub(crate) fn chain(name: &str, nodes: Vec<(&str, Box<dyn Node>)>) -> Result<GraphBuilder, GraphError> {
     let mut graph = GraphBuilder::new(name);

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::Batch;
@@ -11,11 +12,26 @@ use netbricks_core::{Context, Node};
 use netbricks_runtime::{Factory, ReportRequests, RunSignals, Runtime, SAME_SIGNAL, stop_on_signals};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::nodes::{Keeper, Sink, Source, Stuck, chain, config, pool};
+use crate::nodes::{Keeper, Sink, Source, chain, config, pool};
 
 const ROLE: &str = "NETBRICKS_TEST_SIGNALS";
 /// The longest wait of a test for an expected event.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Whether a node of the child has begun its first batch, which it holds.
+static HOLDS: AtomicBool = AtomicBool::new(false);
+
+/// Never returns from its first batch.
+struct Stuck;
+
+impl Node for Stuck {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {
+        HOLDS.store(true, Ordering::Relaxed);
+        loop {
+            std::thread::park();
+        }
+    }
+}
 
 /// Holds its first batch until standard input ends, and passes everything after that.
 #[derive(Default)]
@@ -26,6 +42,7 @@ struct UntilInputEnds {
 impl Node for UntilInputEnds {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {
         if !std::mem::replace(&mut self.ended, true) {
+            HOLDS.store(true, Ordering::Relaxed);
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         }
     }
@@ -56,6 +73,10 @@ fn child() {
     .unwrap();
     let guard = stop_on_signals(runtime.stop_handle(), |line| eprintln!("{line}")).unwrap();
     let requests = ReportRequests::listen().unwrap();
+    // A run that is told to stop before its first batch has nothing to hold.
+    while matches!(role.as_str(), "stuck" | "held") && !HOLDS.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     eprintln!("ready");
     if role == "asked" {
         while !requests.take() {
