@@ -107,14 +107,19 @@ fn listing_1_decrements_as_the_ttl_function_does() {
 const ENDLESS: &str = "[port.lan]\ndriver = \"generator\"\nrate = \"10 kpps\"\nclock = \"real\"\n\
                        [port.wan]\ndriver = \"null\"\n";
 
-/// Builds and runs an example as its documentation says, from the root of the repository; returns its output.
-fn cargo_run(example: &str) -> String {
-    let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--example", example])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .env("CARGO_TARGET_DIR", target())
-        .output()
-        .unwrap();
+/// Builds and runs an example from the root of the repository, where its documentation runs it; returns its output.
+fn built_and_run(example: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut build = Command::new(env!("CARGO"));
+    // With the features of the tests: of one package alone, cargo would build most of the workspace again.
+    build.args(["build", "--quiet", "--workspace", "--example", example]);
+    if cfg!(feature = "hyperscan") {
+        build.args(["--features", "netbricks/hyperscan"]);
+    }
+    let built = build.current_dir(&root).env("CARGO_TARGET_DIR", target()).output().unwrap();
+    assert!(built.status.success(), "{example}: {}", String::from_utf8_lossy(&built.stderr));
+    let output =
+        Command::new(target().join("debug/examples").join(example)).current_dir(&root).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{example}: {said}");
     String::from_utf8(output.stdout).unwrap()
@@ -128,7 +133,7 @@ fn target() -> &'static Path {
 #[test]
 fn the_examples_run_as_they_are_from_the_root_of_the_repository() {
     for example in ["listing_1_2", "listing_3"] {
-        let report = cargo_run(example);
+        let report = built_and_run(example);
         assert!(report.contains("100,000 received + 0 created = "), "{example}: {report}");
         assert!(report.trim_end().ends_with("every packet accounted for"), "{example}: {report}");
     }
@@ -136,7 +141,7 @@ fn the_examples_run_as_they_are_from_the_root_of_the_repository() {
 
 #[test]
 fn a_listing_reports_at_sigusr1_and_drains_and_reports_at_ctrl_c() {
-    cargo_run("listing_3");
+    built_and_run("listing_3");
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless.toml");
     std::fs::write(&file, ENDLESS).unwrap();
     let mut child = Command::new(target().join("debug/examples/listing_3"))
