@@ -261,7 +261,7 @@ fn a_server_that_is_another_is_refused() {
     {
         let lab = Lab::new(&format!("hello{number}"));
         let client = lab.port("client", "queues = 2");
-        let listener = Listener::bind(&lab.directory.0.join("s")).unwrap();
+        let listener = Listener::open("peer", &lab.directory.0.join("s")).unwrap();
         let mut found = None;
         eventually("a client", || {
             found = listener.accept();
