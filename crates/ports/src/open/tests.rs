@@ -24,7 +24,7 @@ fn the_declared_defaults_of_every_driver_can_be_read() {
     for driver in Drivers::standard().iter() {
         read(driver.name, &least(driver)).unwrap_or_else(|error| panic!("{}: {error}", driver.name));
     }
-    assert_eq!(Drivers::standard().iter().count(), 8);
+    assert_eq!(Drivers::standard().iter().count(), 9);
 }
 
 #[test]

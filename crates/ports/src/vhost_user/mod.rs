@@ -309,3 +309,6 @@ impl Port for VhostUser {
         Ok(Box::new(Sender::new(place, limits, Arc::clone(&self.counters[queue]))))
     }
 }
+
+#[cfg(test)]
+mod tests;

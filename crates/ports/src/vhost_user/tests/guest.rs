@@ -49,7 +49,8 @@ impl Guest {
     pub(super) fn front(lab: &Lab) -> Frontend {
         let mut front = None;
         eventually("a connection", || {
-            front = Frontend::connect(lab.path(), 128).ok();
+            // It is ended at once while the port has not seen yet that the last peer has gone.
+            front = Frontend::connect(lab.path(), 128).ok().filter(|front| front.get_features().is_ok());
             front.is_some()
         });
         front.unwrap()

@@ -40,7 +40,9 @@ fn memory_that_may_go_away_is_refused() {
     is_refused("unsealed", "`sealed_memory = false`", |guest| {
         shared(&|regions| regions[1].mmap_handle = file.as_raw_fd(), guest)
     });
-    is_refused("short", "its file has 2097152", |guest| shared(&|regions| regions[1].memory_size += 1, guest));
+    is_refused("short", "its file has 2097152", |guest| {
+        shared(&|regions| regions[1].memory_size += 1, guest)
+    });
     is_refused("behind", "its file has 2097152", |guest| {
         shared(&|regions| regions[1].mmap_offset = 1 << 40, guest)
     });
@@ -62,14 +64,13 @@ fn memory_without_seals_is_taken_where_the_port_is_told_to() {
     let lab = Lab::new("trusting", "sealed_memory = false");
     let guest = Guest::connect(&lab, u64::MAX);
     let file = unsealed();
-    let regions = guest.regions().map(|region| VhostUserMemoryRegionInfo {
-        mmap_handle: file.as_raw_fd(),
-        ..region
-    });
+    let regions =
+        guest.regions().map(|region| VhostUserMemoryRegionInfo { mmap_handle: file.as_raw_fd(), ..region });
     guest.front.set_mem_table(&regions).unwrap();
     assert_eq!(lab.port.link(), Link::Up);
     let status = std::fs::File::open("/proc/self/status").unwrap();
-    let regions = regions.map(|region| VhostUserMemoryRegionInfo { mmap_handle: status.as_raw_fd(), ..region });
+    let regions =
+        regions.map(|region| VhostUserMemoryRegionInfo { mmap_handle: status.as_raw_fd(), ..region });
     assert!(guest.front.set_mem_table(&regions).is_err(), "only of a memory file");
     lab.finish();
 }
@@ -91,7 +92,9 @@ fn virtqueues_that_cannot_be_are_refused() {
     is_refused("place", "is in no memory region", |guest| {
         addresses(&|places| places.used_ring_addr = 4096, guest)
     });
-    is_refused("uneven-place", "alignment", |guest| addresses(&|places| places.desc_table_addr += 8, guest));
+    is_refused("uneven-place", "invalid message", |guest| {
+        addresses(&|places| places.desc_table_addr += 8, guest)
+    });
     is_refused("last-place", "not inside", |guest| {
         addresses(&|places| places.avail_ring_addr = USER + (END - BASE) - 16, guest)
     });
