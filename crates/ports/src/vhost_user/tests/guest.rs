@@ -104,6 +104,13 @@ impl Guest {
             mmap_handle: self.file.as_raw_fd(),
         })
     }
+    /// Goes on in other memory with the same contents.
+    pub(super) fn move_memory(&mut self) {
+        let (memory, file) = SharedMemory::create("moved", self.memory.len()).unwrap();
+        assert!(memory.copy_in(0, &self.bytes(0, self.memory.len())));
+        (self.memory, self.file) = (memory, file);
+        self.front.set_mem_table(&self.regions()).unwrap();
+    }
     pub(super) fn places(queue: usize) -> VringConfigData {
         let place = USER + (queue * RING) as u64;
         VringConfigData {
@@ -125,7 +132,7 @@ impl Guest {
         self.front.set_vring_kick(queue, &self.kicks[queue]).unwrap();
     }
 
-    fn header(&self) -> usize {
+    pub(super) fn header(&self) -> usize {
         if self.features & (feature::VERSION_1 | feature::MRG_RXBUF) == 0 { 10 } else { 12 }
     }
     /// The place of a descriptor's buffer in the memory.
@@ -149,6 +156,20 @@ impl Guest {
         let element = queue * RING + AVAILABLE + 4 + 2 * usize::from(next % SIZE);
         self.memory.store_release(element, head);
         self.set_index(queue, next.wrapping_add(1));
+    }
+    /// Writes a head into a place of an available ring.
+    pub(super) fn set_head(&self, queue: usize, place: u16, head: u16) {
+        self.memory.store_release(queue * RING + AVAILABLE + 4 + 2 * usize::from(place), head);
+    }
+    /// Has this many chains available that are not used yet.
+    pub(super) fn fill_index(&self, queue: usize, count: u16) {
+        let used = self.memory.load_acquire(queue * RING + USED + 2);
+        self.memory.store_release(queue * RING + AVAILABLE + 2, used.wrapping_add(count));
+    }
+    /// Moves an available index on.
+    pub(super) fn move_index(&self, queue: usize, by: u16) {
+        let at = queue * RING + AVAILABLE + 2;
+        self.memory.store_release(at, self.memory.load_acquire(at).wrapping_add(by));
     }
     pub(super) fn set_index(&mut self, queue: usize, index: u16) {
         self.next[queue] = index;

@@ -217,8 +217,10 @@ fn a_virtqueue_is_stopped_and_goes_on() {
     lab.turns();
     assert!(lab.far.frames(0) == frames[3..4] && guest.used(OUT).len() == 1);
     assert_eq!((lab.port.link(), lab.port.returned()), (Link::Up, 0));
-    // The same memory again, while the virtqueues run.
+    // The same memory again, and then other memory, while the virtqueues run.
     guest.front.set_mem_table(&guest.regions()).unwrap();
+    guest.echo(&mut lab, &frames[4..]);
+    guest.move_memory();
     guest.echo(&mut lab, &frames[4..]);
     guest.front.set_vring_enable(IN, false).unwrap();
     guest.front.set_vring_enable(OUT, false).unwrap();
@@ -300,5 +302,54 @@ fn a_client_connects_to_its_front_end() {
         std::fs::remove_file(lab.path()).unwrap();
         lab.is_down();
     }
+    lab.finish();
+}
+
+/// An Ethernet frame with a TCP segment of `len` payload bytes over IPv4, not cut, with its offload.
+fn tcp(len: usize) -> (Vec<u8>, Offload) {
+    let total = (40 + len) as u16;
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend(total.to_be_bytes());
+    frame.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0x10, 0, 0x20, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+    frame.extend((0..len).map(|at| at as u8));
+    let gso = Offload { gso: GsoKind::TcpV4, gso_size: 1_000, checksum_offset: 16, ..PARTIAL_OFFLOAD };
+    (frame, gso)
+}
+
+#[test]
+fn segments_go_uncut_where_both_ends_agreed() {
+    let mut lab = Lab::new("segments", "");
+    let mut guest = Guest::connect(&lab, u64::MAX);
+    let (whole, offload) = tcp(20_500);
+    let header = [1, 1, 54, 0, 0xe8, 3, 34, 0, 16, 0, 0, 0];
+    let at = 0x9_0000;
+    assert!(guest.memory.copy_in(at, &[&header, &whole[..]].concat()));
+    guest.describe(OUT, 0, (BASE + at as u64, (12 + whole.len()) as u32), 0, 0);
+    guest.offer(OUT, 0);
+    lab.turns();
+    let packet = lab.far.pop(0).unwrap();
+    assert!(packet.data() == whole && packet.offload() == offload, "{:?}", packet.offload());
+    // It goes back to the guest as it came.
+    guest.post(20, 4_096);
+    assert!(lab.far.push_packet(0, packet).is_ok());
+    lab.turns();
+    let found = guest.received_with();
+    assert!(found.len() == 1 && found[0].0[..10] == header[..10] && found[0].1 == whole, "{:?}", found[0].0);
+    drop(guest);
+    lab.is_down();
+    // A guest that did not agree gets segments with whole checksums.
+    let mut guest = Guest::connect(&lab, feature::VERSION_1 | feature::MRG_RXBUF);
+    guest.post(40, 4_096);
+    let mut packet = lab.pool.packet(&whole).unwrap();
+    packet.set_offload(offload);
+    assert!(lab.far.push_packet(0, packet).is_ok());
+    lab.turns();
+    let found = guest.received_with();
+    assert_eq!(found.len(), 21);
+    assert!(found.iter().all(|(header, _)| header[..10] == [0; 10]));
+    let payload: Vec<_> = found.iter().flat_map(|(_, frame)| frame[54..].to_vec()).collect();
+    assert!(payload == whole[54..]);
     lab.finish();
 }
