@@ -202,7 +202,7 @@ fn bytes_that_are_no_message_are_refused() {
         let said = Client::known(&lab).raw(&Message::Connect { name: [0; NAME] }.encode(), &files);
         assert!(said.unwrap_err().contains("several descriptors"));
         match round {
-            0..10 => most = most.max(open() + 20),
+            0..10 => most = most.max(open() + 90),
             _ => assert!(open() <= most, "{} of {most}", open()),
         }
     }
