@@ -176,7 +176,9 @@ impl<'d> Director<'d> {
     }
 
     /// Does what is due by itself: a configuration that was not confirmed in time is rolled back.
-    pub fn tick(&mut self, now: Instant) {
+    ///
+    /// As other changes, the rollback is prepared beside the director. It comes before changes that wait.
+    pub fn tick(&mut self, now: Instant, tasks: &Tasks) {
         if self.records.deadline().is_some_and(|until| now >= until) {
             let number = self.records.running;
             self.tell(
@@ -184,17 +186,7 @@ impl<'d> Director<'d> {
                 "not-confirmed",
                 format!("configuration {number} was not confirmed in time"),
             );
-            let rolled_back = self.rollback(None);
-            for warning in rolled_back.iter().flat_map(|applied| &applied.plan.warnings) {
-                self.tell(EventLevel::Warning, "warning", warning.clone());
-            }
-            if let Err(problem) = rolled_back {
-                // It runs on, and a restart goes back. Another try comes a minute later.
-                if let Some(unconfirmed) = &mut self.records.unconfirmed {
-                    unconfirmed.until = now + AGAIN;
-                }
-                self.tell(EventLevel::Error, "rollback-failed", problem.detail);
-            }
+            self.roll_back_overdue(tasks);
         }
     }
 

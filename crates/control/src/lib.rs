@@ -12,6 +12,7 @@ pub mod api;
 pub mod client;
 mod director;
 mod events;
+pub mod log;
 pub mod metrics;
 mod observe;
 mod records;

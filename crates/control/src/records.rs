@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
 use crate::director::{Changes, UnderWay};
 use crate::events::Events;
+use crate::log;
 use crate::server::remove_dead_socket;
 use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError};
 
@@ -112,6 +113,8 @@ struct Remembered {
 pub(crate) struct Unconfirmed {
     pub(crate) until: Instant,
     pub(crate) back_to: u64,
+    /// The time is over, and it is being rolled back.
+    pub(crate) is_overdue: bool,
 }
 
 /// A write of a handler, for the journal.
@@ -201,6 +204,8 @@ impl Records {
                 records.confirm(number)?;
             }
         }
+        let (configuration, writes) = (records.running, records.written.len());
+        tracing::info!(target: log::CONTROL, configuration, writes, "the state directory is open");
         Ok(records)
     }
 
@@ -234,7 +239,12 @@ impl Records {
 
     /// When the director has to act by itself.
     pub fn deadline(&self) -> Option<Instant> {
-        self.unconfirmed.map(|unconfirmed| unconfirmed.until)
+        self.unconfirmed.filter(|unconfirmed| !unconfirmed.is_overdue).map(|unconfirmed| unconfirmed.until)
+    }
+
+    /// Whether the running configuration is being rolled back, because it was not confirmed in time.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.unconfirmed.is_some_and(|unconfirmed| unconfirmed.is_overdue)
     }
 
     /// The configurations, newest first.

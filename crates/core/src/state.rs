@@ -107,6 +107,19 @@ pub trait Declared: Any {
     fn is_written(&self) -> bool {
         false
     }
+    /// The part of [written](Self::is_written) state that came from elsewhere than an operator, such as a routing daemon.
+    ///
+    /// State that begins again in its place [learns](Self::learn) it. A journal of handlers' writes does not have it.
+    fn learned(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// Begins with what the state in whose place it comes had [learned](Self::learned), where that fits.
+    ///
+    /// # Errors
+    /// Bytes of another format; nothing has changed then.
+    fn learn(&mut self, _learned: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
     /// A reference to state that workers share, for the graph that replaces this one on the same worker.
     fn shared_state(&self) -> Option<SharedStateRef> {
         None
@@ -606,6 +619,22 @@ impl Declarations {
     /// Leaves out the state that handlers write, so that a node that goes on with the rest begins that again.
     pub(crate) fn leave_written(&mut self) {
         self.states.retain(|(_, state)| !state.borrow().is_written());
+    }
+    /// The things that each state which handlers write has [learned](Declared::learned), by name.
+    pub(crate) fn learned(&self) -> Vec<(String, Vec<u8>)> {
+        let of = |(name, state): &(String, Rc<RefCell<dyn Declared>>)| {
+            let mut state = state.borrow_mut();
+            // Where it cannot join what the workers have, the rest of its life is as before.
+            let _apart = state.follow();
+            let learned = if state.is_written() { state.learned() } else { None };
+            Some((name.clone(), learned?))
+        };
+        self.states.iter().filter_map(of).collect()
+    }
+    /// Lets the state of this name begin with what the one before had learned.
+    pub(crate) fn learn(&self, name: &str, learned: &[u8]) -> Result<(), String> {
+        let state = self.states.iter().find(|(known, _)| known == name);
+        state.map_or(Ok(()), |(_, state)| state.borrow_mut().learn(learned))
     }
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()

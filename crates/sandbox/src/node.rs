@@ -6,7 +6,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::Batch;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::{
-    BuildError, Context, Counter, DropReason, Edge, Handler, Node, Output, Section, Shape, Worker,
+    BuildError, Context, Counter, DropReason, EVENTS, Edge, Handler, Node, Output, Section, Shape, Worker,
     declare_node,
 };
 
@@ -15,7 +15,7 @@ use crate::backend::{Fault, Instance, Loaded};
 use crate::config::{KeptState, Mode, SandboxSettings, Stopped};
 use crate::host::{Host, Window};
 use crate::policy::{Status, Strikes};
-use crate::records::Records;
+use crate::records::{KEPT_EVENTS, Records, Told};
 use crate::sys::frames::{Copies, Frames, TOO_BIG};
 use crate::sys::ticks::thread_time;
 
@@ -54,6 +54,8 @@ pub fn node(settings: &SandboxSettings, worker: &Worker) -> Result<Box<dyn Node>
     };
     declare_node(worker, || {
         handlers(worker, &records, &strikes);
+        let events = worker.event_log(EVENTS, KEPT_EVENTS, |told: &Told, to| told.write(to));
+        records.borrow_mut().tell(events);
         let counters = Counters::declare(worker);
         report(worker, &records, &strikes, &counters);
         explain(worker, settings, &records, &strikes);
@@ -242,8 +244,9 @@ impl SandboxNode {
     /// Counts a fault and decides how to go on.
     #[cold]
     fn strike(&mut self, fault: &Fault, now: u64) -> DropReason {
-        self.records.borrow_mut().fault(now, fault.to_string());
         self.strikes.borrow_mut().strike(now);
+        let state = described(&self.strikes.borrow());
+        self.records.borrow_mut().fault(now, fault.to_string(), state);
         match fault {
             Fault::Trapped(_) => {
                 self.counters.traps.add(1);

@@ -8,13 +8,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{Director, Tasks, now_ns};
+use super::{AGAIN, Director, Tasks, now_ns};
 use crate::api::{Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Plan, Problem, Source};
+use crate::log::ChangeLog;
 use crate::records::{ROLLBACK, Unconfirmed, Written, unkept};
 use crate::store::{Files, StoreError};
 
 /// Changes that may wait for the one that is being prepared; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 32;
+
+/// The way back to the last confirmed configuration.
+const BACK: Change = Change::Rollback { to: None, dry_run: false, expected: None };
 
 /// A file to prepare.
 #[derive(Clone, Debug)]
@@ -116,11 +120,18 @@ impl<F: FnOnce(u64, Result<Applied, Problem>) + Send> ChangeAsker for F {
 /// The receiver of a change's answer, on the heap.
 pub type ChangeAnswer = Box<dyn ChangeAsker>;
 
+/// The one who asked for a change.
+enum Asker {
+    Client(ChangeAnswer),
+    /// The director itself: the time to confirm is over.
+    Director,
+}
+
 /// The changes that wait, and whether one is being prepared.
 #[derive(Default)]
 pub(crate) struct Changes {
     is_preparing: bool,
-    waiting: VecDeque<(Change, ChangeAnswer)>,
+    waiting: VecDeque<(Change, Asker)>,
 }
 
 impl Changes {
@@ -182,24 +193,45 @@ impl Director<'_> {
     pub fn change(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
         let changes = &mut self.records.changes;
         if !changes.is_preparing {
-            self.begin(change, tasks, answer);
+            self.begin(change, tasks, Asker::Client(answer));
         } else if changes.waiting.len() < WAITING {
-            changes.waiting.push_back((change, answer));
+            changes.waiting.push_back((change, Asker::Client(answer)));
         } else {
             let problem = Problem::new(Code::Busy, format!("{WAITING} changes wait already"));
             answer.answer(self.records.generation, Err(problem.help("try again in a moment")));
         }
     }
 
-    fn begin(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
-        if answer.is_gone() {
+    /// Rolls back what was not confirmed in time, before all changes that wait.
+    pub(super) fn roll_back_overdue(&mut self, tasks: &Tasks) {
+        if let Some(unconfirmed) = &mut self.records.unconfirmed {
+            unconfirmed.is_overdue = true;
+        }
+        let changes = &mut self.records.changes;
+        if changes.is_preparing {
+            changes.waiting.push_front((BACK, Asker::Director));
+        } else {
+            self.begin(BACK, tasks, Asker::Director);
+        }
+    }
+
+    fn begin(&mut self, change: Change, tasks: &Tasks, asker: Asker) {
+        let is_gone = match &asker {
             // It was told that the change is not made in time.
+            Asker::Client(answer) => answer.is_gone(),
+            // A client went back first.
+            Asker::Director => !self.records.is_overdue(),
+        };
+        if is_gone {
             return self.begin_next(tasks);
         }
+        let log = ChangeLog::of(&change);
         let (wanted, rest) = match self.wanted(change) {
             Ok(begun) => begun,
             Err(problem) => {
-                answer.answer(self.records.generation, Err(problem));
+                let refused = Err(problem);
+                log.end(&refused);
+                self.answer(asker, refused);
                 return self.begin_next(tasks);
             }
         };
@@ -209,27 +241,67 @@ impl Director<'_> {
             let next = tasks.clone();
             tasks.post_patiently(move |director| {
                 director.records.changes.is_preparing = false;
-                let result = prepared.and_then(|prepared| director.end(rest, prepared));
-                answer.answer(director.records.generation, result);
+                let result = log.within(|| prepared.and_then(|prepared| director.end(rest, prepared)));
+                log.end(&result);
+                director.answer(asker, result);
                 director.begin_next(&next);
             });
         };
         self.plane.prepare_beside(wanted, Box::new(done));
     }
 
+    /// Tells the one who asked how a change ended.
+    fn answer(&mut self, asker: Asker, result: Result<Applied, Problem>) {
+        match asker {
+            Asker::Client(answer) => answer.answer(self.records.generation, result),
+            // Handlers were written meanwhile. Now nothing comes between.
+            Asker::Director if matches!(&result, Err(problem) if problem.code == Code::Stale) => {
+                let result = self.change_now(BACK);
+                self.end_overdue(result);
+            }
+            Asker::Director => self.end_overdue(result),
+        }
+    }
+
+    /// Tells how the rollback ended that came because the time to confirm was over.
+    fn end_overdue(&mut self, result: Result<Applied, Problem>) {
+        match result {
+            Ok(applied) => {
+                for warning in applied.plan.warnings {
+                    self.tell(EventLevel::Warning, "warning", warning);
+                }
+            }
+            Err(problem) => {
+                // It runs on, and a restart goes back. Another try comes a minute later.
+                if let Some(unconfirmed) = &mut self.records.unconfirmed {
+                    (unconfirmed.until, unconfirmed.is_overdue) = (Instant::now() + AGAIN, false);
+                }
+                self.tell(EventLevel::Error, "rollback-failed", problem.detail);
+            }
+        }
+    }
+
     /// Begins the change that has waited longest, if no other one is being prepared.
     fn begin_next(&mut self, tasks: &Tasks) {
         let changes = &mut self.records.changes;
-        if let Some((change, answer)) = changes.waiting.pop_front().filter(|_| !changes.is_preparing) {
-            self.begin(change, tasks, answer);
+        if changes.is_preparing {
+            return;
+        }
+        if let Some((change, asker)) = changes.waiting.pop_front() {
+            self.begin(change, tasks, asker);
         }
     }
 
     /// Makes a change at once. No other request is answered meanwhile.
     fn change_now(&mut self, change: Change) -> Result<Applied, Problem> {
-        let (wanted, rest) = self.wanted(change)?;
-        let prepared = self.plane.prepare(&wanted)?;
-        self.end(rest, prepared)
+        let log = ChangeLog::of(&change);
+        let result = log.within(|| {
+            let (wanted, rest) = self.wanted(change)?;
+            let prepared = self.plane.prepare(&wanted)?;
+            self.end(rest, prepared)
+        });
+        log.end(&result);
+        result
     }
 
     /// The file of a change, if the change fits now.
@@ -290,6 +362,9 @@ impl Director<'_> {
             }
             Rest::Apply { options, expected, time_ns } => {
                 self.is_current(expected)?;
+                if self.records.is_overdue() {
+                    return Err(Problem::new(Code::Stale, self.overdue()).help("apply it again after that"));
+                }
                 let before = self.records.running;
                 let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
                 let within = options.confirm.map(Duration::from_secs_f64);
@@ -399,7 +474,7 @@ impl Director<'_> {
         // The operator has the whole window, however long the change took.
         let unconfirmed = waits.map(|Waits { within, back_to }| {
             let until = Instant::now() + within;
-            Unconfirmed { until, back_to }
+            Unconfirmed { until, back_to, is_overdue: false }
         });
         let comes_back = again.is_some();
         let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
@@ -445,12 +520,20 @@ impl Director<'_> {
         if self.records.unconfirmed.is_none() {
             return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
         }
+        if self.records.is_overdue() {
+            return Err(Problem::new(Code::Conflict, self.overdue()));
+        }
         let number = self.records.running;
         self.records.confirm(number).map_err(|error| unkept(&error))?;
         self.records.unconfirmed = None;
         self.records.generation += 1;
         self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
         Ok(self.status())
+    }
+
+    /// One sentence about a configuration whose time to confirm is over.
+    fn overdue(&self) -> String {
+        format!("configuration {} was not confirmed in time, and is being rolled back", self.records.running)
     }
 
     /// The configuration to go back to: this one, or the last confirmed one before the running one.

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
 use super::answer::{App, Failure};
+use super::logged;
 use super::socket::ListenError;
 use super::tenants::{Caller, Grants, Peer, Standing};
 use crate::api::{Code, Problem};
@@ -203,6 +204,7 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         }
         Ok(caller) => match app.seats.check(&caller, &request) {
             Ok(()) => {
+                logged::came_from(&app.access, &caller);
                 let standing = Standing::of(&request, &caller, &app, changes);
                 request.extensions_mut().insert(standing);
                 request.extensions_mut().insert(caller);

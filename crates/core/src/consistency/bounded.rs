@@ -408,6 +408,23 @@ impl<T: Contents> Access<T> for Bounded<T> {
 /// The state as the control side finds it, on any of its workers.
 struct Seen<T: Contents>(Rc<Side<T>>, Given);
 
+impl<T: Contents> Seen<T> {
+    /// Replaces the state by one that is made again and takes this in; nothing changes where that fails.
+    fn begin_with(&self, take: impl Fn(&mut T) -> Result<(), String>) -> Result<(), String> {
+        let config = &self.0.terms.config;
+        let taken = self.0.write_patiently(|writer| {
+            let fresh = || {
+                let mut fresh = T::make(config)?;
+                take(&mut fresh).map(|()| fresh)
+            };
+            writer.replace([fresh()?, fresh()?]);
+            Ok(())
+        });
+        self.0.settle();
+        taken.unwrap_or_else(|cannot| Err(cannot.to_string()))
+    }
+}
+
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
         if self.1.get() {
@@ -417,17 +434,7 @@ impl<T: Contents> Declared for Seen<T> {
         export_in_steps(|step| state.read(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        let config = &self.0.terms.config;
-        let imported = self.0.write_patiently(|writer| {
-            let fresh = || {
-                let mut fresh = T::make(config)?;
-                fresh.import(bytes, now).map(|()| fresh)
-            };
-            writer.replace([fresh()?, fresh()?]);
-            Ok(())
-        });
-        self.0.settle();
-        imported.unwrap_or_else(|cannot| Err(cannot.to_string()))
+        self.begin_with(|fresh| fresh.import(bytes, now))
     }
     fn occupancy(&self) -> (u64, u64) {
         Bounded(self.0.clone()).read(|state| state.occupancy())
@@ -440,6 +447,12 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn is_written(&self) -> bool {
         Bounded(self.0.clone()).read(|state| state.is_written())
+    }
+    fn learned(&self) -> Option<Vec<u8>> {
+        Bounded(self.0.clone()).read(|state| state.learned())
+    }
+    fn learn(&mut self, learned: &[u8]) -> Result<(), String> {
+        self.begin_with(|fresh| fresh.learn(learned))
     }
     fn shared_state(&self) -> Option<SharedStateRef> {
         let Self(side, given) = self;

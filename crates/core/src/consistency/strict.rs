@@ -226,6 +226,13 @@ impl<T: Contents> Declared for Seen<T> {
     fn is_written(&self) -> bool {
         self.hold(|state| state.is_written())
     }
+    fn learned(&self) -> Option<Vec<u8>> {
+        self.hold(|state| state.learned())
+    }
+    fn learn(&mut self, learned: &[u8]) -> Result<(), String> {
+        let taken = self.0.ranked().locked.hold_whole(|state| state.learn(learned));
+        taken.unwrap_or_else(|| Err(CannotWrite::Spoilt.to_string()))
+    }
     fn shared_state(&self) -> Option<SharedStateRef> {
         Some(SharedStateRef::new(self.0.ranked().clone(), &self.1))
     }

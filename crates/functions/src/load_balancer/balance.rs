@@ -302,7 +302,8 @@ mod tests {
         let server =
             |(number, name): (u8, &&str)| format!("{name} 02:00:00:00:01:{number:02x} 1").parse().unwrap();
         let servers = (1..).zip(names).map(server).collect();
-        Pool::first(&First { servers, mode: Mode::Dsr, slots: 101, key: String::new() }).unwrap()
+        Pool::first(&First { servers, mode: Mode::Dsr, slots: 101, key: String::new(), checked: true })
+            .unwrap()
     }
 
     fn flow(number: usize) -> FlowKey {

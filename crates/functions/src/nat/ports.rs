@@ -27,6 +27,8 @@ pub(super) enum Status {
 pub(super) struct OutsideAddress {
     pub(super) address: Ipv4Addr,
     pub(super) status: Status,
+    /// Whether the configuration lacks it.
+    pub(super) added: bool,
     /// By transport, a bit for each port that is in use or held down.
     used: [Vec<u64>; Transport::COUNT],
     pub(super) in_use: [u32; Transport::COUNT],
@@ -100,7 +102,10 @@ impl Ports {
             return ports;
         }
         for address in config.pool.iter().flat_map(super::spec::PoolRange::iter) {
-            ports.add(address, Status::Active);
+            let index = ports.add(address, Status::Active);
+            if let Some(place) = index.and_then(|index| ports.get_mut(index)) {
+                place.added = false;
+            }
         }
         ports
     }
@@ -147,6 +152,7 @@ impl Ports {
         self.places[index] = Some(OutsideAddress {
             address,
             status,
+            added: true,
             used: std::array::from_fn(|_| vec![0; WORDS]),
             in_use: [0; Transport::COUNT],
             high: vec![[0; Transport::COUNT]; self.parts as usize],

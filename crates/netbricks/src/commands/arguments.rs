@@ -180,6 +180,8 @@ pub(super) struct RunArguments {
     pub(super) limits: RunLimits,
     #[command(flatten)]
     pub(super) control: ControlArguments,
+    #[command(flatten)]
+    pub(super) log: LogArguments,
     /// Threads that move packets
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) workers: Option<u16>,
@@ -205,6 +207,23 @@ pub(super) struct ControlArguments {
     /// Listen on no socket
     #[arg(long, conflicts_with = "socket")]
     pub(super) no_control: bool,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct LogArguments {
+    /// Log what this filter takes to standard error, such as `info` or `netbricks::requests=debug`; also NETBRICKS_LOG
+    #[arg(long, value_name = "FILTER")]
+    pub(super) log: Option<String>,
+    /// How lines of the log are written; json makes each line on standard error a JSON object
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(super) log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LogFormat {
+    #[default]
+    Text,
+    Json,
 }
 
 #[derive(Debug, Default, clap::Args)]

@@ -348,7 +348,7 @@ pub(super) struct Faults<'t> {
 impl Faults<'_> {
     /// Shows the faults.
     pub(super) fn told(self, console: Console) -> Failure {
-        console.tell(&self.diagnostics.render(&self.source, console.color));
+        console.show(&self.diagnostics, &self.source);
         self.code()
     }
     /// A usage error if the file is wrong; a failure if the machine lacks something that the file needs.

@@ -7,6 +7,8 @@ mod installed;
 mod logs;
 mod observe;
 mod prepare;
+#[cfg(test)]
+mod rollback_tests;
 mod tenants;
 #[cfg(test)]
 mod tenants_tests;

@@ -22,7 +22,7 @@ pub(crate) fn chain(through: &str, tables: &str) -> String {
     )
 }
 
-fn source(text: &str) -> Source {
+pub(super) fn source(text: &str) -> Source {
     Source { text: text.into(), name: "edge.toml".into(), directory: "/nowhere".into() }
 }
 
@@ -62,7 +62,7 @@ impl Asking {
         answer.recv().unwrap()
     }
     /// As [`call`](Self::call) of a handler that writes, for the journal too.
-    fn write(&self, function: &str, handler: &str, argument: &str) {
+    pub(super) fn write(&self, function: &str, handler: &str, argument: &str) {
         let (function, handler, argument) = (function.into(), handler.into(), argument.into());
         let deadline = Instant::now() + Duration::from_secs(60);
         let call = Call { function, handler, argument, write: true, worker: None, deadline };
@@ -270,7 +270,12 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
         assert_eq!(applied.confirm_within_seconds, Some(3_600.0));
         assert!(!asking.ask(|director| director.status().confirmed));
         // The time passes.
-        asking.ask(|director| director.tick(Instant::now() + Duration::from_secs(3_601)));
+        let tasks = asking.0.clone();
+        asking.ask(move |director| director.tick(Instant::now() + Duration::from_secs(3_601), &tasks));
+        // It is prepared beside the director.
+        while !asking.ask(|director| director.status().confirmed) {
+            std::thread::yield_now();
+        }
         let status = asking.ask(|director| director.status());
         assert_eq!((status.configuration, status.confirmed), (3, true));
         assert_eq!(asking.ask(|director| director.functions()), []);
