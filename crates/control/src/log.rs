@@ -11,6 +11,7 @@ use tracing::{Level, Span, debug, debug_span, error, info, info_span, warn};
 
 use crate::api::{self, Applied, ChangeKind, Code, Event, EventLevel, Problem};
 use crate::director::Change;
+use crate::records::Written;
 
 /// The target of events: number, `kind`, `subject` and `reason`.
 pub const EVENTS: &str = "netbricks::events";
@@ -183,6 +184,14 @@ impl ChangeLog {
             }
         }
     }
+}
+
+/// Writes that a handler was written. Its argument may hold a secret.
+pub(crate) fn written(written: &Written) {
+    let Written { function, handler, argument, worker, tenant } = written;
+    let (function, handler, bytes) = (&**function, &**handler, argument.len());
+    let (worker, tenant) = (worker.map(|worker| worker as u64), tenant.as_deref());
+    debug!(target: CHANGES, function, handler, bytes, worker, tenant, "written");
 }
 
 /// The code of a problem as the API writes it.

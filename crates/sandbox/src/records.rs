@@ -17,7 +17,7 @@ const LINES_AT_ONCE: u64 = 10;
 const LINE_EVERY: u64 = 100_000_000;
 
 /// A module's counters and lines, and the faults that ended its instances.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Records {
     counters: Vec<(Vec<u8>, u64)>,
     lines: VecDeque<(u64, String)>,

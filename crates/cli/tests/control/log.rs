@@ -165,6 +165,43 @@ fn faults_of_the_file_and_of_the_machine_are_json_too() {
     }
 }
 
+#[test]
+fn lines_and_strikes_of_a_module_are_in_the_log_as_text_of_others() {
+    let directory = Directory::new("log-module");
+    // It writes a line that looks like one of the log, and then does not go on.
+    let module = r#"(module (import "env" "nb_log" (func $log (param i32 i32))) (memory (export "memory") 3)
+        (data (i32.const 64) "\0aWARN forged")
+        (func (export "nb_abi") (result i32) (i32.const 1))
+        (func (export "nb_reads") (result i32) (i32.const 0))
+        (func (export "nb_writes") (result i32) (i32.const 0))
+        (func (export "nb_setup") (param i32 i32) (result i32) (i32.const 1024))
+        (func (export "nb_process") (param i32) (call $log (i32.const 64) (i32.const 12)) unreachable))"#;
+    std::fs::write(directory.path().join("m.wasm"), wat::parse_str(module).expect("the text is a module"))
+        .expect("the test's directory can be written");
+    let guest = "[function.guest]\nuse = \"sandbox\"\nmodule = \"m.wasm\"\nstrikes = 2\nbackoff = \"1 ms\"\n";
+    let file = FILE.replacen("[function.routes]", &format!("{guest}[function.routes]"), 1);
+    directory.write("edge.toml", &file.replace("[\"routes\"", "[\"guest\", \"routes\""));
+    let mut run = directory.run(&["edge.toml", "--log", "netbricks::events=info", "--log-format", "json"]);
+    let mut found = Vec::new();
+    eventually("the strikes of the module", || {
+        let events = lines(&run).into_iter().filter(|line| line["subject"] == "guest");
+        found = events.map(|line| (line["level"].clone(), line["reason"].clone())).collect();
+        found.iter().filter(|(level, _)| level == "WARN").count() == 2
+    });
+    let reasons = |level: &str| -> Vec<Value> {
+        let of = found.iter().filter(|(of, _)| of == level);
+        of.map(|(_, reason)| serde_json::from_str(reason.as_str().unwrap_or_default()).expect("JSON"))
+            .collect()
+    };
+    assert!(reasons("INFO").iter().all(|event| event["event"] == "log" && event["line"] == " WARN forged"));
+    assert!(!reasons("INFO").is_empty());
+    let strikes = reasons("WARN");
+    assert!(strikes.iter().all(|event| event["event"] == "strike"), "{strikes:?}");
+    assert_eq!(strikes[1]["state"], "stopped, 2 strikes");
+    run.signal("TERM");
+    run.wait();
+}
+
 /// Needs root.
 #[test]
 fn a_port_that_goes_down_and_up_is_in_the_log_with_its_name() {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Answers, Call, Code, Director, Problem, Tasks, Written, now_ns};
+use crate::log;
 
 /// The receiver of a write's answer, with the generation then. It must not wait.
 pub type WriteAnswer = Box<dyn FnOnce(u64, Result<Answers, Problem>) + Send>;
@@ -144,6 +145,7 @@ impl Director<'_> {
     /// Records a write that was made, and answers it.
     fn settle(&mut self, pending: Pending, answers: Answers) {
         let Pending { written, configuration, mut ticket, answer } = pending;
+        log::written(&written);
         let recorded = self.records.record(written, configuration, now_ns());
         ticket.iter_mut().for_each(|ticket| ticket.is_counted = recorded.is_ok());
         drop(ticket);

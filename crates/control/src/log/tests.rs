@@ -13,9 +13,9 @@ use crate::api::{ApplyOptions, Plan, Source};
 
 /// Lines that a subscriber has written.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct Output(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Written {
+impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
@@ -27,7 +27,7 @@ impl Write for Written {
 
 /// The lines of what `does` does, as JSON, without their time.
 fn lines(filter: &str, does: impl FnOnce()) -> Vec<Value> {
-    let written = Written::default();
+    let written = Output::default();
     let to = written.clone();
     let layer = tracing_subscriber::fmt::layer()
         .json()
@@ -177,6 +177,19 @@ fn a_change_is_a_span_with_a_line_at_its_end() {
         (4, &"planned".into(), &"plan.toml".into())
     );
     assert!(!format!("{all:?}").contains("secret"));
+}
+
+#[test]
+fn a_write_of_a_handler_shows_at_debug_without_its_argument() {
+    let write = || {
+        let (function, handler, argument) = ("nat".into(), "pool-add".into(), "192.0.2.1".into());
+        written(&crate::Written { function, handler, argument, worker: Some(1), tenant: None });
+    };
+    let line = json!({
+        "level": "DEBUG", "target": CHANGES, "message": "written", "function": "nat", "handler": "pool-add",
+        "bytes": 9, "worker": 1,
+    });
+    assert_eq!((lines("debug", write), lines("info", write)), (vec![line], Vec::new()));
 }
 
 #[test]

@@ -377,6 +377,15 @@ fn a_module_that_always_traps_is_stopped_by_policy() {
         assert_eq!(bench.out(0).len(), if passes { 10 } else { 0 });
         assert!(bench.ask(0, "state").starts_with("stopped"), "{}", bench.ask(0, "state"));
         assert!(bench.ask(0, "faults").contains("unreachable"), "{}", bench.ask(0, "faults"));
+        // A run hears of each strike.
+        let events = bench.ask(0, "events");
+        let strikes: Vec<&str> = events
+            .lines()
+            .filter(|line| line.starts_with("{\"event\":\"strike\",\"level\":\"warning\","))
+            .collect();
+        assert_eq!(strikes.len(), 4, "{events}");
+        assert!(strikes[3].contains("unreachable"), "{events}");
+        assert!(strikes[3].ends_with("\"state\":\"stopped, 4 strikes\"}"), "{events}");
         bench.ask(0, "restart");
         bench.send(0, frames(10, 1));
         assert_eq!(bench.out(0), frames(10, 1));
