@@ -78,7 +78,7 @@ fn without_being_asked_a_run_logs_nothing() {
     let mut run = directory.run(&["edge.toml", "--quiet"]);
     directory.ask(&["apply", "next.toml"]).well();
     directory.ask(&["rollback"]).well();
-    directory.ask(&["apply", "missing.toml"]).failed(1);
+    directory.ask(&["apply", "missing.toml"]).failed(2);
     directory.ask(&["stop"]).well();
     run.report();
     let said = run.said();
@@ -131,7 +131,11 @@ fn a_filter_that_is_none_is_told_with_what_is_expected() {
     let directory = Directory::new("log-filter");
     for (arguments, variable, problem) in [
         (&["--log", "inof"][..], None, "--log is `inof`: `inof` is no level; expected `error`, `warn`"),
-        (&["--log", "netbricks::events=loud"], None, "--log is `netbricks::events=loud`: invalid"),
+        (
+            &["--log", "netbricks::events=loud"],
+            None,
+            "--log is `netbricks::events=loud`: error parsing level filter",
+        ),
         (&["--log", "info,,debg"], None, "`debg` is no level"),
         (&[], Some("everything"), "NETBRICKS_LOG is `everything`: `everything` is no level"),
         (&["--log-format", "xml"], None, "possible values: text, json"),
