@@ -44,6 +44,10 @@ netbricks_core::settings! {
         /// Otherwise bursts go from element to element. Each path keeps its order, and paths that meet again may
         /// interleave otherwise within a burst.
         pub exact: bool = false, "true or false";
+        /// Whether runs of elements, as an IP router's input and output paths, are done in one pass over a burst.
+        ///
+        /// The elements keep their names, counters and handlers, and packets are the same either way.
+        pub fuse: bool = true, "true or false";
         /// Devices in the order of the node's inputs; else in the order of the elements that take their packets.
         pub inputs: Vec<String> = [], "list of the devices of FromDevice";
         /// Devices in the order of the node's ways out; else in the order in which elements send to them.
@@ -307,6 +311,7 @@ impl ClickNode {
         said: Said,
         settings: &ClickSettings,
     ) -> Result<Self, BuildError> {
+        router.set_fusing(settings.fuse);
         let devices = Devices::of(&router)?;
         let inputs = ordered(&devices.inputs, &settings.inputs, "inputs")?;
         let outputs = ordered(&devices.outputs, &settings.outputs, "outputs")?;

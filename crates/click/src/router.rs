@@ -379,7 +379,6 @@ impl Router {
         input == 0 && run.is_some_and(|run| self.fuses.get() && run.go(self, batch))
     }
     /// Whether runs are done as one, which is the usual way.
-    #[cfg(test)]
     pub(crate) fn set_fusing(&self, fuses: bool) {
         self.fuses.set(fuses);
     }

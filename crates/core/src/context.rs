@@ -456,6 +456,21 @@ impl<Tail: ?Sized> Context<Tail> {
         Receiving(self)
     }
 
+    /// The calls for a node that exchanges packets with its copies on other workers.
+    ///
+    /// # Panics
+    /// For a node without a part in the [exchange](crate::Node::as_handoff). The graph
+    /// [contains](crate::graph) this like any panic of the node.
+    #[inline]
+    pub fn exchanging(&mut self) -> Exchanging<'_, Tail> {
+        let bit = self.handoffs.get(self.node).copied();
+        assert!(
+            bit != Some(0),
+            "`Context::exchanging` is for nodes that exchange packets with other workers: `as_handoff` must answer"
+        );
+        Exchanging(self)
+    }
+
     /// The calls for a transmit node: how many packets have left.
     ///
     /// # Panics
@@ -550,6 +565,53 @@ impl<Tail: ?Sized> Transmitting<'_, Tail> {
     #[inline]
     pub fn handoff_in(&mut self, packets: u64, bytes: u64) {
         self.0.handoff_in(packets, bytes);
+    }
+}
+
+/// The calls of a node that exchanges packets with its copies on other workers.
+pub struct Exchanging<'c, Tail: ?Sized = [()]>(&'c mut Context<Tail>);
+
+impl<Tail: ?Sized> Exchanging<'_, Tail> {
+    /// Makes a packet ready to go to another worker, whose clock its time of arrival may move.
+    ///
+    /// A function may have written any time: it is limited to the millisecond that now is.
+    #[inline]
+    pub fn departs(&mut self, packet: &mut Packet) {
+        if self.0.follows_arrivals {
+            packet.set_received_at(packet.received_at().min(last_arrival(self.0.now())));
+        }
+    }
+    /// Whether a packet from another worker may be taken now. It moves the clock where only arrivals do.
+    ///
+    /// Where an event is due before, the clock goes to that event's time instead, and the node asks again in its
+    /// next turn.
+    #[inline]
+    pub fn arrives(&mut self, packet: &Packet) -> bool {
+        if !self.0.follows_arrivals {
+            return true;
+        }
+        let time = packet.received_at();
+        if !self.0.approach(time) {
+            return false;
+        }
+        self.0.advance(time - time % MILLISECOND);
+        true
+    }
+    /// Counts packets that this node passes to its copy on another worker: they are no longer this graph's.
+    #[inline]
+    pub fn handoff_out(&mut self, packets: u64, bytes: u64) {
+        self.0.handoff_out(packets, bytes);
+    }
+    /// Counts packets from this node's copy on another worker, which counted them as
+    /// [`handoff_out`](Self::handoff_out).
+    #[inline]
+    pub fn handoff_in(&mut self, packets: u64, bytes: u64) {
+        self.0.handoff_in(packets, bytes);
+    }
+    /// Says whether the node waits for room at other workers: the graph then polls no source that leads to it.
+    #[inline]
+    pub fn set_blocked(&mut self, blocked: bool) {
+        self.0.set_blocked(blocked);
     }
 }
 

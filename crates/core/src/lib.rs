@@ -98,7 +98,7 @@ pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};
 pub use worker::{BuildError, PortNames, Worker};
-pub use worker_group::WorkerGroup;
+pub use worker_group::{SharedSlot, WorkerGroup};
 
 pub use netbricks_buffer as buffer;
 pub use netbricks_packet as packet;

@@ -36,6 +36,7 @@ pub struct Worker {
     pool: Pool,
     group: WorkerGroup,
     control: bool,
+    trial: bool,
     ports: PortNames,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
@@ -51,6 +52,7 @@ impl Worker {
             pool,
             group: WorkerGroup::new(1),
             control: false,
+            trial: false,
             ports: PortNames::default(),
             declarations: Rc::default(),
             annotations: Rc::default(),
@@ -69,6 +71,17 @@ impl Worker {
     /// A function whose own state takes much memory makes little of it there.
     pub fn is_control(&self) -> bool {
         self.control
+    }
+    /// The same worker, for nodes that are only asked what they are and never run.
+    ///
+    /// Its group does not tell how many workers there will be.
+    #[must_use]
+    pub fn on_trial(self) -> Self {
+        Self { trial: true, ..self }
+    }
+    /// Whether its nodes [never run](Self::on_trial).
+    pub fn is_on_trial(&self) -> bool {
+        self.trial
     }
     /// The same worker, with the shared state of all workers that were given `shares`.
     ///

@@ -578,6 +578,51 @@ fn declared_instances_are_there_from_the_start() {
 }
 
 #[test]
+fn a_start_with_many_instances_installs_one_a_turn() {
+    let mut settings = settings_of("learning");
+    for number in 0..300 {
+        let text = Some(MIRROR.into());
+        settings
+            .instance
+            .insert(format!("n{number}"), InstanceSettings { text, ..InstanceSettings::default() });
+    }
+    let mut rig = Rig::with(settings);
+    let starting = |rig: &mut Rig| rig.call("list", "").matches("\"state\":\"starting\"").count();
+    assert_eq!(starting(&mut rig), 300);
+    let mut before = 300;
+    for _ in 0..2_000 {
+        rig.now += 1_000;
+        rig.graph.turn(rig.now);
+        let now = starting(&mut rig);
+        assert!(before - now <= 1, "{} instances in one turn", before - now);
+        before = now;
+    }
+    assert_eq!(before, 0);
+    rig.end();
+}
+
+#[test]
+fn packets_for_an_instance_that_starts_wait() {
+    let mut settings = settings_of("learning");
+    let text = Some(MIRROR.into());
+    for (name, mac) in [("a", "02:00:00:00:00:01"), ("z", "02:00:00:00:00:02")] {
+        let one =
+            InstanceSettings { text: text.clone(), mac: Some(mac.into()), ..InstanceSettings::default() };
+        settings.instance.insert(name.into(), one);
+    }
+    let mut rig = Rig::with(settings);
+    // A handler's call does not wait for the instance's turn.
+    assert_eq!(rig.call("read", "z c.count"), "0");
+    assert_eq!(
+        (listed(&mut rig, "a")["state"].as_str(), listed(&mut rig, "z")["state"].as_str()),
+        (Some("starting"), Some("running"))
+    );
+    let frames: Vec<Vec<u8>> = (0..100).map(|mark| frame(1, 9, mark)).collect();
+    assert_eq!(rig.pass(0, &frames)[0].len(), 100);
+    rig.end();
+}
+
+#[test]
 fn bad_declarations_say_why() {
     use netbricks_core::Settings;
     let checked = |one: InstanceSettings| {

@@ -76,7 +76,7 @@ impl Handler {
 
     /// The same handler for this side.
     #[must_use]
-    pub(crate) fn on(self, side: HandlerSide) -> Self {
+    pub fn on(self, side: HandlerSide) -> Self {
         Self { side, ..self }
     }
 
@@ -133,6 +133,14 @@ pub enum CallError {
     OnWorker {
         /// The handler.
         name: String,
+    },
+    /// What the argument names is not on this worker. The answers of the other workers count.
+    #[error("handler `{name}`: {problem}")]
+    Elsewhere {
+        /// The handler.
+        name: String,
+        /// What is not here, and where it is, if it is known.
+        problem: String,
     },
     /// The argument does not fit.
     #[error("handler `{name}`: {problem}")]

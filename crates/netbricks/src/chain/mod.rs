@@ -158,7 +158,7 @@ impl Network {
             .functions
             .iter()
             .map(|function| {
-                let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool.clone());
+                let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool.clone()).on_trial();
                 let shape = Shape::of(&function.blueprint, &worker).map_err(|error| {
                     diagnostics.push(
                         Diagnostic::error(format!("function `{}` cannot be made: {error}", function.name))
@@ -507,7 +507,10 @@ impl Shape {
         };
         let shape = node.shape();
         Self {
-            sorts: node.as_handoff().map(|handoff| handoff.key()),
+            sorts: match node.as_handoff() {
+                Some(handoff) => Some(handoff.key()),
+                None => shape.spans_workers.then_some(ShuffleKey::Own),
+            },
             stateful: shape.by_flow || !node.export().is_empty() || !node.report().is_empty(),
             // State of unknown key is taken to be by flow.
             by_flow: by_flow

@@ -241,7 +241,7 @@ impl<'t> Checked<'t> {
         }
         let design = network.design(file.stem(), &plan);
         let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
-        let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool);
+        let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool).on_trial();
         match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
             Ok(graph) => Ok(Self {
                 // Shuffles that are put in later change no pool: that is made before.

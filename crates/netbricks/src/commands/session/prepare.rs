@@ -317,7 +317,7 @@ impl Basis<'_> {
 
     /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
     fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
-        let worker = Worker::new(0, self.seed, self.pool.clone());
+        let worker = Worker::new(0, self.seed, self.pool.clone()).on_trial();
         let Installed { functions, design, .. } = &candidate.installed;
         for (number, function) in functions.iter().enumerate() {
             // A shuffle's node takes its end of the rings, of which there is one for each worker.
