@@ -262,6 +262,7 @@ impl Host {
         let before = instance.install(text, parameters, &surroundings)?;
         let elements = instance.router.as_ref().map_or(0, |router| router.len());
         self.ended.extend(before);
+        self.note_descriptors(number);
         self.wake(number);
         Ok(elements)
     }
@@ -346,6 +347,7 @@ impl Host {
             return Err(format!("no '{}' {kind} handler", call.full_name(&router)).into());
         }
         let answer = contain(|| if writes { call.write(&router) } else { call.read(&router) });
+        self.note_descriptors(number);
         self.wake(number);
         if writes
             && let Some(instance) = self.instances[number].as_mut()

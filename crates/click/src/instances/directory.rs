@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::value::Ether;
 
@@ -180,7 +180,9 @@ impl Directory {
         for number in &ports {
             if let Some(port) = self.ports[*number].take() {
                 self.port_names.remove(&port.name);
-                port.macs.iter().for_each(|mac| drop(self.addresses.remove(mac)));
+                for mac in &port.macs {
+                    self.addresses.remove(mac);
+                }
                 self.free_ports.push(*number);
             }
         }
@@ -242,12 +244,6 @@ impl Directory {
         let base = u32::try_from(instance).ok()?.to_be_bytes();
         let candidates = (0..=255_u8).map(|last| Ether([0x02, base[1], base[2], base[3], port as u8, last]));
         candidates.into_iter().find(|mac| !self.addresses.contains_key(mac))
-    }
-}
-
-impl PortMade {
-    pub(super) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
     }
 }
 

@@ -15,8 +15,6 @@ use rustix::time::{
 use super::host::Host;
 use super::shared::{Crossing, Ends, Shared};
 
-/// Packets that wait for room in one ring at most. While one waits, no port that leads to the switch is polled.
-const WAITING: usize = 1_024;
 /// Packets that are taken from each other worker in a turn.
 const BURST: usize = 32;
 /// Turns after the last packet from outside in which packets within instances and between workers may still leave.
@@ -58,7 +56,7 @@ impl Exchange {
             me,
             shared: Arc::clone(shared),
             ends: Some(ends),
-            outgoing: (0..shared.workers).map(|_| VecDeque::with_capacity(WAITING)).collect(),
+            outgoing: (0..shared.workers).map(|_| VecDeque::with_capacity(shared.ring)).collect(),
             later: None,
             closing: false,
             over: false,
@@ -76,13 +74,14 @@ impl Exchange {
         self.outgoing.iter().any(|packets| !packets.is_empty())
     }
 
-    /// Takes a packet for another worker.
+    /// Takes a packet for another worker. At most as many wait as a ring holds; while one waits, no port that leads to the
+    /// switch is polled.
     ///
     /// # Errors
     /// Gives the packet back where too many wait for that worker.
     pub(super) fn put(&mut self, worker: usize, crossing: Crossing) -> Result<(), Packet> {
         match self.outgoing.get_mut(worker) {
-            Some(packets) if packets.len() < WAITING => {
+            Some(packets) if packets.len() < self.shared.ring => {
                 packets.push_back(crossing);
                 Ok(())
             }

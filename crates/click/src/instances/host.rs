@@ -58,6 +58,8 @@ pub(super) struct Host {
     pass: u64,
     batch: Batch,
     watched: Vec<Rc<OwnedFd>>,
+    /// Instances whose elements have descriptors.
+    watching: BTreeSet<usize>,
     turns: u32,
     sleeping: bool,
     woken: Vec<usize>,
@@ -104,12 +106,10 @@ impl Meter {
 
 impl Host {
     pub(super) fn new(settings: &InstancesSettings, worker: &Worker) -> Result<Self, BuildError> {
-        let workers = worker.group().workers();
-        let shared = worker
-            .group()
-            .shared(&settings.place, || Shared::new(settings, workers, worker.is_on_trial()))?;
+        let shared = worker.group().shared(&settings.place, || Shared::new(settings, worker))?;
         let me = worker.index();
-        let exchange = Exchange::new(&shared, me)?;
+        // No packet comes to the control side's copy.
+        let exchange = if worker.is_control() { None } else { Exchange::new(&shared, me)? };
         let mut switch = Switch::new(settings.learning, settings.addresses, worker.seed(), exchange);
         for (number, name) in settings.devices.iter().enumerate() {
             switch.add(number, SwitchPort::device(name.clone(), number));
@@ -141,6 +141,7 @@ impl Host {
             pass: 0,
             batch: Batch::new(),
             watched: Vec::new(),
+            watching: BTreeSet::new(),
             turns: 0,
             sleeping: false,
             woken: Vec::new(),
@@ -302,6 +303,9 @@ impl Host {
         let before = instance.counted.replace(held);
         self.held.set(self.held.get().wrapping_add(held).wrapping_sub(before));
         self.is_stale.set(was_stale);
+        if self.surroundings.capabilities.sockets || self.surroundings.capabilities.files {
+            self.note_descriptors(number);
+        }
         match round {
             Round::Busy => self.wake(number),
             Round::Until(time) => self.set_timer(number, Some(time)),
@@ -323,24 +327,42 @@ impl Host {
         counts
     }
 
+    /// Notes that an instance has descriptors, after its elements did something.
+    pub(super) fn note_descriptors(&mut self, number: usize) {
+        let router = self.instances.get(number).and_then(|one| one.as_ref()?.router.as_ref());
+        if router.is_some_and(|router| !router.watched().is_empty()) {
+            self.watching.insert(number);
+        }
+    }
+
+    /// Looks at the descriptors of those instances that have some.
     fn look(&mut self) {
         self.turns = self.turns.wrapping_add(1);
         self.watched.clear();
+        if self.watching.is_empty() {
+            return;
+        }
         let busy = !self.ready.is_empty();
-        for number in 0..self.instances.len() {
-            let Some(instance) = &self.instances[number] else { continue };
-            let Some(router) = instance.router.clone() else { continue };
-            if router.watched().is_empty() || instance.state != State::Running {
-                continue;
+        let mut watching = std::mem::take(&mut self.watching);
+        watching.retain(|number| {
+            let instance = self.instances.get(*number).and_then(Option::as_ref);
+            let Some((state, router)) = instance.and_then(|one| Some((&one.state, one.router.clone()?)))
+            else {
+                return false;
+            };
+            if *state != State::Running {
+                return true;
             }
             if !busy || self.turns.is_multiple_of(TURNS_A_LOOK) {
                 drive::look_at_descriptors(&router, Duration::ZERO);
                 if !router.tasks.is_empty() {
-                    self.wake(number);
+                    self.wake(*number);
                 }
             }
             self.watched.extend(router.watched().iter().map(|one| Rc::clone(&one.descriptor)));
-        }
+            true
+        });
+        self.watching = watching;
     }
 
     fn begin(&mut self, cx: &mut Context) {

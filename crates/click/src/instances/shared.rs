@@ -4,16 +4,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use netbricks_core::BuildError;
 use netbricks_core::buffer::Packet;
 use netbricks_core::buffer::queue::{Receiver, Sender, queue};
+use netbricks_core::{BuildError, Worker};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::InstancesSettings;
 use super::directory::{Change, Directory};
 
-/// Packets that a ring between two workers holds.
+/// Packets that a ring between two workers holds at most.
 const RING: usize = 1_024;
+/// Packets that the rings from one worker to all others hold together, where these are many.
+const RINGS: usize = 16 * RING;
 
 /// A packet on its way to a port of another worker.
 pub(super) struct Crossing {
@@ -47,6 +49,8 @@ struct Member {
 
 pub(super) struct Shared {
     pub workers: usize,
+    /// Packets that a ring holds.
+    pub ring: usize,
     directory: Mutex<Directory>,
     /// Counts changes of the directory.
     version: AtomicU64,
@@ -60,25 +64,26 @@ impl Shared {
     /// # Errors
     /// Two declared instances have the same MAC address, one is on a worker that does not exist, there are too many,
     /// or a file has changed since it was checked. The system may have no descriptor.
-    pub(super) fn new(
-        settings: &InstancesSettings,
-        workers: usize,
-        on_trial: bool,
-    ) -> Result<Self, BuildError> {
+    pub(super) fn new(settings: &InstancesSettings, worker: &Worker) -> Result<Self, BuildError> {
+        let workers = worker.group().workers();
         let mut directory = Directory::new(workers, settings.most, &settings.devices, settings.learning);
         for (name, one) in &settings.instance {
             let refused = |problem: String| BuildError::new(format_args!("instance `{name}`: {problem}"));
             let (mut creation, awaited) = one.declared(name).map_err(refused)?;
             // How many workers there will be is not known yet.
-            creation.worker = creation.worker.filter(|_| !on_trial);
+            creation.worker = creation.worker.filter(|_| !worker.is_on_trial());
             directory.create(creation, awaited).map_err(refused)?;
         }
-        let members = (0..workers).map(|_| Member::new(workers > 1)).collect::<Result<_, _>>()?;
+        let ring = (RINGS / workers).clamp(RING / 8, RING);
+        let exchanges = workers > 1 && !worker.is_control();
+        let members = (0..workers).map(|_| Member::new(exchanges)).collect::<Result<_, _>>()?;
+        let ends = if exchanges { ends(workers, ring).into_iter().map(Some).collect() } else { Vec::new() };
         Ok(Self {
             workers,
+            ring,
             directory: Mutex::new(directory),
             version: AtomicU64::new(1),
-            ends: Mutex::new(ends(workers).into_iter().map(Some).collect()),
+            ends: Mutex::new(ends),
             members,
         })
     }
@@ -204,7 +209,7 @@ impl Member {
 }
 
 /// Rings between all pairs of workers: each has one producer and one consumer.
-fn ends(workers: usize) -> Vec<Ends> {
+fn ends(workers: usize, ring: usize) -> Vec<Ends> {
     let mut ends: Vec<Ends> = (0..workers)
         .map(|_| Ends {
             out: (0..workers).map(|_| None).collect(),
@@ -213,7 +218,7 @@ fn ends(workers: usize) -> Vec<Ends> {
         .collect();
     for from in 0..workers {
         for to in (0..workers).filter(|to| *to != from) {
-            let (sender, receiver) = queue(RING);
+            let (sender, receiver) = queue(ring);
             ends[from].out[to] = Some(sender);
             ends[to].into[from] = Some(receiver);
         }

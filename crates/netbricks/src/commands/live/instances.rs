@@ -385,3 +385,83 @@ fn show(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
     let learning = if switch.learning { "learns addresses" } else { "learns no addresses" };
     Ok(output.print(&format!("{learning} · {} packets flooded\n", thousands(switch.flooded)))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::canned::{Canned, ran};
+    use super::*;
+
+    fn answers(values: [&str; 2]) -> Answers {
+        let answer = |(worker, value): (usize, &str)| HandlerAnswer {
+            worker: Some(worker),
+            node: "host".into(),
+            value: value.into(),
+        };
+        let answers = values.into_iter().enumerate().map(answer).collect();
+        Answers { function: "host".into(), handler: "list".into(), answers }
+    }
+
+    fn shown(print: impl Fn(&mut Output<'_>) -> Result<(), Trouble>) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert!(print(&mut Output::plain(&mut out, &mut err)).is_ok());
+        String::from_utf8(out).unwrap()
+    }
+
+    const PORT: &str = r#""ring":256,"waiting":0,"sent":3,"received":4,"lost":1"#;
+
+    #[test]
+    fn instances_of_all_workers_are_one_list() {
+        let one = |name: &str, worker: usize| {
+            format!(
+                r#"[{{"name":"{name}","state":"running","worker":{worker},"ports":[{{"name":"{name}.0","mac":"02-00",{PORT}}}],
+                "elements":4,"weight":1024,"held":0,"dropped":0,"used_ns":1000}}]"#
+            )
+        };
+        let (first, second) = (one("a", 0), one("b", 1));
+        let answers = answers([&first, &second]);
+        let text = shown(|output| list(&answers, output, false));
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
+        let expected = [
+            ["instance", "state", "worker", "elements"],
+            ["a", "running", "0", "4"],
+            ["b", "running", "1", "4"],
+        ];
+        assert_eq!(rows, expected);
+        let json: Vec<serde_json::Value> =
+            serde_json::from_str(&shown(|output| list(&answers, output, true))).unwrap();
+        assert_eq!((&json[0]["name"], &json[1]["worker"]), (&"a".into(), &1.into()));
+    }
+
+    #[test]
+    fn parts_of_the_switch_are_one() {
+        let part = |instance: &str, address: &str| {
+            format!(
+                r#"{{"learning":true,"flooded":5,"ports":[{{"name":"wire","mac":null,{PORT}}},{{"name":"{instance}.0","mac":"m",{PORT}}}],
+                "addresses":[{{"mac":"m","port":"a.0","learnt":false}},{{"mac":"{address}","port":"wire","learnt":true}}]}}"#
+            )
+        };
+        let (first, second) = (part("a", "n"), part("b", "l"));
+        let answers = answers([&first, &second]);
+        let text = shown(|output| show(&answers, output, true));
+        let whole: Switch = serde_json::from_str(&text).unwrap();
+        let ports: Vec<(&str, u64)> = whole.ports.iter().map(|port| (&*port.name, port.sent)).collect();
+        assert_eq!(ports, [("wire", 6), ("a.0", 3), ("b.0", 3)]);
+        let addresses: Vec<&str> = whole.addresses.iter().map(|address| &*address.mac).collect();
+        assert_eq!((whole.flooded, addresses), (10, vec!["l", "m", "n"]));
+        assert!(shown(|output| show(&answers, output, false)).contains("10 packets flooded"));
+    }
+
+    #[test]
+    fn a_worker_is_passed_on() {
+        let api = Canned::default();
+        let told = ran(&api, &["instances", "create", "a", "--worker", "1", "--function", "host"]);
+        assert_eq!(told.code, 0, "{}", told.err);
+        assert_eq!(
+            api.asked(),
+            ["write host create a ports=1 ring=256 frames=4096 weight=1024 worker=1 None"]
+        );
+        let told = ran(&api, &["instances", "create", "a", "--worker", "x", "--function", "host"]);
+        assert_eq!(told.code, 2, "{}", told.err);
+    }
+}
