@@ -28,11 +28,11 @@ pub(super) struct Made {
     pub worker: usize,
     pub creation: Creation,
     pub ports: Vec<PortMade>,
-    /// What a file gives it at the start.
+    /// The configuration that a file gives it at the start.
     pub awaited: Option<Awaited>,
 }
 
-/// What workers learn.
+/// News for workers.
 #[derive(Clone)]
 pub(super) enum Change {
     Created(Arc<Made>),
@@ -68,7 +68,7 @@ pub(super) struct Directory {
     learning: bool,
     generations: u64,
     loads: Vec<Load>,
-    /// What each worker has not learnt yet.
+    /// By worker: the news that it has not learnt yet.
     news: Vec<Vec<Change>>,
 }
 
@@ -215,7 +215,7 @@ impl Directory {
         self.news.iter_mut().for_each(|news| news.push(change.clone()));
     }
 
-    /// What a worker has not learnt yet, in order.
+    /// The news that a worker has not learnt yet, in order.
     pub(super) fn news(&mut self, worker: usize) -> Vec<Change> {
         self.news.get_mut(worker).map(std::mem::take).unwrap_or_default()
     }

@@ -74,7 +74,9 @@ impl Exchange {
         self.outgoing.iter().any(|packets| !packets.is_empty())
     }
 
-    /// Takes a packet for another worker. At most as many wait as a ring holds; while one waits, no port that leads to the
+    /// Takes a packet for another worker.
+    ///
+    /// At most as many wait as a ring holds; while one waits, no port that leads to the
     /// switch is polled.
     ///
     /// # Errors
@@ -223,7 +225,7 @@ impl Exchange {
         }
     }
 
-    /// Names what wakes the worker from a sleep: its bell, and its timer, which is set to go off after `timer` (ns).
+    /// Names what wakes the worker from a sleep: its bell, and a timer that goes off after `timer` (ns).
     pub(super) fn watch<'e>(&'e self, timer: Option<u64>, seen: u64, watch: &mut dyn FnMut(BorrowedFd<'e>)) {
         self.slept.set(true);
         self.shared.sleeps(self.me);

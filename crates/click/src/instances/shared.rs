@@ -1,4 +1,4 @@
-//! What the workers of one function share: the directory, rings between workers, and bells that wake sleepers.
+//! The state that the workers of one function share: the directory, rings between workers, and bells that wake sleepers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -33,7 +33,7 @@ pub(super) struct Ends {
     pub into: Vec<Option<Receiver<Crossing>>>,
 }
 
-/// What others know of a worker.
+/// The state of a worker that others see.
 #[repr(align(128))]
 struct Member {
     /// Packets come only from other workers any more.
@@ -59,7 +59,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// What this many workers share, with the instances that a file declares.
+    /// The shared state of the workers of a group, with the instances that a file declares.
     ///
     /// # Errors
     /// Two declared instances have the same MAC address, one is on a worker that does not exist, there are too many,
@@ -116,7 +116,7 @@ impl Shared {
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
-    /// What a worker has not learnt, and the number of the last change among it.
+    /// The news that a worker has not learnt, and the number of the last change among it.
     pub(super) fn news(&self, worker: usize) -> (Vec<Change>, u64) {
         let mut directory = self.directory();
         (directory.news(worker), self.version())
@@ -127,7 +127,9 @@ impl Shared {
         (directory.all(worker), self.version())
     }
 
-    /// Says that a worker may sleep from now on. What was put into its rings before does not ring its bell.
+    /// Says that a worker may sleep from now on.
+    ///
+    /// Packets that are in its rings already do not ring its bell.
     pub(super) fn sleeps(&self, worker: usize) {
         self.members[worker].sleeps.store(true, Ordering::Relaxed);
         // The rings are looked at after this is seen, or the bell is rung.
@@ -162,7 +164,7 @@ impl Shared {
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
         }
     }
-    /// What becomes readable when a worker's bell rings.
+    /// The descriptor that is readable when a worker's bell rings.
     pub(super) fn bell(&self, worker: usize) -> Option<BorrowedFd<'_>> {
         self.members[worker].bell.as_ref().map(AsFd::as_fd)
     }

@@ -67,7 +67,7 @@ impl SwitchPort {
             lost_between: Arc::default(),
         }
     }
-    /// What this worker knows of its packets. Those lost on their way are the owner's to tell.
+    /// The counts of its packets, with those that other workers lost on the way.
     pub(super) fn counts(&self) -> PortCounts {
         PortCounts { lost: self.counts.lost + self.lost_between.load(Ordering::Relaxed), ..self.counts }
     }

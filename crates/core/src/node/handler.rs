@@ -134,12 +134,12 @@ pub enum CallError {
         /// The handler.
         name: String,
     },
-    /// What the argument names is not on this worker. The answers of the other workers count.
+    /// The thing that the argument names is not on this worker. The answers of other workers count.
     #[error("handler `{name}`: {problem}")]
     Elsewhere {
         /// The handler.
         name: String,
-        /// What is not here, and where it is, if it is known.
+        /// The thing that is not here, and its place, if that is known.
         problem: String,
     },
     /// The argument does not fit.
