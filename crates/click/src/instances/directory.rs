@@ -3,7 +3,7 @@
 //! A command changes it under a lock and leaves word for each worker, which learns of it before its next batch. No
 //! packet takes the lock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -57,7 +57,7 @@ struct Load {
 
 pub(super) struct Directory {
     most: usize,
-    names: HashMap<String, usize>,
+    names: BTreeMap<String, usize>,
     made: Vec<Option<Arc<Made>>>,
     free: BTreeSet<usize>,
     port_names: HashMap<String, usize>,
@@ -78,7 +78,7 @@ impl Directory {
         let port = |name: &String| Some(Port { name: name.clone(), macs: Vec::new() });
         Self {
             most,
-            names: HashMap::new(),
+            names: BTreeMap::new(),
             made: Vec::new(),
             free: BTreeSet::new(),
             port_names: devices.iter().cloned().enumerate().map(|(number, name)| (name, number)).collect(),
