@@ -68,7 +68,7 @@ cores = "$core"
 
 [port.wire]
 driver = "af_packet"
-interface = "n1"
+device = "n1"
 
 [function.host]
 use = "instances"

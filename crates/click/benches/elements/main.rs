@@ -422,7 +422,7 @@ fn routers(report: &mut Report) {
     }
     let frames = |device: usize| -> Rc<[Frame]> {
         let (inside, outside) = (0x0A00_0002, 0xC0A8_0102);
-        let way = |flow| match device {
+        let way = |flow: u16| match device {
             0 => frame((inside, 1_000 + flow), (outside, 80)),
             _ => frame((outside, 80), (inside, 1_000 + flow)),
         };
