@@ -130,7 +130,8 @@ impl Bench {
     /// The graph of the function `instances`; frames grow to a length.
     fn instances(pool: &Pool, frames: Rc<[Frame]>, length: usize) -> Self {
         let worker = Worker::new(0, 1, pool.clone());
-        let settings = InstancesSettings { most: 4_096, ..InstancesSettings::default() };
+        let mut settings = InstancesSettings::default();
+        settings.most = 4_096;
         let mut bench = Self::new(pool, node(&settings, &worker).unwrap(), &[frames], length);
         bench.call("map", "02:00:00:00:09:09 wire");
         bench

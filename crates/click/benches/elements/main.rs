@@ -433,7 +433,8 @@ fn routers(report: &mut Report) {
         (0..256).map(way).map(to_router).collect()
     };
     let make = |fuse: bool| {
-        let settings = ClickSettings { fuse, ..ClickSettings::of(TEXT) };
+        let mut settings = ClickSettings::of(TEXT);
+        settings.fuse = fuse;
         let mut bench = Bench::click(&report.pool, &settings, &[frames(0), frames(1)]);
         bench.call("send0/querier.insert", "10.0.0.2 02:00:00:00:01:02");
         bench.call("send1/querier.insert", "192.168.1.2 02:00:00:00:02:02");
