@@ -28,8 +28,11 @@ use super::instance::{Instance, State};
 use super::shared::Shared;
 use super::switch::{End, PortCounts, Switch, SwitchPort};
 
-/// Turns of instances in one turn of the node.
+/// Turns of instances in one turn of the node, at most.
 const TURNS: usize = 16;
+/// After this time (ns) no other instance gets a turn before the graph's other nodes: an idle port is asked once in
+/// eight turns, and its packets wait meanwhile.
+const SLICE: u64 = 5_000;
 /// Descriptors are looked at once in so many turns of the node while instances are busy.
 const TURNS_A_LOOK: u32 = 64;
 
@@ -283,14 +286,14 @@ impl Host {
         }
     }
 
-    /// Gives the instance with the least time its turn. `false` when none wants one.
-    fn turn(&mut self, cx: &mut Context) -> bool {
-        let Some(Reverse((pass, number))) = self.ready.pop() else { return false };
+    /// Gives the instance with the least time its turn, and returns how long it took (ns). `None` when none wants one.
+    fn turn(&mut self, cx: &mut Context) -> Option<u64> {
+        let Reverse((pass, number)) = self.ready.pop()?;
         self.pass = self.pass.max(pass);
-        let Some(instance) = self.instances.get_mut(number).and_then(Option::as_mut) else { return true };
+        let Some(instance) = self.instances.get_mut(number).and_then(Option::as_mut) else { return Some(0) };
         instance.ready = false;
         if instance.keeps_waiting() {
-            return true;
+            return Some(0);
         }
         // Should this panic, all is counted anew.
         let was_stale = self.is_stale.replace(true);
@@ -312,7 +315,7 @@ impl Host {
             Round::Idle | Round::Stopped => self.set_timer(number, None),
         }
         self.wake_woken();
-        true
+        Some(took)
     }
 
     /// Packets of all ports of an instance together.
@@ -464,10 +467,13 @@ impl Node for Host {
             self.is_stale.set(true);
             self.install_one_declared();
         }
-        for _ in 0..TURNS {
-            if !self.turn(cx) {
-                break;
-            }
+        let (mut turns, mut spent) = (0, 0);
+        while turns < TURNS
+            && spent < SLICE
+            && let Some(took) = self.turn(cx)
+        {
+            turns += 1;
+            spent += took;
         }
         if self.surroundings.capabilities.sockets || self.surroundings.capabilities.files {
             self.look();

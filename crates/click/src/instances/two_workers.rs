@@ -227,6 +227,7 @@ fn two_hundred_installs_on_another_worker_lose_nothing() {
         came.extend(rig.came().concat());
     }
     rig.run();
+    rig.run();
     came.extend(rig.came().concat());
     assert_eq!(marks(&came), (0..8_000).collect::<Vec<_>>());
     rig.end();
