@@ -30,8 +30,9 @@ use super::switch::{End, PortCounts, Switch, SwitchPort};
 
 /// Turns of instances in one turn of the node, at most.
 const TURNS: usize = 16;
-/// After this time (ns) no other instance gets a turn before the graph's other nodes: an idle port is asked once in
-/// eight turns, and its packets wait meanwhile.
+/// After this time (ns) the graph's other nodes get turns, before another instance does.
+///
+/// An idle port is asked once in eight turns, and its packets wait meanwhile.
 const SLICE: u64 = 5_000;
 /// Descriptors are looked at once in so many turns of the node while instances are busy.
 const TURNS_A_LOOK: u32 = 64;
@@ -286,7 +287,9 @@ impl Host {
         }
     }
 
-    /// Gives the instance with the least time its turn, and returns how long it took (ns). `None` when none wants one.
+    /// Gives the instance with the least time its turn, and returns how long it took (ns).
+    ///
+    /// `None` when none wants one.
     fn turn(&mut self, cx: &mut Context) -> Option<u64> {
         let Reverse((pass, number)) = self.ready.pop()?;
         self.pass = self.pass.max(pass);
