@@ -9,8 +9,8 @@ use netbricks_tables::{Counters, HeldRead, Publication, Reader, Writer, replicat
 
 use super::shared_state::{Fate, Given, SharedStateRef, TWICE, refitted};
 use super::{
-    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, held, remaker,
-    strict,
+    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, both, export_in_steps, held,
+    remaker, strict,
 };
 use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
@@ -91,7 +91,7 @@ impl<T: Contents> Home<T> {
     }
     /// Makes both copies, so that no change of one fails because the other lacks memory.
     fn make(terms: Terms<T>) -> Result<Arc<Self>, String> {
-        let copies = [T::make(&terms.config)?, T::make(&terms.config)?];
+        let copies = both(|| T::make(&terms.config))?;
         Ok(Self::new(terms, copies))
     }
     fn take(&self) -> Option<Box<Writer<T>>> {
@@ -264,8 +264,7 @@ impl<T: Contents> Side<T> {
         let writer = writer.writer.as_mut().ok_or_else(|| CannotWrite::Elsewhere.to_string())?;
         let Terms { config, updates } = &self.terms;
         if *config != terms.config {
-            let mut fit = || writer.read(|state| refitted(state, config, now));
-            let fresh = [fit()?, fit()?];
+            let fresh = both(|| writer.read(|state| refitted(state, config, now)))?;
             writer.replace(fresh);
         }
         writer.agree(*updates, remaker::<T>(config.clone()));
@@ -423,7 +422,7 @@ impl<T: Contents> Declared for Seen<T> {
                 let mut fresh = T::make(config)?;
                 fresh.import(bytes, now).map(|()| fresh)
             };
-            writer.replace([fresh()?, fresh()?]);
+            writer.replace(both(fresh)?);
             Ok(())
         });
         self.0.settle();

@@ -65,6 +65,15 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// A configuration that is not possible, or a lack of memory.
     fn make(config: &Self::Config) -> Result<Self, String>;
 
+    /// A second copy of a state that was just made; `None` has it made a second time.
+    ///
+    /// Under [`BoundedInconsistency`] readers change between two copies, which get the same changes. A state with
+    /// counters beside its content lets both copies share them here, so that none is lost where readers change over.
+    #[must_use]
+    fn copy(&self) -> Option<Self> {
+        None
+    }
+
     /// The most bytes that [`export_step`](Self::export_step) appends, where that is known.
     const STEP_BYTES: usize = 0;
 
@@ -274,6 +283,19 @@ fn export_in_steps<T: Contents>(mut look: impl FnMut(&mut dyn FnMut(&T))) -> Vec
     }
     T::export_end(&mut bytes);
     bytes
+}
+
+/// Makes both copies of a state; the second [may be of the first](Contents::copy).
+///
+/// # Errors
+/// Those of `make`.
+fn both<T: Contents>(mut make: impl FnMut() -> Result<T, String>) -> Result<[T; 2], String> {
+    let first = make()?;
+    let second = match first.copy() {
+        Some(copy) => copy,
+        None => make()?,
+    };
+    Ok([first, second])
 }
 
 /// Makes a function that restores a state's initial content.
