@@ -167,6 +167,36 @@ fn functions_come_and_go_without_loss_and_state_goes_on() {
     assert!(rows > 0 && rows <= summary.received);
 }
 
+/// The first `map` gathers the packets of all workers on one, which has not the connections of the others.
+#[test]
+fn a_change_of_the_workers_that_have_connections_is_told() {
+    let file = |rule: &str, workers: usize| {
+        let edge = format!("[function.edge]\nuse = \"mmb\"\nlines = [\"{rule}\"]");
+        chain("\"edge\"", &edge) + &format!("workers = {workers}\n")
+    };
+    let (plain, map) = (
+        "add-stateful ip-proto udp accept",
+        "add-stateful ip-proto udp map ip-saddr 192.0.2.0/24 shuffle udp-sport",
+    );
+    for workers in [1, 2] {
+        let (other, translated, back) =
+            (file("add-stateful all accept", workers), file(map, workers), file(plain, workers));
+        while_running(&file(plain, workers), move |asking| {
+            asking.let_packets_pass();
+            let told = [other, translated, back].map(|text| asking.apply(&text).unwrap().plan.warnings);
+            let about = |words: &str| -> Vec<usize> {
+                told.iter().map(|said| said.iter().filter(|line| line.contains(words)).count()).collect()
+            };
+            let expected = if workers == 1 { [[0; 3]; 2] } else { [[0, 1, 0], [0, 0, 1]] };
+            assert_eq!(
+                about("`edge` brings both directions of translated connections to one worker"),
+                expected[0]
+            );
+            assert_eq!(about("`edge` translates no more"), expected[1]);
+        });
+    }
+}
+
 #[test]
 fn a_changed_function_takes_its_state_over_without_a_copy() {
     let other = FLOWS.replace("use = \"monitor\"", "use = \"monitor\"\ntop = 5");
