@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use netbricks_core::sealed::hash_text;
+use netbricks_core::tables::Secret;
 use netbricks_core::tables::classifier::{Condition, Matches, Test};
 
 use crate::action::{Choices, actions};
@@ -12,7 +14,8 @@ use crate::language::{Context, SetKind, parse_rule};
 use crate::lint::{Lint, lint, lint_all};
 use crate::random::Random;
 use crate::rule::{Command, MapTo, Mode, Rule, Selector, Value};
-use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
+use crate::rules::{Edit, Prepared, RuleData, Rules, Setup, port};
+use crate::shared::shared_actions;
 
 /// Changes that lines ask for, and what there is to say about them.
 #[derive(Debug, Default)]
@@ -206,7 +209,7 @@ fn shadowed(rules: &Rules, over: Over, new: &[New]) -> Vec<(usize, String)> {
 /// those meets another rule before it that ends the rules.
 fn overlapping(rules: &Rules, rule: &Rule) -> BTreeSet<usize> {
     let Ok(conditions) = compile(&rules.layout, &rule.matches, rules) else { return BTreeSet::new() };
-    let (mut random, mut found, mut places) = (Random::new(1), Matches::default(), BTreeSet::new());
+    let (mut random, mut found, mut places) = (Random::new(1, 0), Matches::default(), BTreeSet::new());
     for conjunction in conditions.entries.iter().cycle().take(SAMPLES) {
         let key = sample(rules.layout.layout().words(), conjunction, &mut random);
         if conjunction.iter().all(|condition| condition.holds(&key)) {
@@ -533,10 +536,13 @@ pub(crate) fn prepare(
     };
     let data = RuleData {
         text: rule.to_string().into(),
+        key: hash_text(&without_comment(rule), &Secret::from_seed(0)),
         name,
         is_stateful: rule.is_stateful,
-        actions: actions(&rule.targets, &choices)?.into(),
-        counts: (0..setup.workers.max(1)).map(|_| RuleCount::default()).collect(),
+        tests_kinds: [conditions.options, conditions.extensions],
+        fields: setup.shared.fields(&conditions.fields),
+        actions: shared_actions(actions(&rule.targets, &choices)?),
+        counts: setup.shared.counts(setup.workers),
     };
     Ok(Prepared { data: Arc::new(data), conditions })
 }
@@ -562,7 +568,9 @@ mod tests {
     use crate::state::First;
 
     fn rules(workers: usize, lines: &str) -> Rules {
-        let setup = Setup { capacity: 16_384, workers, ports: PortNames::default(), outputs: 1, seed: 7 };
+        let shared = Default::default();
+        let setup =
+            Setup { capacity: 16_384, workers, ports: PortNames::default(), outputs: 1, seed: 7, shared };
         Rules::make(&First { setup, lines: lines.into() }).unwrap()
     }
 

@@ -13,10 +13,12 @@ use netbricks_core::{
     Settings, Worker, compose_frames, read_text,
 };
 
+use crate::arrival::Fragments;
 use crate::change::Over;
 use crate::connection::{Connection, Timeouts};
 use crate::engine::{Engine, Parts};
 use crate::rules::{Rules, Setup};
+use crate::shared::Shared;
 use crate::shown;
 use crate::state::{First, change, load};
 
@@ -89,6 +91,7 @@ impl MmbSettings {
             ports: worker.ports().clone(),
             outputs: self.outputs,
             seed: worker.seed(),
+            shared: Shared::default(),
         }
     }
 }
@@ -124,6 +127,7 @@ impl Settings for MmbSettings {
             ports: PortNames::default(),
             outputs: self.outputs,
             seed: 1,
+            shared: Shared::default(),
         };
         let text = self.text()?;
         if let Err(problem) = load(&mut Rules::new(setup), &text) {
@@ -178,7 +182,8 @@ pub fn node(settings: &MmbSettings, worker: &Worker) -> Result<Box<dyn Node>, Bu
             worker: worker.index(),
             egress: worker.ports().egress.map_or(0, |port| port + 1),
             outputs: settings.outputs,
-            seed: worker.seed() ^ worker.index() as u64,
+            seed: worker.seed(),
+            fragments: Fragments::new(worker),
         })
     })
 }

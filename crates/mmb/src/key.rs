@@ -4,7 +4,6 @@
 //! packet has not is 0 there, and its bit in the set of layers is 0.
 
 use netbricks_core::buffer::Offload;
-use netbricks_core::packet::flow::FlowKey;
 use netbricks_core::packet::ip::IpFacts;
 use netbricks_core::packet::link::LinkRef;
 use netbricks_core::packet::rewrite::Shape;
@@ -296,11 +295,6 @@ impl Located {
             _ => return None,
         };
         (start <= end).then_some(start..end)
-    }
-    /// The flow of the packet, or the one that an ICMP error is about.
-    pub fn flow(&self, frame: &[u8], slack: LengthSlack) -> Option<FlowKey> {
-        self.ip_at()?;
-        FlowKey::related_from_frame_with(frame, slack)
     }
 }
 

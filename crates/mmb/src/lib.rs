@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod arrival;
 mod change;
 pub mod compile;
 pub mod complete;
@@ -21,6 +22,7 @@ pub mod lint;
 mod random;
 pub mod rule;
 mod rules;
+mod shared;
 mod shown;
 mod state;
 mod translate;

@@ -136,7 +136,7 @@ pub(crate) fn list_json(rules: &Rules) -> String {
 pub(crate) fn report_rows(rules: &Rules, worker: usize) -> Vec<Vec<String>> {
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
     let row = |(place, rule): (usize, &std::sync::Arc<RuleData>)| {
-        let count = rule.counts.get(worker)?;
+        let count = rule.counts.of(worker)?;
         let (packets, not_applied) = (read(&count.packets), read(&count.not_applied));
         let name = rule.name.as_deref().map_or_else(|| format!("{} {}", place + 1, rule.text), Into::into);
         (packets + not_applied > 0)

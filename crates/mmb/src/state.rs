@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::sealed::{hash_text, open, seal};
+use netbricks_core::sealed::{damaged, hash_text, open, seal};
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Secret};
 use netbricks_core::{Declared, PortNames};
 
 use crate::change::{Over, Planned, plan, plan_over};
+use crate::connection::RuleId;
 use crate::rule::{Command, Mode};
 use crate::rules::{Edits, Refused, Rules, Setup};
+use crate::shared::Shared;
 use crate::shown;
 
 /// Most attempts at a change while other changes come first.
@@ -46,8 +48,19 @@ impl Contents for Rules {
         rules.may_translate = first.setup.workers == 1 || rules.translates();
         Ok(rules)
     }
+    /// Both copies count in the same counters.
+    fn copy(&self) -> Option<Self> {
+        Some(self.clone())
+    }
     fn least() -> Self {
-        let setup = Setup { capacity: 1, workers: 1, ports: PortNames::default(), outputs: 1, seed: 0 };
+        let setup = Setup {
+            capacity: 1,
+            workers: 1,
+            ports: PortNames::default(),
+            outputs: 1,
+            seed: 0,
+            shared: Shared::default(),
+        };
         Self::new(setup)
     }
 }
@@ -145,7 +158,7 @@ pub(crate) fn lines(rules: &Rules) -> String {
     text
 }
 
-const FORMAT: &str = "mmb-rules-1";
+const FORMAT: &str = "mmb-rules-2";
 const SEED: u64 = 0x006d_6d62_7275_6c65;
 
 /// The hash of the configuration's lines.
@@ -153,21 +166,37 @@ fn hash(lines: &str) -> u64 {
     hash_text(lines, &Secret::from_seed(SEED))
 }
 
-/// The format is lines: the hash of the configuration's lines, those that make the rules, and the checksum.
+/// The format is lines.
+///
+/// First is the hash of the configuration's lines, then the epoch with the numbers of stateful rules. The lines that make
+/// the rules and the checksum follow.
 impl Declared for Rules {
     fn export(&self) -> Vec<u8> {
-        seal(format!("{FORMAT} {:016x}\n{}", self.origin, lines(self)), SEED)
+        let mut numbers = format!("{:x}", self.epoch);
+        for id in self.ids() {
+            numbers += &format!(" {:x}", id.bits());
+        }
+        seal(format!("{FORMAT} {:016x}\n{numbers}\n{}", self.origin, lines(self)), SEED)
     }
 
     /// Takes over changes made by handlers, unless the configuration has other lines since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let (origin, lines) = open(bytes, SEED, FORMAT, "rules")?;
+        let (origin, rest) = open(bytes, SEED, FORMAT, "rules")?;
         if origin != format!("{:016x}", self.origin) {
             return Ok(());
+        }
+        let (numbers, lines) = rest.split_once('\n').ok_or_else(|| damaged("rules"))?;
+        let mut numbers = numbers.split(' ').map(|number| u64::from_str_radix(number, 16));
+        let mut number = || numbers.next().transpose().map_err(|_| damaged("rules"));
+        let epoch = number()?.unwrap_or(0) as u32;
+        let mut ids = Vec::new();
+        while let Some(bits) = number()? {
+            ids.push(RuleId::of(bits));
         }
         let mut fresh = Self::new(self.setup.clone());
         fresh.may_translate = self.may_translate;
         load(&mut fresh, lines)?;
+        fresh.set_ids(&ids, epoch)?;
         fresh.origin = self.origin;
         fresh.version = self.version + 1;
         *self = fresh;

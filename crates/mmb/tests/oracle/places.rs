@@ -51,6 +51,8 @@ pub(crate) struct Network {
     pub(crate) extensions: Vec<u8>,
     pub(crate) is_fragment: bool,
     pub(crate) is_later: bool,
+    /// The number that all fragments of a packet have in common.
+    pub(crate) identification: u32,
     pub(crate) is_authenticated: bool,
     /// So many extension headers that what follows them was not looked for.
     pub(crate) is_hidden: bool,
@@ -268,6 +270,7 @@ fn ipv4(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         extensions: Vec::new(),
         is_fragment: fragment & 0x3fff != 0,
         is_later: fragment & 0x1fff != 0,
+        identification: word(frame, at + 4).into(),
         is_authenticated: protocol == 51,
         is_hidden: false,
         covers: (true, !has_source_route(&frame[at + 20..at + header])),
@@ -316,6 +319,7 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         extensions: Vec::new(),
         is_fragment: false,
         is_later: false,
+        identification: 0,
         is_authenticated: false,
         is_hidden: false,
         covers: (true, true),
@@ -343,6 +347,7 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
             44 => {
                 // Of several such headers, which no sender writes (RFC 8200, section 4.1), the last counts.
                 ip.is_fragment = word(header, 2) & 0xfff9 != 0;
+                ip.identification = u32::from(word(header, 4)) << 16 | u32::from(word(header, 6));
                 if word(header, 2) >> 3 != 0 {
                     ip.is_later = true;
                     break;

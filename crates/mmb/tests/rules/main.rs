@@ -2,9 +2,11 @@
 
 mod changed;
 mod corrected;
+mod fragments;
 mod given;
 mod options;
 mod scapy;
+mod taken_over;
 mod tracked;
 
 use netbricks_core::{Registry, Worker};
