@@ -105,6 +105,9 @@ impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { rules, connections, timeouts, worker, egress, outputs, seed, fragments } = parts;
         let words = rules.read(|rules| rules.layout.layout().words());
+        let mut keys = Keys::new(words);
+        // The memory for a whole batch.
+        let _ = keys.rows(BATCH);
         // A flow has one way out on all workers. Other values are each worker's own.
         let (mut common, mut random) = (Random::new(seed, 0), Random::new(seed, worker as u64 + 1));
         Self {
@@ -121,7 +124,7 @@ impl Engine {
             fragments,
             located: Vec::with_capacity(BATCH),
             found: (0..BATCH).map(|_| Matches::default()).collect(),
-            keys: Keys::new(words),
+            keys,
             ordered: Vec::with_capacity(64),
             options: ReplaceTcpOptions::new(),
         }
