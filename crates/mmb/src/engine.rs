@@ -30,6 +30,9 @@ pub(crate) struct Engine {
     connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
     worker: usize,
+    /// The number from 1 of the port to which packets of each place go; 0 where that is not one port.
+    departures: Box<[u16]>,
+    /// The same for the place of the batch at hand.
     egress: u16,
     outputs: usize,
     random: Random,
@@ -53,8 +56,8 @@ pub(crate) struct Parts {
     pub(crate) timeouts: Timeouts,
     /// The worker's number.
     pub(crate) worker: usize,
-    /// The number from 1 of the port to which packets go; 0 where that is not one port.
-    pub(crate) egress: u16,
+    /// The number from 1 of the port to which packets of each place go; 0 where that is not one port.
+    pub(crate) egress: Box<[u16]>,
     /// Ways out.
     pub(crate) outputs: usize,
     /// Seed of random values.
@@ -119,7 +122,8 @@ impl Engine {
             connections,
             timeouts,
             worker,
-            egress,
+            departures: egress,
+            egress: 0,
             outputs,
             random: Random::new(seed),
             hash: HashKey::new([seed, !seed]),
@@ -529,6 +533,7 @@ impl FrameFunction for Engine {
             if rules.is_empty() && !rules.drops_by_default {
                 return;
             }
+            self.egress = self.departures.get(cx.place()).copied().unwrap_or(0);
             self.classify(rules, frames.iter());
             frames.decide(cx, |slot, frame, cx| self.apply(rules, slot, frame, cx));
         });

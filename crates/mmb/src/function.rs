@@ -176,7 +176,7 @@ pub fn node(settings: &MmbSettings, worker: &Worker) -> Result<Box<dyn Node>, Bu
             connections,
             timeouts,
             worker: worker.index(),
-            egress: worker.ports().egress.map_or(0, |port| port + 1),
+            egress: worker.ports().only_egress().map(|port| port.map_or(0, |port| port + 1)).collect(),
             outputs: settings.outputs,
             seed: worker.seed() ^ worker.index() as u64,
         })

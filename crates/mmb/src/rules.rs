@@ -9,9 +9,9 @@ use netbricks_core::tables::Changing;
 use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
 
 use crate::action::Action;
-use crate::compile::{Conditions, Names, compile};
+use crate::compile::{Conditions, Names, compile, unknown_out};
 use crate::connection::RuleRef;
-use crate::field::FieldId;
+use crate::field::{FieldId, Kind};
 use crate::key::{Filling, KeyLayout};
 use crate::language::parse_rule;
 use crate::rule::{Mode, Value};
@@ -141,6 +141,8 @@ pub(crate) enum Edit {
     Enable(u16, bool),
     /// Takes all rules out.
     Flush,
+    /// Other facts beside the lines. Where the capacity is another one, all rules are entered again.
+    Setup(Arc<Setup>),
 }
 
 /// Changes that are made together, or not at all.
@@ -162,7 +164,7 @@ pub(crate) enum Refused {
 }
 
 /// The facts that rules need beside their lines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// The most entries of the classifier: a rule has at least one.
     pub(crate) capacity: usize,
@@ -178,6 +180,12 @@ pub(crate) struct Setup {
 
 /// Distance between the order numbers of two rules that were added one after the other.
 const GAP: u64 = 1 << 20;
+/// The order number of the first rule: others come before it and behind it.
+const MIDDLE: u64 = 1 << 62;
+/// The largest order number.
+const LAST: u64 = u64::MAX - 1;
+/// How many times the rules in a range of numbers may be those in a range of half its size.
+const CROWDED: f64 = 4.0 / 3.0;
 
 /// All rules, with the classifier that finds those of a packet.
 #[derive(Debug)]
@@ -224,6 +232,9 @@ impl Names for Rules {
     fn port(&self, name: &str) -> Option<u16> {
         port(&self.setup.ports, name)
     }
+    fn unknown_out(&self) -> Option<String> {
+        unknown_out(&self.setup.ports)
+    }
 }
 
 /// The number of the port with this name, as key vectors have it: 0 stands for none.
@@ -240,10 +251,8 @@ impl Rules {
     /// No rules.
     pub(crate) fn new(setup: Setup) -> Self {
         let layout = Arc::new(KeyLayout::new());
-        let config =
-            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
         Self {
-            classifier: Classifier::new(layout.layout().clone(), config),
+            classifier: Self::classifier_of(&layout, &setup),
             layout,
             filling: Filling::default(),
             mode: Mode::Ordered,
@@ -303,6 +312,13 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn live(&self, rule: RuleRef) -> Option<&Slot> {
         self.slot(rule.slot.checked_sub(1)?).filter(|slot| slot.generation == rule.generation)
+    }
+    /// Whether the rule at a place from 0 tests a port of arrival or departure.
+    pub(crate) fn tests_ports(&self, place: usize) -> bool {
+        let fields = self.order.get(place).and_then(|slot| self.slot(*slot)).map(|slot| &slot.fields);
+        fields.is_some_and(|fields| {
+            fields.iter().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
+        })
     }
     /// The reference to the rule in a slot.
     pub(crate) fn reference(&self, slot: u32) -> RuleRef {
@@ -440,17 +456,47 @@ impl Rules {
     /// An order number for a rule between the neighbours of a place.
     fn order_at(&mut self, place: usize) -> u64 {
         for _ in 0..2 {
-            let before = place.checked_sub(1).map_or(0, |at| self.order_of(self.order[at]));
-            let behind = self.order.get(place).map_or(before + 2 * GAP, |slot| self.order_of(*slot));
-            if behind - before > 1 {
-                return before + (behind - before) / 2;
+            let before =
+                place.checked_sub(1).and_then(|at| self.order.get(at)).map(|slot| self.order_of(*slot));
+            let behind = self.order.get(place).map(|slot| self.order_of(*slot));
+            match (before, behind) {
+                (None, None) => return MIDDLE,
+                (Some(before), None) if before < LAST - GAP => return before + GAP,
+                (None, Some(behind)) if behind > GAP => return behind - GAP,
+                _ => {}
             }
-            // No number is left between them: all get new ones.
-            for (at, slot) in self.order.clone().into_iter().enumerate() {
-                self.renumber(slot, (at as u64 + 1) * GAP);
+            let (low, high) = (before.unwrap_or(0), behind.unwrap_or(LAST));
+            if high - low > 1 {
+                return low + (high - low) / 2;
             }
+            self.spread(place);
         }
         unreachable!("rules that were numbered again have numbers between them")
+    }
+
+    /// Gives the rules around a place other numbers, so that there are free ones between them.
+    ///
+    /// The rules are those of the smallest range of numbers with few enough of them (Bender, Cole, Demaine,
+    /// Farach-Colton and Zito, ESA 2002). So an insertion renumbers on average as many rules as the logarithm of
+    /// their number.
+    fn spread(&mut self, place: usize) {
+        let around = self.order.get(place).or(self.order.last()).map_or(MIDDLE, |slot| self.order_of(*slot));
+        let mut most = 1.0f64;
+        for bits in 1..64u32 {
+            most *= CROWDED;
+            let low = around >> bits << bits;
+            let high = (low | ((1 << bits) - 1)).min(LAST);
+            let first = self.order.partition_point(|slot| self.order_of(*slot) < low);
+            let end = self.order.partition_point(|slot| self.order_of(*slot) <= high);
+            let count = (end - first) as u64;
+            let step = (high - low) / (count + 1);
+            if count as f64 <= most && step > 1 {
+                for at in 0..count {
+                    self.renumber(self.order[first + at as usize], low + step * (at + 1));
+                }
+                return;
+            }
+        }
     }
 
     fn count_fields(&mut self, slot: u32, is_new: bool) {
@@ -482,6 +528,30 @@ impl Rules {
             return Ok(());
         }
         self.mode = mode;
+        self.enter_again()
+    }
+
+    fn set_up(&mut self, setup: &Setup) -> Result<(), Refused> {
+        let before = std::mem::replace(&mut self.setup, setup.clone());
+        if before.capacity == self.setup.capacity {
+            return Ok(());
+        }
+        self.classifier = Self::classifier_of(&self.layout, &self.setup);
+        // The numbers of entries are those of the classifier before.
+        for slot in self.slots.iter_mut().flatten() {
+            slot.entries = Box::default();
+        }
+        self.enter_again()
+    }
+
+    fn classifier_of(layout: &KeyLayout, setup: &Setup) -> Classifier {
+        let config =
+            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
+        Classifier::new(layout.layout().clone(), config)
+    }
+
+    /// Compiles all rules again, and puts their conditions into the classifier.
+    fn enter_again(&mut self) -> Result<(), Refused> {
         for place in 0..self.order.len() {
             let Some(data) = self.at(place).cloned() else { continue };
             let Ok(rule) = parse_rule(&data.text) else { continue };
@@ -513,32 +583,61 @@ impl Rules {
                 }
             }
             Edit::Flush => (0..self.order.len()).rev().for_each(|place| self.remove(place)),
+            Edit::Setup(setup) => self.set_up(setup)?,
         }
         Ok(())
     }
 }
 
 impl Rules {
-    /// Checks that there is room for these changes.
+    /// Checks that there is room for these changes, one after the other.
     ///
     /// # Errors
     /// The number of conditions that find no room.
     pub(crate) fn has_room(&self, edits: &[Edit]) -> Result<(), String> {
-        let capacity = self.setup.capacity;
-        let (mut room, mut needed) = (self.room(), 0);
+        let new = |edit: &Edit| match edit {
+            Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => prepared.conditions.entries.len(),
+            _ => 0,
+        };
+        let is_larger = |edit: &Edit| matches!(edit, Edit::Setup(_));
+        // Most changes find room also where nothing goes.
+        if !edits.iter().any(is_larger) && edits.iter().map(new).sum::<usize>() <= self.room() {
+            return Ok(());
+        }
+        let (mut capacity, mut taken) = (self.setup.capacity, self.classifier.len());
+        let mut by_place: Vec<usize> =
+            self.order.iter().map(|slot| self.slot(*slot).map_or(0, |slot| slot.entries.len())).collect();
         for edit in edits {
             match edit {
-                Edit::Flush => (room, needed) = (capacity, 0),
-                Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => {
-                    needed += prepared.conditions.entries.len();
+                Edit::Flush => {
+                    by_place.clear();
+                    taken = 0;
                 }
+                Edit::Insert(place, _) => {
+                    by_place.insert((*place).min(by_place.len()), new(edit));
+                    taken += new(edit);
+                }
+                Edit::Remove(place) if *place < by_place.len() => taken -= by_place.remove(*place),
+                Edit::Move(from, to) if *from < by_place.len() => {
+                    let moved = by_place.remove(*from);
+                    by_place.insert((*to).min(by_place.len()), moved);
+                }
+                Edit::Recompile(place, _) => {
+                    if let Some(known) = by_place.get_mut(*place) {
+                        taken = taken - *known + new(edit);
+                        *known = new(edit);
+                    }
+                }
+                Edit::Setup(setup) => capacity = setup.capacity,
                 _ => {}
             }
-        }
-        if needed > room {
-            return Err(format!(
-                "there is room for {room} of {capacity} conditions, and the change needs {needed}: raise `capacity`"
-            ));
+            if taken > capacity {
+                return Err(format!(
+                    "there is room for {capacity} conditions, {} are taken, and the change needs {taken} at once: delete \
+                     rules before others come, or raise `capacity`",
+                    self.classifier.len()
+                ));
+            }
         }
         Ok(())
     }
@@ -558,5 +657,100 @@ impl Changing for Rules {
         }
         self.version += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::prepare;
+    use crate::state::load;
+
+    fn rules(capacity: usize) -> Rules {
+        let setup = Setup { capacity, workers: 1, ports: PortNames::default(), outputs: 1, seed: 3 };
+        Rules::new(setup)
+    }
+
+    fn put(rules: &mut Rules, place: usize, number: usize) {
+        let rule = parse_rule(&format!("tcp-dport {number} drop")).unwrap();
+        let prepared = prepare(&rules.setup, rules, &rule, None, &rules.layout).unwrap();
+        rules.insert(place, &prepared).unwrap();
+    }
+
+    fn texts(rules: &Rules) -> Vec<String> {
+        rules.iter().map(|rule| rule.text.to_string()).collect()
+    }
+
+    #[test]
+    fn rules_come_between_any_two_and_renumber_few() {
+        let mut rules = rules(16_384);
+        let mut expected: Vec<String> = Vec::new();
+        let mut renumbered = 0;
+        let orders = |rules: &Rules| -> HashMap<u32, u64> {
+            rules.order.iter().map(|slot| (*slot, rules.order_of(*slot))).collect()
+        };
+        for number in 0..1_500usize {
+            // At the beginning, at the end, and again and again at one place in the middle.
+            let place = match number % 3 {
+                0 => 0,
+                1 => expected.len(),
+                _ => expected.len() / 2,
+            };
+            let before = orders(&rules);
+            put(&mut rules, place, number);
+            expected.insert(place, format!("tcp-dport {number} drop"));
+            let after = orders(&rules);
+            renumbered += before.iter().filter(|(slot, order)| after[*slot] != **order).count();
+        }
+        assert_eq!(texts(&rules), expected);
+        let orders: Vec<u64> = rules.order.iter().map(|slot| rules.order_of(*slot)).collect();
+        assert!(orders.is_sorted_by(|one, next| one < next));
+        // Some for each insertion in the middle, and not all of them each twentieth time.
+        assert!(renumbered < 15_000, "{renumbered}");
+        for (place, order) in orders.iter().enumerate() {
+            assert_eq!(rules.place(rules.order[place]), Some(place), "{order}");
+        }
+    }
+
+    #[test]
+    fn a_rule_before_all_others_renumbers_none() {
+        let mut rules = rules(4_096);
+        put(&mut rules, 0, 1);
+        let first = rules.order[0];
+        let order = rules.order_of(first);
+        for number in 2..2_000 {
+            put(&mut rules, 0, number);
+        }
+        assert_eq!(rules.order_of(first), order);
+        assert_eq!(rules.place(first), Some(1_998));
+    }
+
+    #[test]
+    fn what_goes_makes_room_for_what_comes() {
+        let mut rules = rules(3);
+        load(
+            &mut rules,
+            "define @web {80}\nadd tcp-dport @web drop\nadd udp-dport 2 drop\nadd udp-dport 3 drop",
+        )
+        .unwrap();
+        load(&mut rules, "replace 2 udp-dport 7 drop").unwrap();
+        load(&mut rules, "delete 3\nadd udp-dport 4 drop").unwrap();
+        let full = load(&mut rules, "add udp-dport 5 drop").map(drop).unwrap_err();
+        assert_eq!(
+            full,
+            "there is room for 3 conditions, 3 are taken, and the change needs 4 at once: delete rules before others \
+             come, or raise `capacity`"
+        );
+        assert!(
+            load(&mut rules, "add udp-dport 5 drop\ndelete 1").is_err(),
+            "there is no room for four at once"
+        );
+        assert!(load(&mut rules, "extend @web {443}").is_err());
+        load(&mut rules, "delete 3\nextend @web {443}").unwrap();
+        load(&mut rules, "define @web {22, 25}").unwrap();
+        load(&mut rules, "shrink @web {22}\nadd udp-dport 9 drop\nmove 3 before 1").unwrap();
+        assert_eq!(texts(&rules), ["udp-dport 9 drop", "tcp-dport @web drop", "udp-dport 7 drop"]);
+        assert_eq!(rules.classifier.len(), 3);
+        load(&mut rules, "flush\nadd udp-dport {1, 2, 3} drop").unwrap();
     }
 }

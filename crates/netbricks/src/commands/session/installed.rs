@@ -38,6 +38,8 @@ pub(crate) struct InstalledFunction {
     pub(crate) nodes: Vec<String>,
     /// Whether all its nodes on a worker are one, because it declares state.
     stateful: bool,
+    /// Whether it asks for the ports of its network.
+    asks_ports: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl Installed {
                 .map(|use_| use_.name.clone())
                 .collect(),
             stateful: network.stateful[number],
+            asks_ports: network.asks_ports[number],
         });
         Self {
             source: file.source(),
@@ -206,15 +209,20 @@ impl Installed {
     }
 
     fn functions_to(&self, after: &Self, undo: &Undo<'_>, difference: &mut Difference) {
-        for function in &after.functions {
-            let Some(known) = self.functions.iter().find(|known| known.name == function.name) else {
+        for (number, function) in after.functions.iter().enumerate() {
+            let Some(before) = self.functions.iter().position(|known| known.name == function.name) else {
                 let detail = format!("`{}`, in {}", function.definition, listed(&function.nodes));
                 difference.add(api::ChangeKind::Added, "function", &function.name, detail);
                 continue;
             };
+            let known = &self.functions[before];
+            // A port that is opened again has another number.
+            let other_ports = function.asks_ports
+                && (!difference.opened.is_empty()
+                    || self.design.named_ports_of(before) != after.design.named_ports_of(number));
             let same = known.definition == function.definition && known.settings == function.settings;
             let undoes = undo.undoes(&function.name);
-            if same && !undoes && (known.nodes == function.nodes || !function.stateful) {
+            if same && !undoes && !other_ports && (known.nodes == function.nodes || !function.stateful) {
                 let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
                 difference.kept.nodes.extend(kept);
                 difference.kept_names.push(function.name.clone());
@@ -238,6 +246,8 @@ impl Installed {
                 self::difference(&known.settings, &function.settings)
             } else if known.nodes != function.nodes {
                 format!("it stands in {} now", listed(&function.nodes))
+            } else if !undoes && other_ports {
+                "the ports around it are others".into()
             } else {
                 "what handlers changed of it since is undone".into()
             };
