@@ -271,7 +271,9 @@ fn shadowed(after: &After<'_>) -> Vec<(usize, String)> {
     if changed.is_empty() {
         return Vec::new();
     }
-    if rows.len() <= FEW || changed.len() > SEVERAL {
+    // A rule that went may have ended the rules before those that hide another now.
+    let is_added = |edit: &Edit| !matches!(edit, Edit::Remove(_) | Edit::Move(..) | Edit::Flush);
+    if rows.len() <= FEW || changed.len() > SEVERAL || !after.edits.iter().all(is_added) {
         return of_all((0..rows.len()).filter_map(listed).collect());
     }
     let warned = changed.iter().flat_map(|at| {

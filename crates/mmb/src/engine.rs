@@ -21,8 +21,6 @@ use crate::translate;
 
 /// Attempts to find values for a connection whose answers are not another's (mmb's `map`).
 const TRIES: usize = 8;
-/// Flows whose rules a worker remembers.
-const CACHED: usize = 1 << 16;
 
 /// One worker's part of the function.
 pub(crate) struct Engine {
@@ -37,6 +35,7 @@ pub(crate) struct Engine {
     outputs: usize,
     random: Random,
     hash: HashKey,
+    is_cached: bool,
     cache: MatchCache,
     located: Vec<Located>,
     found: Vec<Matches>,
@@ -60,6 +59,8 @@ pub(crate) struct Parts {
     pub(crate) egress: Box<[u16]>,
     /// Ways out.
     pub(crate) outputs: usize,
+    /// Flows whose rules it remembers; 0 for none.
+    pub(crate) flow_cache: usize,
     /// Seed of random values.
     pub(crate) seed: u64,
 }
@@ -115,7 +116,7 @@ impl Arrival {
 impl Engine {
     /// An engine that has seen no packet.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { rules, connections, timeouts, worker, egress, outputs, seed } = parts;
+        let Parts { rules, connections, timeouts, worker, egress, outputs, flow_cache, seed } = parts;
         let words = rules.read(|rules| rules.layout.layout().words());
         Self {
             rules,
@@ -127,7 +128,8 @@ impl Engine {
             outputs,
             random: Random::new(seed),
             hash: HashKey::new([seed, !seed]),
-            cache: MatchCache::new(CACHED, seed),
+            is_cached: flow_cache > 0,
+            cache: MatchCache::new(flow_cache, seed),
             located: Vec::with_capacity(BATCH),
             found: (0..BATCH).map(|_| Matches::default()).collect(),
             key: vec![0; words],
@@ -147,8 +149,10 @@ impl Engine {
             rules.filling.fill(&rules.layout, data, &located, (ingress, self.egress), &mut self.key);
             if rules.disabled.contains(&ingress) {
                 found.clear();
-            } else {
+            } else if self.is_cached {
                 self.cache.matches(&rules.classifier, &self.key, found);
+            } else {
+                rules.classifier.matches(&self.key, found);
             }
             self.located.push(located);
         }

@@ -320,6 +320,10 @@ impl Rules {
             fields.iter().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
         })
     }
+    /// Whether some rule does.
+    pub(crate) fn any_tests_ports(&self) -> bool {
+        self.tested.keys().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
+    }
     /// The reference to the rule in a slot.
     pub(crate) fn reference(&self, slot: u32) -> RuleRef {
         let generation = self.slot(slot).map_or(0, |slot| slot.generation);

@@ -2,6 +2,8 @@
 
 mod changed;
 mod corrected;
+mod exercise;
+mod explained;
 mod given;
 mod options;
 mod scapy;

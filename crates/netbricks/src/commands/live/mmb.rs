@@ -37,9 +37,9 @@ pub(super) fn mmb(api: &dyn Api, output: &mut Output<'_>, arguments: &MmbArgumen
     let words = words.strip_prefix(&["mmb"]).unwrap_or(&words);
     match words {
         ["list"] => list(&api.read(&function, "list", "", None)?, output, arguments.plain.json),
-        ["show", "connections", rest @ ..] => {
-            let most = if rest.contains(&"verbose") { "1000000" } else { "100" };
-            answered(&api.read(&function, "connections", most, None)?, output, arguments.plain.json)
+        ["show", "connections", "verbose"] => all_connections(api, &function, output, arguments.plain.json),
+        ["show", "connections"] => {
+            answered(&api.read(&function, "connections", "100", None)?, output, arguments.plain.json)
         }
         ["show" | "explain" | "expect", ..] => {
             answered(&api.read(&function, "ask", &text, None)?, output, arguments.plain.json)
@@ -190,6 +190,37 @@ fn answered(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<()
         output.print(&lines)?;
     }
     Ok(())
+}
+
+/// Connections that one answer of a worker has.
+const STEP: usize = 1_000;
+
+/// All connections. Each worker is asked in steps, so that its packets do not wait for long.
+fn all_connections(
+    api: &dyn Api,
+    function: &str,
+    output: &mut Output<'_>,
+    json: bool,
+) -> Result<(), Trouble> {
+    let mut answers = api.read(function, "connections", &STEP.to_string(), None)?;
+    for answer in &mut answers.answers {
+        let mut from = 0;
+        while let Some((known, next)) = more(&answer.value).filter(|(_, next)| *next > from) {
+            from = next;
+            answer.value.truncate(known);
+            let step = api.read(function, "connections", &format!("{STEP} {from}"), answer.worker)?;
+            let of_worker = step.answers.into_iter().find(|step| step.worker == answer.worker);
+            answer.value += &of_worker.map(|step| step.value).unwrap_or_default();
+        }
+    }
+    answered(&answers, output, json)
+}
+
+/// Where an answer's connections end, and the entry from which there are more.
+fn more(text: &str) -> Option<(usize, usize)> {
+    let start = text.trim_end().rfind('\n').map_or(0, |end| end + 1);
+    let next = text.get(start..)?.trim_end().strip_prefix("more from ")?;
+    Some((start, next.parse().ok()?))
 }
 
 fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
@@ -422,6 +453,14 @@ mod tests {
             Ok(()) => Ok(String::from_utf8(out).unwrap()),
             Err(trouble) => Err(format!("{trouble:?}")),
         }
+    }
+
+    #[test]
+    fn the_rest_of_an_answer_is_found_at_its_end() {
+        assert_eq!(more("3 connections\na\nmore from 17\n"), Some((16, 17)));
+        assert_eq!(more("more from 17\n"), Some((0, 17)));
+        assert_eq!(more("3 connections\na\n"), None);
+        assert_eq!(more(""), None);
     }
 
     #[test]
