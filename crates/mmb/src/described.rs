@@ -197,7 +197,9 @@ enum Extension {
     Segments,
 }
 
-/// The extension headers that are described, in the order of RFC 8200, section 4.1; others are found to be missing later.
+/// The described extension headers, in the order of RFC 8200, section 4.1.
+///
+/// Others are found to be missing later.
 fn extensions(fields: &[(FieldId, Atom)], has: &dyn Fn(Layer) -> bool) -> Vec<Extension> {
     let asks = |number: u8| {
         let of = |(field, value): &(FieldId, Atom)| {

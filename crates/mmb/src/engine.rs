@@ -28,7 +28,7 @@ pub(crate) struct Engine {
     connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
     worker: usize,
-    /// The number from 1 of the port to which packets of each place go; 0 where that is not one port.
+    /// The number from 1 of the one port to which packets of each place go, or 0.
     departures: Box<[u16]>,
     /// The same for the place of the batch at hand.
     egress: u16,
@@ -55,7 +55,7 @@ pub(crate) struct Parts {
     pub(crate) timeouts: Timeouts,
     /// The worker's number.
     pub(crate) worker: usize,
-    /// The number from 1 of the port to which packets of each place go; 0 where that is not one port.
+    /// The number from 1 of the one port to which packets of each place go, or 0.
     pub(crate) egress: Box<[u16]>,
     /// Ways out.
     pub(crate) outputs: usize,

@@ -43,7 +43,7 @@ pub(super) struct Parts {
     pub(super) fragment_policy: FragmentPolicy,
     pub(super) cache: FlowCache,
     pub(super) worker: usize,
-    /// The number from 1 of the port to which packets of each place go; 0 where that is not one port.
+    /// The number from 1 of the one port to which packets of each place go, or 0.
     pub(super) egress: Box<[u16]>,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Engine {
     /// The key of a packet that is searched alone.
     alone: Vec<u32>,
     matches: Matches,
-    /// The number from 1 of the port to which packets of this batch go; 0 where that is not one port.
+    /// The number from 1 of the one port to which packets of this batch go, or 0.
     egress: u16,
 }
 

@@ -365,7 +365,7 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
     Some(ip)
 }
 
-/// Whether a segment routing header has its list whole, and no more segments left than the list and the first one.
+/// Whether a segment routing header has its list whole, and no more segments left than that has.
 fn has_segments(header: &[u8]) -> bool {
     let entries = usize::from(header[4]) + 1;
     8 + 16 * entries <= header.len() && usize::from(header[3]) <= entries

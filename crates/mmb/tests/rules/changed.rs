@@ -92,7 +92,8 @@ fn the_cache_of_flows_changes_nothing() {
         "add name e ip-saddr 10.0.0.3 ip-daddr 192.0.2.9 accept",
     ];
     let bench = |flow_cache| {
-        let settings = MmbSettings { flow_cache, ..MmbSettings::of(lines) };
+        let mut settings = MmbSettings::of(lines);
+        settings.flow_cache = flow_cache;
         Clocked::of_node(move |worker: &Worker| node(&settings, worker))
     };
     let frame = |at: usize| {

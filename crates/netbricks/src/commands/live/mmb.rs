@@ -278,11 +278,11 @@ pub(crate) fn chain_file(
     Ok(file)
 }
 
-/// A capture of Ethernet frames with none in it: the header of a file of libpcap, with its least significant bytes first.
+/// A capture of no Ethernet frame: the header of libpcap's files, with least significant bytes first.
 const EMPTY_CAPTURE: &[u8] =
     &[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
 
-/// What rules name beside fields.
+/// The interfaces and ways out that rules name.
 #[derive(Debug, Default)]
 struct Named {
     interfaces: BTreeSet<String>,
