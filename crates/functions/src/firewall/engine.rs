@@ -163,6 +163,7 @@ impl Engine {
     /// An engine that has seen no packet.
     pub(super) fn new(parts: Parts) -> Self {
         Self {
+            egress: 0,
             parts,
             ways: Vec::with_capacity(BATCH),
             flows: Vec::with_capacity(BATCH),

@@ -101,7 +101,7 @@ fn behind_what_chooses_the_port_the_way_out_is_known() {
     // All packets come by one port; the first `mmb` divides them, and the second stands before each port.
     let chains = "[[chain]]\nfrom = \"lan\"\nthrough = [\"split\", \"edge\"]\nto = \"left\"\n\
                   [[chain]]\nfrom = \"split.1\"\nthrough = [\"edge\"]\nto = \"right\"\n\
-                  [[chain]]\nfrom = \"wan\"\nthrough = []\nto = \"left\"\n";
+                  [[chain]]\nfrom = \"wan\"\nto = \"left\"\n";
     let split = "[function.split]\nuse = \"mmb\"\noutputs = 2\nlines = [\"add all lb 0 1\"]\n";
     let all = two_ways(&format!("{split}{}", mmb(&["add all accept"])), chains);
     let [left, right] = sent(&all, ["left", "right"]);
@@ -110,8 +110,8 @@ fn behind_what_chooses_the_port_the_way_out_is_known() {
     assert_eq!(sent(&no_right, ["left", "right"]), [left, 0]);
     // Where both ways out lead to one port, it is known.
     let one = "[[chain]]\nfrom = \"lan\"\nthrough = [\"edge\"]\nto = \"left\"\n\
-               [[chain]]\nfrom = \"edge.1\"\nthrough = []\nto = \"left\"\n\
-               [[chain]]\nfrom = \"wan\"\nthrough = []\nto = \"right\"\n";
+               [[chain]]\nfrom = \"edge.1\"\nto = \"left\"\n\
+               [[chain]]\nfrom = \"wan\"\nto = \"right\"\n";
     let lines = mmb(&["add out left drop"]).replace("lines", "outputs = 2\nlines");
     assert_eq!(sent(&two_ways(&lines, one), ["left", "right"]), [0, PACKETS]);
 }
@@ -119,7 +119,7 @@ fn behind_what_chooses_the_port_the_way_out_is_known() {
 #[test]
 fn a_rule_about_a_way_out_that_is_not_known_is_refused_at_its_place() {
     let chains = "[[chain]]\nfrom = \"lan\"\nthrough = [\"edge\"]\nto = \"left\"\n\
-                  [[chain]]\nfrom = \"edge.1\"\nthrough = []\nto = \"right\"\n";
+                  [[chain]]\nfrom = \"edge.1\"\nto = \"right\"\n";
     let lines = ["add all accept", "add tcp-dport 80 ! out left drop"];
     let text = two_ways(&mmb(&lines).replace("lines", "outputs = 2\nlines"), chains);
     let shown = refused(&text);
@@ -128,7 +128,7 @@ fn a_rule_about_a_way_out_that_is_not_known_is_refused_at_its_place() {
     assert!(shown.contains(told), "{shown}");
     // The same for the firewall, before a function with two ways out.
     let chains = "[[chain]]\nfrom = \"lan\"\nthrough = [\"edge\", \"split\"]\nto = \"left\"\n\
-                  [[chain]]\nfrom = \"split.1\"\nthrough = []\nto = \"right\"\n";
+                  [[chain]]\nfrom = \"split.1\"\nto = \"right\"\n";
     let split = "[function.split]\nuse = \"mmb\"\noutputs = 2\n";
     let rules = firewall(&["tracking off", "policy allow", "deny all out left"]);
     let shown = refused(&two_ways(&format!("{split}{rules}"), chains));
@@ -144,13 +144,19 @@ fn live(to: &str, others: &str, settings: &str) -> String {
     )
 }
 
-const OTHER: &str = "[port.aaa]\ndriver = \"null\"\n";
+/// A port more, and a chain to this port beside the other.
+fn beside(to: &str) -> String {
+    format!(
+        "[port.aaa]\ndriver = \"null\"\n[port.bbb]\ndriver = \"generator\"\nclock = \"real\"\npackets = 10\n\
+         [[chain]]\nfrom = \"bbb\"\nto = \"{to}\"\n"
+    )
+}
 
 #[test]
 fn rules_that_were_typed_go_on_among_other_ports_and_name_them() {
     let lines = "lines = [\"add name first all accept\"]";
     let begin = live("out", "", lines);
-    let (with, there) = (live("out", OTHER, lines), live("aaa", OTHER, lines));
+    let (with, there) = (live("out", &beside("aaa"), lines), live("aaa", &beside("out"), lines));
     let summary = while_running(&begin, move |asking| {
         let run = |lines: &str| asking.call("edge", "run", lines, true).map(|_| ());
         let lines = |of: &str| asking.call("edge", of, "", false).unwrap().answers[0].value.clone();
