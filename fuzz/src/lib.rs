@@ -20,6 +20,8 @@ mod firewall;
 mod import;
 #[path = "../../crates/control/tests/store/exercise.rs"]
 mod journal;
+#[path = "../../crates/mmb/tests/rules/exercise.rs"]
+mod explained;
 #[path = "../../crates/mmb/tests/language/exercise.rs"]
 mod language;
 #[path = "../../crates/ports/tests/memif/exercise.rs"]
@@ -50,6 +52,7 @@ pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
 pub use filter::filter;
 pub use firewall::rules as firewall_rules;
+pub use explained::explained as mmb_explain;
 pub use import::{Outcome, flow_import};
 pub use journal::{Outcome as JournalOutcome, journal};
 pub use language::language as mmb_language;

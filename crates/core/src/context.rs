@@ -57,6 +57,8 @@ pub struct Context<Tail: ?Sized = [()]> {
     /// The watches over the graph's packets.
     pub(crate) observer: Option<Box<Observer>>,
     pub(crate) node: usize,
+    /// The node that last told its place, and the place.
+    placed: (usize, usize),
     /// Whether a lookup met packets in this batch that its usual loops do not handle.
     ///
     /// These are frames of an unusual shape, frames without ports where the keys have ports, or long keys.
@@ -155,6 +157,7 @@ impl OwnedContext {
             recorder: Recorder::default(),
             observer: None,
             node: 0,
+            placed: (usize::MAX, 0),
             mixed: false,
             cut: false,
             roles: Vec::new(),
@@ -197,6 +200,21 @@ impl<Tail: ?Sized> Context<Tail> {
     /// Whether the clock has begun to run: periods are counted from its first time and not from 1970.
     pub(crate) fn knows_time(&self) -> bool {
         self.began || self.now > 0
+    }
+    /// The place of the running node through which its packets came, from 0.
+    ///
+    /// A function with state that stands in several chains is one node on a worker. Its uses, in the order of
+    /// the chains, are the node's places. All other nodes have the place 0.
+    #[inline(always)]
+    pub fn place(&self) -> usize {
+        if self.placed.0 == self.node { self.placed.1 } else { 0 }
+    }
+    /// Sets the place of the running node; it holds until that node is called through another place.
+    ///
+    /// For a node in front of a function that stands in several places.
+    #[inline(always)]
+    pub fn set_place(&mut self, place: usize) {
+        self.placed = (self.node, place);
     }
     /// The pool of new packets.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The worker that a node is built for: its number, seed and pool, and where its functions declare their state.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,14 +17,32 @@ use crate::worker_group::WorkerGroup;
 pub struct PortNames {
     /// The name of each port, with the number that its packets have as [ingress](netbricks_buffer::Packet::ingress).
     pub names: Arc<[(String, u16)]>,
-    /// The number of the one port to which the packets of the node go, where it is one.
-    pub egress: Option<u16>,
+    /// The ports to which the packets of each [place](crate::Context::place) of the node may go, by their numbers.
+    pub egress: Arc<[Vec<u16>]>,
 }
 
 impl PortNames {
     /// The number of the port with this name.
     pub fn number(&self, name: &str) -> Option<u16> {
         self.names.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+    }
+    /// The name of the port with this number.
+    pub fn name(&self, number: u16) -> Option<&str> {
+        self.names.iter().find(|(_, known)| *known == number).map(|(name, _)| name.as_str())
+    }
+    /// The one port to which packets of each place go; `None` where they may go to several, or to none.
+    pub fn only_egress(&self) -> impl Iterator<Item = Option<u16>> {
+        self.egress.iter().map(|ports| match ports[..] {
+            [port] => Some(port),
+            _ => None,
+        })
+    }
+    /// The ports of the first place whose packets may go to several, by their names.
+    ///
+    /// A function whose rules name the port of departure refuses such rules there.
+    pub fn several_egress(&self) -> Option<Vec<&str>> {
+        let several = self.egress.iter().find(|ports| ports.len() > 1)?;
+        Some(several.iter().filter_map(|port| self.name(*port)).collect())
     }
 }
 
@@ -37,6 +55,8 @@ pub struct Worker {
     group: WorkerGroup,
     control: bool,
     ports: PortNames,
+    /// Whether a function has asked for the ports.
+    asks_ports: Rc<Cell<bool>>,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
     pub(crate) shares: Shares,
@@ -52,6 +72,7 @@ impl Worker {
             group: WorkerGroup::new(1),
             control: false,
             ports: PortNames::default(),
+            asks_ports: Rc::default(),
             declarations: Rc::default(),
             annotations: Rc::default(),
             shares: Shares::default(),
@@ -92,8 +113,15 @@ impl Worker {
         Self { ports, ..self }
     }
     /// The ports of the node's network.
+    ///
+    /// A function that asks is made again where they change.
     pub fn ports(&self) -> &PortNames {
+        self.asks_ports.set(true);
         &self.ports
+    }
+    /// Whether a function that was made for this worker has asked for the [ports](Self::ports).
+    pub fn asks_ports(&self) -> bool {
+        self.asks_ports.get()
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {

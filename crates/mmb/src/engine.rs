@@ -24,8 +24,6 @@ use crate::translate;
 
 /// Attempts to find values for a connection whose answers are not another's (mmb's `map`).
 const TRIES: usize = 8;
-/// Flows whose rules a worker remembers.
-const CACHED: usize = 1 << 16;
 /// Tables of the classifier from which on a flow's rules are remembered: fewer are asked as fast.
 const WORTH_CACHING: usize = 3;
 
@@ -35,10 +33,14 @@ pub(crate) struct Engine {
     connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
     worker: usize,
+    /// The number from 1 of the one port to which packets of each place go, or 0.
+    departures: Box<[u16]>,
+    /// The same for the place of the batch at hand.
     egress: u16,
     outputs: usize,
     random: Random,
     hash: HashKey,
+    is_cached: bool,
     cache: MatchCache,
     /// The version of the classifier's content, and whether it has tables enough for the cache.
     caches: (Option<u64>, bool),
@@ -62,10 +64,12 @@ pub(crate) struct Parts {
     pub(crate) timeouts: Timeouts,
     /// The worker's number.
     pub(crate) worker: usize,
-    /// The number from 1 of the port to which packets go; 0 where that is not one port.
-    pub(crate) egress: u16,
+    /// The number from 1 of the one port to which packets of each place go, or 0.
+    pub(crate) egress: Box<[u16]>,
     /// Ways out.
     pub(crate) outputs: usize,
+    /// Flows whose rules it remembers; 0 for none.
+    pub(crate) flow_cache: usize,
     /// Seed of what all workers have in common.
     pub(crate) seed: u64,
     /// First fragments of packets.
@@ -103,7 +107,8 @@ struct Subject<'s, 'b> {
 impl Engine {
     /// An engine that has seen no packet.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { rules, connections, timeouts, worker, egress, outputs, seed, fragments } = parts;
+        let Parts { rules, connections, timeouts, worker, egress, outputs, flow_cache, seed, fragments } =
+            parts;
         let words = rules.read(|rules| rules.layout.layout().words());
         let mut keys = Keys::new(words);
         // The memory for a whole batch.
@@ -115,10 +120,12 @@ impl Engine {
             connections,
             timeouts,
             worker,
-            egress,
+            departures: egress,
+            egress: 0,
             outputs,
             hash: HashKey::new([common.next(), common.next()]),
-            cache: MatchCache::new(CACHED, random.next()),
+            cache: MatchCache::new(flow_cache, random.next()),
+            is_cached: flow_cache > 0,
             random,
             caches: (None, false),
             fragments,
@@ -150,7 +157,7 @@ impl Engine {
         if self.caches.0 != version {
             self.caches = (version, rules.classifier.tables().nth(WORTH_CACHING - 1).is_some());
         }
-        match self.caches.1 {
+        match self.is_cached && self.caches.1 {
             true => self.cache.matches_batch(&rules.classifier, &self.keys, &mut self.found),
             false => rules.classifier.matches_batch(&self.keys, &mut self.found),
         }
@@ -605,6 +612,7 @@ impl FrameFunction for Engine {
             if rules.is_empty() && !rules.drops_by_default {
                 return;
             }
+            self.egress = self.departures.get(cx.place()).copied().unwrap_or(0);
             self.classify(rules, frames.iter());
             frames.decide(cx, |slot, frame, cx| self.apply(rules, slot, frame, cx));
         });

@@ -8,7 +8,7 @@ use netbricks_core::packet::ip::IpFacts;
 use netbricks_core::packet::link::LinkRef;
 use netbricks_core::packet::rewrite::Shape;
 use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, NOTHING, Root, Stack};
-use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, Tcp, protocol};
+use netbricks_core::packet::{Icmpv4, Ip, IpRef, Ipv6, Link, SegmentRouting, Tcp, protocol};
 use netbricks_core::tables::classifier::{Field, Layout};
 
 use crate::field::{FieldId, Kind, Layer};
@@ -47,6 +47,8 @@ pub(crate) const EXTENSIONS: [u8; 9] = [0, 43, 44, 50, 51, 60, 135, 139, 140];
 
 /// A number that IANA keeps back, for no protocol.
 const UNKNOWN: u8 = 255;
+/// The number of routing headers (RFC 8200, section 4.4).
+const ROUTING: u8 = 43;
 /// The authentication header's bit.
 const AH: u16 = 1 << 4;
 
@@ -152,8 +154,16 @@ impl Located {
             IpRef::V6(header) => {
                 self.put(Layer::Ipv6, at);
                 self.network = 0x86dd;
+                let mut start = at + Ipv6::SIZE;
                 for extension in header.extensions() {
                     self.extension(extension.kind);
+                    if extension.kind == ROUTING
+                        && !self.has(Layer::Srv6)
+                        && SegmentRouting::find(extension.bytes, 0).is_ok()
+                    {
+                        self.put(Layer::Srv6, start);
+                    }
+                    start += extension.bytes.len();
                 }
                 self.extension(header.protocol());
             }

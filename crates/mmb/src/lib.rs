@@ -15,6 +15,7 @@ mod described;
 mod engine;
 pub mod field;
 mod function;
+mod hidden;
 pub mod import;
 pub mod key;
 pub mod language;

@@ -9,9 +9,9 @@ use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, En
 use netbricks_core::tables::{Changing, Secret, hash_words};
 
 use crate::action::Action;
-use crate::compile::{Conditions, Names, compile};
+use crate::compile::{Conditions, Names, compile, unknown_out};
 use crate::connection::{RuleId, RuleRef};
-use crate::field::FieldId;
+use crate::field::{FieldId, Kind};
 use crate::key::{Filling, KeyLayout};
 use crate::language::parse_rule;
 use crate::rule::{Mode, Value};
@@ -128,6 +128,8 @@ pub(crate) enum Edit {
     Enable(u16, bool),
     /// Takes all rules out.
     Flush,
+    /// Other facts beside the lines. Where the capacity is another one, all rules are entered again.
+    Setup(Arc<Setup>),
 }
 
 /// From so many new rules on, room is made for just these.
@@ -164,7 +166,7 @@ pub(crate) enum Refused {
 }
 
 /// The facts that rules need beside their lines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// The most entries of the classifier: a rule has at least one.
     pub(crate) capacity: usize,
@@ -182,6 +184,12 @@ pub(crate) struct Setup {
 
 /// Distance between the order numbers of two rules that were added one after the other.
 const GAP: u64 = 1 << 20;
+/// The order number of the first rule: others come before it and behind it.
+const MIDDLE: u64 = 1 << 62;
+/// The largest order number.
+const LAST: u64 = u64::MAX - 1;
+/// How many times the rules in a range of numbers may be those in a range of half its size.
+const CROWDED: f64 = 4.0 / 3.0;
 
 /// Texts of stateful rules that were deleted of which the rules remember how often they were put in.
 const REMEMBERED: usize = 1 << 16;
@@ -239,6 +247,9 @@ impl Names for Rules {
     fn port(&self, name: &str) -> Option<u16> {
         port(&self.setup.ports, name)
     }
+    fn unknown_out(&self) -> Option<String> {
+        unknown_out(&self.setup.ports)
+    }
 }
 
 /// The number of the port with this name, as key vectors have it: 0 stands for none.
@@ -255,10 +266,8 @@ impl Rules {
     /// No rules.
     pub(crate) fn new(setup: Setup) -> Self {
         let layout = Arc::new(KeyLayout::new());
-        let config =
-            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
         Self {
-            classifier: Classifier::new(layout.layout().clone(), config),
+            classifier: Self::classifier_of(&layout, &setup),
             layout,
             filling: Filling::default(),
             mode: Mode::Ordered,
@@ -334,6 +343,17 @@ impl Rules {
     /// The rule of a reference, unless it was deleted.
     pub(crate) fn live(&self, rule: RuleRef) -> Option<&Slot> {
         self.slot(self.find(rule)?)
+    }
+    /// Whether the rule at a place from 0 tests a port of arrival or departure.
+    pub(crate) fn tests_ports(&self, place: usize) -> bool {
+        let rule = self.order.get(place).and_then(|slot| self.slot(*slot));
+        rule.is_some_and(|rule| {
+            rule.data.fields.iter().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
+        })
+    }
+    /// Whether some rule does.
+    pub(crate) fn any_tests_ports(&self) -> bool {
+        self.tested.keys().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
     }
     /// The order number of the rule in a slot.
     #[inline(always)]
@@ -505,17 +525,47 @@ impl Rules {
     /// An order number for a rule between the neighbours of a place.
     fn order_at(&mut self, place: usize) -> u64 {
         for _ in 0..2 {
-            let before = place.checked_sub(1).map_or(0, |at| self.order_of(self.order[at]));
-            let behind = self.order.get(place).map_or(before + 2 * GAP, |slot| self.order_of(*slot));
-            if behind - before > 1 {
-                return before + (behind - before) / 2;
+            let before =
+                place.checked_sub(1).and_then(|at| self.order.get(at)).map(|slot| self.order_of(*slot));
+            let behind = self.order.get(place).map(|slot| self.order_of(*slot));
+            match (before, behind) {
+                (None, None) => return MIDDLE,
+                (Some(before), None) if before < LAST - GAP => return before + GAP,
+                (None, Some(behind)) if behind > GAP => return behind - GAP,
+                _ => {}
             }
-            // No number is left between them: all get new ones.
-            for (at, slot) in self.order.clone().into_iter().enumerate() {
-                self.renumber(slot, (at as u64 + 1) * GAP);
+            let (low, high) = (before.unwrap_or(0), behind.unwrap_or(LAST));
+            if high - low > 1 {
+                return low + (high - low) / 2;
             }
+            self.spread(place);
         }
         unreachable!("rules that were numbered again have numbers between them")
+    }
+
+    /// Gives the rules around a place other numbers, so that there are free ones between them.
+    ///
+    /// The rules are those of the smallest range of numbers with few enough of them (Bender, Cole, Demaine,
+    /// Farach-Colton and Zito, ESA 2002). So an insertion renumbers on average as many rules as the logarithm of
+    /// their number.
+    fn spread(&mut self, place: usize) {
+        let around = self.order.get(place).or(self.order.last()).map_or(MIDDLE, |slot| self.order_of(*slot));
+        let mut most = 1.0f64;
+        for bits in 1..64u32 {
+            most *= CROWDED;
+            let low = around >> bits << bits;
+            let high = (low | ((1 << bits) - 1)).min(LAST);
+            let first = self.order.partition_point(|slot| self.order_of(*slot) < low);
+            let end = self.order.partition_point(|slot| self.order_of(*slot) <= high);
+            let count = (end - first) as u64;
+            let step = (high - low) / (count + 1);
+            if count as f64 <= most && step > 1 {
+                for at in 0..count {
+                    self.renumber(self.order[first + at as usize], low + step * (at + 1));
+                }
+                return;
+            }
+        }
     }
 
     fn count_fields(&mut self, slot: u32, is_new: bool) {
@@ -547,6 +597,30 @@ impl Rules {
             return Ok(());
         }
         self.mode = mode;
+        self.enter_again()
+    }
+
+    fn set_up(&mut self, setup: &Setup) -> Result<(), Refused> {
+        let before = std::mem::replace(&mut self.setup, setup.clone());
+        if before.capacity == self.setup.capacity {
+            return Ok(());
+        }
+        self.classifier = Self::classifier_of(&self.layout, &self.setup);
+        // The numbers of entries are those of the classifier before.
+        for slot in self.slots.iter_mut().flatten() {
+            slot.entries = Entries::of(Vec::new());
+        }
+        self.enter_again()
+    }
+
+    fn classifier_of(layout: &KeyLayout, setup: &Setup) -> Classifier {
+        let config =
+            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
+        Classifier::new(layout.layout().clone(), config)
+    }
+
+    /// Compiles all rules again, and puts their conditions into the classifier.
+    fn enter_again(&mut self) -> Result<(), Refused> {
         for place in 0..self.order.len() {
             let Some(data) = self.at(place).cloned() else { continue };
             let Ok(rule) = parse_rule(&data.text) else { continue };
@@ -578,32 +652,64 @@ impl Rules {
                 }
             }
             Edit::Flush => (0..self.order.len()).rev().for_each(|place| self.remove(place)),
+            Edit::Setup(setup) => self.set_up(setup)?,
         }
         Ok(())
     }
 }
 
 impl Rules {
-    /// Checks that there is room for these changes.
+    /// Checks that there is room for these changes, one after the other.
     ///
     /// # Errors
     /// The number of conditions that find no room.
     pub(crate) fn has_room(&self, edits: &[Edit]) -> Result<(), String> {
-        let capacity = self.setup.capacity;
-        let (mut room, mut needed) = (self.room(), 0);
+        let new = |edit: &Edit| match edit {
+            Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => prepared.conditions.entries.len(),
+            _ => 0,
+        };
+        let is_larger = |edit: &Edit| matches!(edit, Edit::Setup(_));
+        // Most changes find room also where nothing goes.
+        if !edits.iter().any(is_larger) && edits.iter().map(new).sum::<usize>() <= self.room() {
+            return Ok(());
+        }
+        let (mut capacity, mut taken) = (self.setup.capacity, self.classifier.len());
+        let mut by_place: Vec<usize> = self
+            .order
+            .iter()
+            .map(|slot| self.slot(*slot).map_or(0, |slot| slot.entries.all().len()))
+            .collect();
         for edit in edits {
             match edit {
-                Edit::Flush => (room, needed) = (capacity, 0),
-                Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => {
-                    needed += prepared.conditions.entries.len();
+                Edit::Flush => {
+                    by_place.clear();
+                    taken = 0;
                 }
+                Edit::Insert(place, _) => {
+                    by_place.insert((*place).min(by_place.len()), new(edit));
+                    taken += new(edit);
+                }
+                Edit::Remove(place) if *place < by_place.len() => taken -= by_place.remove(*place),
+                Edit::Move(from, to) if *from < by_place.len() => {
+                    let moved = by_place.remove(*from);
+                    by_place.insert((*to).min(by_place.len()), moved);
+                }
+                Edit::Recompile(place, _) => {
+                    if let Some(known) = by_place.get_mut(*place) {
+                        taken = taken - *known + new(edit);
+                        *known = new(edit);
+                    }
+                }
+                Edit::Setup(setup) => capacity = setup.capacity,
                 _ => {}
             }
-        }
-        if needed > room {
-            return Err(format!(
-                "there is room for {room} of {capacity} conditions, and the change needs {needed}: raise `capacity`"
-            ));
+            if taken > capacity {
+                return Err(format!(
+                    "there is room for {capacity} conditions, {} are taken, and the change needs {taken} at once: delete \
+                     rules before others come, or raise `capacity`",
+                    self.classifier.len()
+                ));
+            }
         }
         Ok(())
     }
@@ -633,3 +739,6 @@ impl Changing for Rules {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,6 +86,14 @@ struct Kept {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<Kept>>);
 
+/// It makes no other rules, so that all are equal.
+impl PartialEq for Shared {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+impl Eq for Shared {}
+
 impl Shared {
     fn kept<R>(&self, use_: impl FnOnce(&mut Kept) -> R) -> R {
         use_(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

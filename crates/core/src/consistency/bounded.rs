@@ -100,8 +100,8 @@ impl<T: Contents> Home<T> {
     fn put_back(&self, writer: Box<Writer<T>>) {
         *self.place() = Some(writer);
     }
-    fn is_of_other_config(&self, config: &T::Config) -> bool {
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner).config != *config
+    fn gives_way_to(&self, config: &T::Config) -> bool {
+        T::gives_way(&self.terms.lock().unwrap_or_else(PoisonError::into_inner).config, config)
     }
     fn place(&self) -> MutexGuard<'_, Option<Box<Writer<T>>>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -219,7 +219,7 @@ impl<T: Contents> Side<T> {
         if Arc::ptr_eq(own, &old.home) {
             return self.refit(&old.home, now);
         }
-        if T::IS_CONFIGURED && old.home.is_of_other_config(&self.terms.config) {
+        if old.home.gives_way_to(&self.terms.config) {
             return Ok(());
         }
         // The state with which it began stays as it is: workers whose graphs took over from none have it.
@@ -264,8 +264,13 @@ impl<T: Contents> Side<T> {
         let writer = writer.writer.as_mut().ok_or_else(|| CannotWrite::Elsewhere.to_string())?;
         let Terms { config, updates } = &self.terms;
         if *config != terms.config {
-            let fresh = both(|| writer.read(|state| refitted(state, config, now)))?;
-            writer.replace(fresh);
+            match writer.read(|state| state.fit(config))? {
+                Some(change) => drop(writer.update(change)),
+                None => {
+                    let fresh = both(|| writer.read(|state| refitted(state, config, now)))?;
+                    writer.replace(fresh);
+                }
+            }
         }
         writer.agree(*updates, remaker::<T>(config.clone()));
         *terms = self.terms.clone();

@@ -44,7 +44,8 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// The configuration, which decides the size.
     ///
     /// Where a graph is replaced and the configuration stays equal, shared state goes on as it is. Otherwise
-    /// it is made again from the old one's export, unless it is [configured](Self::IS_CONFIGURED).
+    /// it is [fitted](Self::fit) or made again from the old one's export, unless it
+    /// [gives way](Self::gives_way).
     type Config: Clone + PartialEq + Send + Sync + 'static;
 
     /// Whether the configuration also names the content, as a list of routes does.
@@ -52,6 +53,22 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// Another configuration then counts more than changes made since: shared state begins with the new
     /// graph's configuration.
     const IS_CONFIGURED: bool = false;
+
+    /// Whether shared state of the configuration `old` gives way to that which `new` names.
+    fn gives_way(old: &Self::Config, new: &Self::Config) -> bool {
+        Self::IS_CONFIGURED && old != new
+    }
+
+    /// The change that fits the state to another configuration; `None` where it is made again from its export.
+    ///
+    /// It is asked of state that does not [give way](Self::gives_way), under
+    /// [`BoundedInconsistency`]. State that is large, or that an export does not hold whole, stays so as it is.
+    ///
+    /// # Errors
+    /// The part of the state that does not fit. The new graph then begins with its configuration.
+    fn fit(&self, _config: &Self::Config) -> Result<Option<Self::Change>, String> {
+        Ok(None)
+    }
 
     /// The configuration with this seed, where it has a keyed hash without a chosen seed.
     #[must_use]

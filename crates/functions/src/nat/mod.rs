@@ -242,8 +242,11 @@ fn smallest(first: u16, second: u16) -> usize {
 
 /// The sides of ports, by their numbers.
 fn sides(config: &NatConfig, worker: &Worker) -> Vec<Side> {
+    if config.inside_ports.is_empty() {
+        return Vec::new();
+    }
     let names = &worker.ports().names;
-    if config.inside_ports.is_empty() || names.is_empty() {
+    if names.is_empty() {
         return Vec::new();
     }
     for name in &config.inside_ports {

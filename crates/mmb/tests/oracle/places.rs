@@ -24,6 +24,7 @@ pub(crate) enum Part {
     Vxlan,
     Geneve,
     Gtpu,
+    Srv6,
 }
 
 /// Where the headers of a frame are, as it arrived.
@@ -58,6 +59,8 @@ pub(crate) struct Network {
     pub(crate) is_hidden: bool,
     /// Whether transport checksums cover the address fields.
     pub(crate) covers: (bool, bool),
+    /// Where the first segment routing header is (RFC 8754, section 2).
+    pub(crate) segments: Option<usize>,
     /// The end of TCP's header, where it has one.
     pub(crate) tcp_end: usize,
 }
@@ -92,6 +95,7 @@ impl Places {
         };
         if let Some(mut ip) = ip {
             places.found.push((if ip.is_v6 { Part::Ip6 } else { Part::Ip }, at));
+            places.found.extend(ip.segments.map(|at| (Part::Srv6, at)));
             if !ip.is_later {
                 places.transport(frame, &mut ip);
             }
@@ -274,6 +278,7 @@ fn ipv4(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         is_authenticated: protocol == 51,
         is_hidden: false,
         covers: (true, !has_source_route(&frame[at + 20..at + header])),
+        segments: None,
         tcp_end: 0,
     })
 }
@@ -323,6 +328,7 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         is_authenticated: false,
         is_hidden: false,
         covers: (true, true),
+        segments: None,
         tcp_end: 0,
     };
     while [0, 43, 44, 51, 60, 135, 139, 140].contains(&ip.protocol) {
@@ -339,6 +345,9 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         let header = rest.get(..size)?;
         let kind = ip.protocol;
         ip.extensions.push(kind);
+        if kind == 43 && header[2] == 4 && ip.segments.is_none() && has_segments(header) {
+            ip.segments = Some(ip.payload);
+        }
         (ip.protocol, ip.payload) = (header[0], ip.payload + size);
         match kind {
             43 if header[3] > 0 => ip.covers.1 = false,
@@ -359,6 +368,12 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
     ip.extensions.push(ip.protocol);
     ip.is_authenticated |= ip.protocol == 51;
     Some(ip)
+}
+
+/// Whether a segment routing header has its list whole, and no more segments left than that has.
+fn has_segments(header: &[u8]) -> bool {
+    let entries = usize::from(header[4]) + 1;
+    8 + 16 * entries <= header.len() && usize::from(header[3]) <= entries
 }
 
 /// Options of a hop-by-hop or destination header: type and data.

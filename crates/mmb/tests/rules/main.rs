@@ -2,6 +2,9 @@
 
 mod changed;
 mod corrected;
+#[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]
+mod exercise;
+mod explained;
 mod fragments;
 mod given;
 mod options;

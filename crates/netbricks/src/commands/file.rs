@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
 use netbricks_control::{Files, api};
-use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
+use netbricks_core::{GraphBuilder, GraphError, ShuffleKey, Worker};
 use netbricks_ports::steer::Filtering;
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
@@ -257,7 +257,16 @@ impl<'t> Checked<'t> {
                 graph,
             }),
             Err(error) => {
-                diagnostics.push(Diagnostic::error(error.to_string()));
+                let diagnostic = Diagnostic::error(error.to_string());
+                let function = match &error {
+                    GraphError::Node { name, .. } => network.uses.iter().find(|use_| use_.name == *name),
+                    _ => None,
+                };
+                let place = function.map(|use_| plan.functions[use_.function].place.clone());
+                diagnostics.push(match place {
+                    Some(place) => diagnostic.at(place, ""),
+                    None => diagnostic,
+                });
                 Err(Faults { source, diagnostics })
             }
         }

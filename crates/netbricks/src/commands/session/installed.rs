@@ -40,6 +40,8 @@ pub(crate) struct InstalledFunction {
     stateful: bool,
     /// Whether a rule of its own divides its packets among workers, as a translation needs.
     is_parted: bool,
+    /// Whether it asks for the ports of its network.
+    asks_ports: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +98,7 @@ impl Installed {
                 .collect(),
             stateful: network.stateful[number],
             is_parted: network.partitions[number].as_ref().is_some_and(Partition::is_own),
+            asks_ports: network.asks_ports[number],
         });
         Self {
             source: file.source(),
@@ -209,15 +212,20 @@ impl Installed {
     }
 
     fn functions_to(&self, after: &Self, undo: &Undo<'_>, difference: &mut Difference) {
-        for function in &after.functions {
-            let Some(known) = self.functions.iter().find(|known| known.name == function.name) else {
+        for (number, function) in after.functions.iter().enumerate() {
+            let Some(before) = self.functions.iter().position(|known| known.name == function.name) else {
                 let detail = format!("`{}`, in {}", function.definition, listed(&function.nodes));
                 difference.add(api::ChangeKind::Added, "function", &function.name, detail);
                 continue;
             };
+            let known = &self.functions[before];
+            // A port that is opened again has another number.
+            let other_ports = function.asks_ports
+                && (!difference.opened.is_empty()
+                    || self.design.named_ports_of(before) != after.design.named_ports_of(number));
             let same = known.definition == function.definition && known.settings == function.settings;
             let undoes = undo.undoes(&function.name);
-            if same && !undoes && (known.nodes == function.nodes || !function.stateful) {
+            if same && !undoes && !other_ports && (known.nodes == function.nodes || !function.stateful) {
                 let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
                 difference.kept.nodes.extend(kept);
                 difference.kept_names.push(function.name.clone());
@@ -241,6 +249,8 @@ impl Installed {
                 self::difference(&known.settings, &function.settings)
             } else if known.nodes != function.nodes {
                 format!("it stands in {} now", listed(&function.nodes))
+            } else if !undoes && other_ports {
+                "the ports around it are others".into()
             } else {
                 "what handlers changed of it since is undone".into()
             };

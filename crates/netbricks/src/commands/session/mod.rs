@@ -6,6 +6,8 @@ mod control_tasks;
 mod installed;
 mod logs;
 mod observe;
+#[cfg(test)]
+mod ports_tests;
 mod prepare;
 mod tenants;
 #[cfg(test)]
