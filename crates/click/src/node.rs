@@ -252,7 +252,8 @@ pub fn node(settings: &ClickSettings, worker: &Worker) -> Result<Box<dyn Node>, 
                 lines.push(line.to_owned());
             }
         }),
-        seed: worker.seed(),
+        // Elements show their random numbers in packets: these lead to no other function's.
+        seed: worker.random("click").draw(),
         reconfigures: false,
         most_elements: usize::MAX,
         keeps_dropped: true,

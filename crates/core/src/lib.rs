@@ -54,6 +54,7 @@ pub mod operator;
 pub mod operators;
 mod packet_cursor;
 mod queue_function;
+mod random;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
@@ -87,6 +88,7 @@ pub use node::{
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
 pub use queue_function::{QueueFunction, compose_queue};
+pub use random::Random;
 pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
 pub use registry::{Blueprint, Definition, Registry};
 pub use settings::{

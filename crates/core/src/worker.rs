@@ -9,6 +9,7 @@ use netbricks_buffer::Pool;
 
 use crate::annotation::Slots;
 use crate::consistency::Shares;
+use crate::random::Random;
 use crate::state::Declarations;
 use crate::worker_group::WorkerGroup;
 
@@ -33,6 +34,7 @@ impl PortNames {
 pub struct Worker {
     index: usize,
     seed: u64,
+    node: Rc<str>,
     pool: Pool,
     group: WorkerGroup,
     control: bool,
@@ -48,6 +50,7 @@ impl Worker {
         Self {
             index,
             seed,
+            node: "".into(),
             pool,
             group: WorkerGroup::new(1),
             control: false,
@@ -100,8 +103,24 @@ impl Worker {
         self.index
     }
     /// The seed of everything random in its nodes: a run with the same seed repeats exactly.
+    ///
+    /// It is a secret that keys hashes of flows. Numbers that others see come from [`random`](Self::random).
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+    /// The same worker, for the node of this name.
+    ///
+    /// A graph calls this for the nodes that it makes.
+    #[must_use]
+    pub fn of_node(&self, name: &str) -> Self {
+        Self { node: name.into(), ..self.clone() }
+    }
+    /// Random numbers of this node on this worker, for one purpose of its own.
+    ///
+    /// They do not betray the [seed](Self::seed): for values that leave the process, or that untrusted code sees.
+    pub fn random(&self, purpose: &str) -> Random {
+        let (seed, index) = (self.seed.to_le_bytes(), (self.index as u64).to_le_bytes());
+        Random::of(&[&seed, self.node.as_bytes(), &index, purpose.as_bytes()])
     }
     /// The pool of its new packets.
     pub fn pool(&self) -> &Pool {

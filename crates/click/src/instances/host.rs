@@ -111,7 +111,8 @@ impl Host {
             clock: Rc::new(Clock::set_from_outside(0)),
             capabilities: settings.granted().map_err(BuildError::new)?,
             chatter: Rc::new(|_| ()),
-            seed: worker.seed(),
+            // Elements show their random numbers in packets: these lead to no other function's.
+            seed: worker.random("click instances").draw(),
             reconfigures: false,
             most_elements: 16_384,
             keeps_dropped: true,

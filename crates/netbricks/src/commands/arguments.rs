@@ -137,7 +137,8 @@ pub(super) struct SandboxArguments {
 pub(super) enum SandboxCommand {
     /// Say what a module exports and needs, and what it would be refused for
     #[command(after_help = "Examples:\n  netbricks sandbox check macswap.wasm\n  \
-                            netbricks sandbox check policer.wasm --config 'rate 1000000 burst 64'\n\n\
+                            netbricks sandbox check policer.wasm --config 'rate 1000000 burst 64'\n  \
+                            netbricks sandbox check lpm.wasm --memory '64 MiB' --set mode=mapped\n\n\
                             Exit codes: 0 it would be taken, 2 it would be refused.")]
     Check(ModuleArguments),
 }
@@ -153,6 +154,12 @@ pub(super) struct ModuleArguments {
     /// A file with its configuration
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(super) config_file: Option<PathBuf>,
+    /// Memory that it may have, as the key `memory` gives it
+    #[arg(long, value_name = "BYTES")]
+    pub(super) memory: Option<String>,
+    /// Another key of the function `sandbox`, as often as needed; `netbricks functions sandbox` lists them
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
