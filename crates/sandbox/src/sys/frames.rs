@@ -236,3 +236,41 @@ impl Drop for Copies {
         self.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(pool: &Pool, packets: &[&[u8]]) -> Batch {
+        let mut batch = Batch::new();
+        packets.iter().for_each(|packet| assert!(batch.push(pool.packet(packet).unwrap()).is_ok()));
+        batch
+    }
+
+    #[test]
+    fn batches_take_no_frame_of_the_pool_and_find_whole_slots() {
+        let pool = Pool::builder().frames(64).build().unwrap();
+        let frames = Rc::new(Frames::new(512).unwrap());
+        let (mut one, mut other) = (Copies::of(frames.clone()), Copies::of(frames.clone()));
+        let free = frames.pool.available();
+        let mut packets = batch(&pool, &[&[1; 60], &[2; 1_500]]);
+        assert_eq!(one.take_in(&mut packets), None);
+        let places: Vec<_> = one.places().collect();
+        // As a module may leave them: one began earlier and one later, and both have another length.
+        one.push_front(0, 14).unwrap();
+        one.push_front(1, -20).unwrap();
+        one.resize(1, 7).unwrap();
+        assert_ne!(one.places().collect::<Vec<_>>(), places);
+        one.clear();
+        assert_eq!((one.place(0), one.data(0)), (None, &[][..]));
+        // The next function of the pool has the same slots, as they were.
+        assert_eq!(other.take_in(&mut packets), None);
+        assert_eq!(other.places().collect::<Vec<_>>(), places);
+        assert_eq!((other.data(0), other.data(1)), (&[1; 60][..], &[2; 1_500][..]));
+        drop(other);
+        let mut packets = batch(&pool, &[&[3; 1_900], &[4; 60]]);
+        assert_eq!(one.take_in(&mut packets), Some(1), "the first is too big for a frame");
+        assert_eq!((one.data(0), packets.get(1).map(Packet::verdict)), (&[4; 60][..], Some(TOO_BIG)));
+        assert_eq!(frames.pool.available(), free);
+    }
+}

@@ -1,6 +1,7 @@
 //! The mode `copy`: what a module sees, what it changes, and that batch sizes make no difference.
 
-use netbricks_core::DropReason;
+use netbricks_core::buffer::Pool;
+use netbricks_core::{DropReason, Worker};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Frame, Report, run_node};
 
@@ -237,4 +238,21 @@ fn random_numbers_are_the_functions_own_and_tell_nothing_of_the_seed() {
         let state = undo(mixed, 30).wrapping_sub(0x9e37_79b9_7f4a_7c15);
         assert_ne!(state, 1, "it is the seed");
     }
+}
+
+#[test]
+fn a_functions_memory_is_all_that_it_takes() {
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let worker = Worker::new(0, 1, pool);
+    let memory = |settings: &str, config: usize| {
+        let settings = format!("memory = \"1 MiB\"\nconfig = \"{}\"\n{settings}", "c".repeat(config));
+        blueprint(&Module::default(), &settings).build(&worker).unwrap().shape().memory as usize
+    };
+    // The window has 256 slots of 64 bytes, and 256 of a whole frame with room around it; then there is native code.
+    let copied = memory("", 0);
+    assert!(copied > (1 << 20) + 256 * (64 + 2_048), "{copied}");
+    // The host has the configuration, too.
+    assert_eq!(memory("", 64 << 10) - copied, 2 * (64 << 10));
+    let mapped = |frames: u32| memory(&format!("mode = \"mapped\"\nframes = {frames}"), 0);
+    assert!(mapped(4_096) - mapped(1_024) == 3 * 1_024 * 2_048, "{} {}", mapped(4_096), mapped(1_024));
 }
