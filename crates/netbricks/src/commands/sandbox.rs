@@ -1,6 +1,6 @@
 //! `sandbox check`: what a module exports and needs, and what it would be refused for.
 
-use netbricks_core::{Settings as _, nearest};
+use netbricks_core::{Keys as _, nearest};
 use netbricks_sandbox::{Inspection, SandboxSettings, Writes};
 use serde::Deserialize as _;
 
