@@ -246,7 +246,7 @@ fn twice(text: &str, span: Range<usize>) -> Diagnostic {
     let said = kind.map_or_else(|| format!("`{named}`"), |kind| format!("{kind} `{named}`"));
     let found = Diagnostic::error(format!("{said} is given twice")).at(span.clone(), "the second of them");
     match first_of(text, named, &second) {
-        Some(first) => found.at(first, "the first: join both, or rename one"),
+        Some(first) => found.at(first, "the first: join them, or take one out"),
         None => found,
     }
 }
