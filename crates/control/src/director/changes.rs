@@ -4,7 +4,7 @@
 //! done the director looks again whether the change still fits, and only then makes it run.
 
 use std::any::Any;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -170,11 +170,21 @@ struct Waits {
 
 /// The functions whose writes differ between two journals.
 fn differing(one: &[Written], other: &[Written]) -> BTreeSet<String> {
-    let of = |written: &[Written], function: &str| -> Vec<Written> {
-        written.iter().filter(|written| written.function == function).cloned().collect()
-    };
-    let functions = one.iter().chain(other).map(|written| &written.function);
-    functions.filter(|function| of(one, function) != of(other, function)).cloned().collect()
+    let (one, other) = (by_function(one), by_function(other));
+    let functions = one.keys().chain(other.keys());
+    functions
+        .filter(|function| one.get(*function) != other.get(*function))
+        .map(|&name| name.to_owned())
+        .collect()
+}
+
+/// The writes of each function, oldest first.
+fn by_function(written: &[Written]) -> BTreeMap<&str, Vec<&Written>> {
+    let mut functions: BTreeMap<&str, Vec<&Written>> = BTreeMap::new();
+    for written in written {
+        functions.entry(&written.function).or_default().push(written);
+    }
+    functions
 }
 
 impl Director<'_> {
@@ -402,11 +412,11 @@ impl Director<'_> {
             Unconfirmed { until, back_to }
         });
         let comes_back = again.is_some();
-        let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
+        let kept: BTreeSet<&str> = applied.plan.kept.iter().map(String::as_str).collect();
+        let goes_on = |written: &&Written| kept.contains(written.function.as_str());
         let again: Vec<Written> =
-            again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
+            again.unwrap_or_default().into_iter().filter(|written| !goes_on(&written)).collect();
         self.write_again(&again);
-        let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
         // A rollback brings those of its own.
         let lost = |written: &&Written| !goes_on(written) && !comes_back;
         let forgotten: BTreeSet<&str> =

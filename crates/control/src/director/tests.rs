@@ -279,6 +279,30 @@ fn a_rollback_undoes_the_writes_since_and_leaves_functions_without_any() {
 }
 
 #[test]
+fn a_rollback_compares_journals_of_100_000_writes_in_one_pass() {
+    let mut run = Run::new();
+    run.plane.kept = vec!["same".into(), "more".into(), "swapped".into()];
+    let write = |function: &str, argument: usize| Written {
+        function: function.into(),
+        handler: "now".into(),
+        argument: argument.to_string(),
+        worker: None,
+        tenant: None,
+    };
+    let swapped = |one: usize| [write("swapped", one), write("swapped", 1 - one)];
+    run.records.written = (0..99_990).map(|number| write("same", number)).chain(swapped(0)).collect();
+    run.apply("two", ApplyOptions::default());
+    run.records.written.truncate(99_990);
+    run.records.written.extend(swapped(1));
+    run.records.written.push(write("more", 1));
+    let plan = run.director().plan_rollback(None).unwrap().plan;
+    assert_eq!(plan.kept, ["same"]);
+    run.director().rollback(None).unwrap();
+    assert_eq!(run.plane.called, ["swapped 0", "swapped 1"]);
+    assert_eq!(run.records.written.len(), 99_992);
+}
+
+#[test]
 fn while_a_change_is_prepared_the_director_answers_and_other_changes_wait() {
     let mut run = Run::new();
     run.plane.holds = true;
