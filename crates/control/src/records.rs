@@ -10,12 +10,11 @@ use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, So
 use crate::director::{Changes, UnderWay};
 use crate::events::Events;
 use crate::server::remove_dead_socket;
-use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError};
+pub(crate) use crate::store::ROLLBACK;
+use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError, worth};
 
 /// Configurations that the history keeps.
 const KEPT: usize = 50;
-/// The note of a configuration that came by a rollback, before the number of the one that it is again.
-pub(crate) const ROLLBACK: &str = "rollback to ";
 
 /// Bounds of what is kept.
 #[derive(Clone, Copy, Debug)]
@@ -277,13 +276,15 @@ impl Records {
             // The store has decided which ones it keeps.
             Some(known) => self.history.retain(|remembered| known.contains(&remembered.entry.number)),
             None => {
-                let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                let earlier = self.earlier();
+                let needed = |known: u64| {
+                    [running, number].contains(&known) || [back_to, earlier].contains(&Some(known))
+                };
                 let mut bytes: usize = self.history.iter().map(Remembered::bytes).sum();
                 while self.history.len() > KEPT || bytes > self.limits.text {
-                    let Some(place) = self.history.iter().position(|known| !needed(known.entry.number))
-                    else {
-                        break;
-                    };
+                    let places = self.history.iter().enumerate();
+                    let places = places.filter(|(_, known)| !needed(known.entry.number));
+                    let Some((place, _)) = places.min_by_key(|(_, known)| known.worth()) else { break };
                     bytes -= self.history.remove(place).bytes();
                 }
             }
@@ -362,7 +363,7 @@ impl Records {
     }
 
     /// The configuration that this one is again, after rollbacks.
-    fn origin(&self, mut number: u64) -> u64 {
+    pub(crate) fn origin(&self, mut number: u64) -> u64 {
         let again = |number: u64| {
             let known = self.history.iter().find(|known| known.entry.number == number)?;
             known.entry.note.strip_prefix(ROLLBACK)?.parse().ok().filter(|before: &u64| *before < number)
@@ -615,6 +616,17 @@ impl Remembered {
     /// The bytes that it takes in memory.
     fn bytes(&self) -> usize {
         self.source.as_ref().map_or(0, |source| source.text.len()) + bytes_of(&self.written)
+    }
+
+    /// As [`worth`] in the store.
+    fn worth(&self) -> u8 {
+        let state = match self.entry.state {
+            ConfigurationState::Confirmed => State::Confirmed,
+            ConfigurationState::Applied => State::Applied,
+            ConfigurationState::RolledBack => State::RolledBack,
+            ConfigurationState::Failed => State::Failed,
+        };
+        worth(state, &self.entry.note)
     }
 
     fn of(entry: &crate::store::Entry) -> Self {

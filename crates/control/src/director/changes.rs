@@ -319,7 +319,8 @@ impl Director<'_> {
                     return Err(Problem::new(Code::Stale, detail).help("repeat the rollback"));
                 }
                 let running = self.records.running;
-                let note = format!("{ROLLBACK}{number}");
+                // A copy of a copy is one of the first.
+                let note = format!("{ROLLBACK}{}", self.records.origin(number));
                 let mut applied = self.install(prepared, &note, None, Some(written), now_ns())?;
                 applied.plan.warnings.extend(warnings);
                 if let Err(error) = self.records.give_up(running, false) {

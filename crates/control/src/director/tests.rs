@@ -109,6 +109,9 @@ impl Dataplane for Plane {
     }
     fn apply(&mut self, prepared: Prepared) -> Result<Applied, Problem> {
         let Prepared { wanted, plan, .. } = prepared;
+        if wanted.source.text.starts_with("bad") {
+            return Err(Problem::new(Code::Machine, "there is no such device"));
+        }
         self.source = wanted.source;
         self.done = Some(Instant::now());
         Ok(Applied { plan, ..Applied::default() })
@@ -484,6 +487,38 @@ fn a_tenant_drops_none_but_its_own_writes_from_a_journal_in_memory() {
     assert!(run.journal().len() <= 71);
     write(&mut run, "acme", &"x".repeat(20_000));
     assert!(run.journal().last().unwrap().starts_with("acme:f xxx"), "the newest one stays");
+}
+
+#[test]
+fn changes_that_fail_or_are_rolled_back_leave_the_configurations_to_go_back_to() {
+    let directory = std::env::temp_dir().join(format!("nb-failed-{}", std::process::id()));
+    for is_stored in [false, true] {
+        let mut run = Run::new();
+        if is_stored {
+            let store = crate::store::Store::open(&directory).unwrap();
+            run.records = Records::new(file("one"), 1, Events::new(), Some(store)).unwrap();
+        }
+        run.apply("two", ApplyOptions::default());
+        for number in 0..60 {
+            let failed = file(&format!("bad {number}"));
+            let failed = run.director().apply(failed, ApplyOptions::default(), None, 2).unwrap_err();
+            assert_eq!(failed.code, Code::Machine);
+        }
+        assert_eq!(run.director().plan_rollback(None).unwrap().configuration, 1);
+        for number in 0..60 {
+            let options = ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() };
+            run.apply(&format!("unconfirmed {number}"), options);
+            run.director().rollback(None).unwrap();
+        }
+        assert_eq!(run.plane.source.text, "two");
+        assert_eq!(run.director().plan_rollback(None).unwrap().configuration, 1, "{is_stored}");
+        let history = run.director().history();
+        assert_eq!(history.len(), 50);
+        assert_eq!(history.iter().rev().take(2).map(|entry| entry.number).collect::<Vec<_>>(), [1, 2]);
+        run.director().rollback(None).unwrap();
+        assert_eq!(run.plane.source.text, "one");
+    }
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
