@@ -2,10 +2,15 @@
 //!
 //! With a state directory it outlives the process. Without one it is in memory.
 
+mod subject;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Instant;
 
+pub use self::subject::Subject;
+pub(crate) use self::subject::without_superseded;
+use self::subject::{Key, Subjects};
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
 use crate::director::{Changes, UnderWay};
 use crate::events::Events;
@@ -48,8 +53,12 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
-    /// The number and bytes of these, of all, and by the tenant who wrote.
+    /// Writes that are made and not durable yet; their askers wait.
+    unwritten: Vec<Unwritten>,
+    /// The number and bytes of all these, and by the tenant who wrote.
     taken: Taken,
+    /// The subjects of `written`, and how many writes others stand for.
+    subjects: Subjects,
     /// Whether older ones were dropped, because there is no state directory to refuse them for.
     dropped: bool,
     pub(crate) limits: Limits,
@@ -59,6 +68,27 @@ pub struct Records {
     transitions: VecDeque<Transition>,
     store: Option<Store>,
 }
+
+/// A write that waits to become durable.
+struct Unwritten {
+    written: Written,
+    time_ns: u64,
+    key: Option<Key>,
+    /// Takes the generation after it, or why the journal lacks it.
+    done: Done,
+}
+
+/// The receiver of the end of a [record](Records::record). It must not wait.
+pub(crate) type Done = Box<dyn FnOnce(u64, Result<(), Problem>) + Send>;
+
+impl std::fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwritten").field("written", &self.written).finish_non_exhaustive()
+    }
+}
+
+/// The least superseded writes for which a journal is written again.
+const SUPERSEDED: usize = 1_000;
 
 /// Room of the journal that writes take.
 #[derive(Debug, Default)]
@@ -163,7 +193,9 @@ impl Records {
             running: 0,
             unconfirmed: None,
             written: Vec::new(),
+            unwritten: Vec::new(),
             taken: Taken::default(),
+            subjects: Subjects::default(),
             dropped: false,
             limits: LIMITS,
             under_way: UnderWay::default(),
@@ -302,8 +334,10 @@ impl Records {
         kept: &[String],
         time_ns: u64,
     ) -> Result<(), StoreError> {
+        self.write_down();
         let before = std::mem::replace(&mut self.written, written);
         self.taken = Taken::by(&self.written);
+        self.subjects = Subjects::default();
         self.dropped = false;
         let (running, is_stored) = (self.running, self.store.is_some());
         self.transitions.push_back(Transition { from: running, kept: kept.iter().cloned().collect() });
@@ -430,7 +464,7 @@ impl Records {
                     taken.0, taken.1, of_tenant.0, of_tenant.1
                 );
                 return Err(Problem::new(Code::Conflict, detail)
-                    .help("ask the operator to put the changes into the file and apply it"));
+                    .help("ask the operator to put the changes into the file and apply it with `--forget`"));
             }
             if !fits(self.taken.of_tenants, bytes, (writes / 2, most / 2)) {
                 let detail = format!(
@@ -438,18 +472,19 @@ impl Records {
                     self.taken.of_tenants.0
                 );
                 return Err(Problem::new(Code::Conflict, detail)
-                    .help("ask the operator to put the changes into the file and apply it"));
+                    .help("ask the operator to put the changes into the file and apply it with `--forget`"));
             }
         }
-        if fits((self.written.len(), self.taken.bytes), bytes, (writes, most)) {
+        let made = self.written.len() + self.unwritten.len();
+        if fits((made, self.taken.bytes), bytes, (writes, most)) {
             return Ok(());
         }
         let detail = format!(
             "the journal is full: {} writes with {} bytes since the file was applied, and it takes {writes} with {most}",
-            self.written.len(),
-            self.taken.bytes,
+            made, self.taken.bytes,
         );
-        Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
+        Err(Problem::new(Code::Conflict, detail)
+            .help("put the changes into the file and apply it with `--forget`"))
     }
 
     /// Drops the oldest writes of a journal that nothing but this memory keeps.
@@ -518,31 +553,95 @@ impl Records {
     /// Puts a write of a handler that succeeded into the journal of the configuration that it changed.
     ///
     /// Where another one runs since, it also goes into that one's journal, if the function went on. A write that a
-    /// tenant made raises no generation.
+    /// tenant made raises no generation. With a state directory, `done` is called when [`write_down`](Self::write_down)
+    /// has made it durable, together with others.
     pub(crate) fn record(
         &mut self,
         written: Written,
+        subject: Option<Subject>,
         configuration: u64,
         time_ns: u64,
-    ) -> Result<(), Problem> {
-        let tenant = written.tenant.clone();
-        let counts = u64::from(tenant.is_none());
+        done: Done,
+    ) {
+        let counts = u64::from(written.tenant.is_none());
         if configuration != self.running {
-            self.record_late(&written, configuration, time_ns)?;
+            if let Err(problem) = self.record_late(&written, configuration, time_ns) {
+                return done(self.generation, Err(problem));
+            }
             if !self.goes_on_since(configuration, &written.function) {
                 self.generation += counts;
-                return Ok(());
+                return done(self.generation, Ok(()));
             }
         }
-        self.may_record(written.bytes(), tenant.as_deref())?;
-        self.generation += counts;
-        if let Some(store) = &mut self.store {
-            store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
+        if let Err(problem) = self.may_record(written.bytes(), written.tenant.as_deref()) {
+            return done(self.generation, Err(problem));
         }
+        let key = subject.filter(|subject| subject.sets).and_then(|subject| subject.key(&written));
         self.taken.add(&written);
-        self.written.push(written);
-        self.drop_oldest(tenant.as_deref());
-        Ok(())
+        self.unwritten.push(Unwritten { written, time_ns, key, done });
+        if self.store.is_none() {
+            self.write_down();
+        }
+    }
+
+    /// Whether writes wait to become durable.
+    pub(crate) fn is_any_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Makes all writes durable that wait for it, at the cost of one, and tells those who made them.
+    pub(crate) fn write_down(&mut self) {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if unwritten.is_empty() {
+            return;
+        }
+        let appended = self.store.as_mut().map_or(Ok(()), |store| {
+            let records = unwritten.iter().map(|one| one.written.record(one.time_ns));
+            store.append_many(Number(self.running), &records.collect::<Vec<_>>())
+        });
+        let refused = appended.err().map(|error| unkept(&error));
+        for Unwritten { written, key, done, .. } in unwritten {
+            if let Some(problem) = &refused {
+                done(self.generation, Err(problem.clone()));
+                continue;
+            }
+            let tenant = written.tenant.clone();
+            self.generation += u64::from(tenant.is_none());
+            self.written.push(written);
+            self.subjects.add(key);
+            self.drop_oldest(tenant.as_deref());
+            done(self.generation, Ok(()));
+        }
+        if refused.is_some() {
+            self.taken = Taken::by(&self.written);
+        }
+    }
+
+    /// Whether later writes stand for more than half of the journal.
+    pub(crate) fn is_mostly_superseded(&self) -> bool {
+        let superseded = self.subjects.superseded;
+        superseded >= SUPERSEDED && superseded >= self.written.len() / 2
+    }
+
+    /// Drops writes that later ones stand for. `subject` tells the form of a function's handler.
+    pub(crate) fn compact(&mut self, time_ns: u64, subject: impl Fn(&str, &str) -> Option<Subject>) {
+        let mut kept = without_superseded(&self.written, subject);
+        if kept.len() == self.written.len() {
+            return;
+        }
+        // A journal that cannot be written again only stays as long as it is.
+        let records = kept.iter().map(|written| written.record(time_ns)).collect::<Vec<_>>();
+        let rewritten =
+            self.store.as_mut().map_or(Ok(()), |store| store.rewrite(Number(self.running), &records));
+        self.subjects.superseded = 0;
+        match rewritten {
+            Ok(()) => std::mem::swap(&mut self.written, &mut kept),
+            Err(error) => {
+                self.events.tell(EventLevel::Warning, "state-directory", "", error.to_string());
+            }
+        }
+        self.taken = Taken::by(&self.written);
+        self.unwritten.iter().for_each(|one| self.taken.add(&one.written));
     }
 
     /// Puts a write into the journal of a configuration that does not run any more.
@@ -610,6 +709,13 @@ fn directory(saved: &crate::store::Saved) -> String {
 
 fn bytes_of(written: &[Written]) -> usize {
     written.iter().map(Written::bytes).sum()
+}
+
+/// What is made is in the journal, also where the run ends before its turn.
+impl Drop for Records {
+    fn drop(&mut self) {
+        self.write_down();
+    }
 }
 
 impl Remembered {

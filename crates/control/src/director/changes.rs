@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::{Director, Tasks, now_ns};
-use crate::api::{Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Plan, Problem, Source};
+use crate::api::{
+    Applied, ApplyOptions, ChangeKind, Code, ConfigurationState, EventLevel, Plan, Problem, Source,
+};
 use crate::records::{ROLLBACK, Unconfirmed, Written, unkept};
 use crate::store::{Files, StoreError};
 
@@ -32,9 +34,10 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    fn of(source: Source, is_plan: bool) -> Self {
-        let (undone, rewritten) = (BTreeSet::new(), BTreeSet::new());
-        Self { source, files: Files::new(), undone, rewritten, is_plan }
+    /// A file that keeps what these writes changed.
+    fn of(source: Source, written: &[Written], is_plan: bool) -> Self {
+        let rewritten = written.iter().map(|written| written.function.clone()).collect();
+        Self { source, files: Files::new(), undone: BTreeSet::new(), rewritten, is_plan }
     }
 }
 
@@ -147,6 +150,8 @@ enum Rest {
         warnings: Vec<String>,
         /// The generation that it starts from.
         generation: u64,
+        /// Whether what handlers changed is to go on.
+        goes_on: bool,
     },
     Apply {
         options: ApplyOptions,
@@ -176,6 +181,35 @@ fn differing(one: &[Written], other: &[Written]) -> BTreeSet<String> {
         .filter(|function| one.get(*function) != other.get(*function))
         .map(|&name| name.to_owned())
         .collect()
+}
+
+/// The functions that a plan takes out.
+fn removed(plan: &Plan) -> BTreeSet<&str> {
+    let removed = plan.changes.iter().filter(|change| change.kind == ChangeKind::Removed);
+    removed.filter(|change| change.part == "function").map(|change| change.name.as_str()).collect()
+}
+
+/// Warnings about writes that are lost by a plan, because their functions go.
+fn lost(plan: &Plan, written: &[Written]) -> Vec<String> {
+    let removed = removed(plan);
+    let functions = by_function(written).into_iter().filter(|(function, _)| removed.contains(function));
+    let told = |(function, written): (&str, Vec<&Written>)| {
+        let writes = written.len();
+        format!(
+            "what handlers changed of `{function}` is lost ({writes} in the journal): the file has no such function"
+        )
+    };
+    functions.map(told).collect()
+}
+
+/// These writes without the first ones that are like the refused.
+fn without(written: Vec<Written>, refused: Vec<Written>) -> Vec<Written> {
+    if refused.is_empty() {
+        return written;
+    }
+    let mut refused = refused.into_iter().peekable();
+    // Both are in the order in which they were made again.
+    written.into_iter().filter(|written| refused.next_if(|refused| refused == written).is_none()).collect()
 }
 
 /// The writes of each function, oldest first.
@@ -244,11 +278,12 @@ impl Director<'_> {
 
     /// The file of a change, if the change fits now.
     fn wanted(&mut self, change: Change) -> Result<(Wanted, Rest), Problem> {
+        self.write_down();
         let generation = self.records.generation;
         match change {
             Change::Plan(source) => Ok((
-                Wanted::of(source, true),
-                Rest::Plan { configuration: None, warnings: Vec::new(), generation },
+                Wanted::of(source, self.records.written(), true),
+                Rest::Plan { configuration: None, warnings: Vec::new(), generation, goes_on: true },
             )),
             Change::Apply { source, options, expected, time_ns } => {
                 self.is_current(expected)?;
@@ -256,12 +291,16 @@ impl Director<'_> {
                     let detail = format!("`confirm` is {seconds} s: expected 1 s to 1 day");
                     return Err(Problem::new(Code::BadRequest, detail));
                 }
-                let wanted = Wanted::of(source, options.dry_run);
+                let mut wanted = Wanted::of(source, self.records.written(), options.dry_run);
+                if options.forget {
+                    std::mem::swap(&mut wanted.undone, &mut wanted.rewritten);
+                }
                 let rest = match options.dry_run {
                     true => Rest::Plan {
                         configuration: Some(self.records.running),
                         warnings: Vec::new(),
                         generation,
+                        goes_on: !options.forget,
                     },
                     false => Rest::Apply { options, expected, time_ns },
                 };
@@ -276,7 +315,7 @@ impl Director<'_> {
                 let rewritten = written.iter().map(|written| written.function.clone()).collect();
                 let wanted = Wanted { source, files, undone, rewritten, is_plan: dry_run };
                 let rest = match dry_run {
-                    true => Rest::Plan { configuration: Some(number), warnings, generation },
+                    true => Rest::Plan { configuration: Some(number), warnings, generation, goes_on: false },
                     false => Rest::Rollback { number, written, warnings, expected },
                 };
                 Ok((wanted, rest))
@@ -286,15 +325,20 @@ impl Director<'_> {
 
     /// The last step of a change, if it still fits.
     fn end(&mut self, rest: Rest, mut prepared: Prepared) -> Result<Applied, Problem> {
+        self.write_down();
         prepared.plan.generation = self.records.generation;
         match rest {
-            Rest::Plan { configuration, warnings, generation } => {
+            Rest::Plan { configuration, warnings, generation, goes_on } => {
                 if generation != self.records.generation {
                     let detail = "what runs changed while the plan was made";
                     return Err(Problem::new(Code::Stale, detail).help("repeat the plan"));
                 }
                 let mut plan = prepared.plan;
                 plan.warnings.extend(warnings);
+                if goes_on {
+                    let lost = lost(&plan, self.records.written());
+                    plan.warnings.extend(lost);
+                }
                 let configuration = configuration.unwrap_or(self.records.running);
                 Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
             }
@@ -306,7 +350,8 @@ impl Director<'_> {
                 let waits = within.map(|within| Waits { within, back_to });
                 let file = prepared.wanted.source.name.clone();
                 let note = options.note.unwrap_or_default();
-                let mut applied = self.install(prepared, &note, waits, None, time_ns)?;
+                let mut applied =
+                    self.install(prepared, &note, waits, options.forget.then(Vec::new), time_ns)?;
                 applied.confirm_within_seconds = options.confirm;
                 let number = applied.configuration;
                 self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
@@ -412,22 +457,7 @@ impl Director<'_> {
             let until = Instant::now() + within;
             Unconfirmed { until, back_to }
         });
-        let comes_back = again.is_some();
-        let kept: BTreeSet<&str> = applied.plan.kept.iter().map(String::as_str).collect();
-        let goes_on = |written: &&Written| kept.contains(written.function.as_str());
-        let again: Vec<Written> =
-            again.unwrap_or_default().into_iter().filter(|written| !goes_on(&written)).collect();
-        self.write_again(&again);
-        // A rollback brings those of its own.
-        let lost = |written: &&Written| !goes_on(written) && !comes_back;
-        let forgotten: BTreeSet<&str> =
-            self.records.written.iter().filter(lost).map(|of| of.function.as_str()).collect();
-        applied.plan.warnings.extend(forgotten.into_iter().map(|function| {
-            format!(
-                "the journal has no writes to `{function}` any more: the next start takes what the file says"
-            )
-        }));
-        let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
+        let written = self.written_after(&mut applied, again);
         self.records.unconfirmed = unconfirmed;
         let begun =
             self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
@@ -446,6 +476,43 @@ impl Director<'_> {
         applied.generation = self.records.generation;
         applied.plan.generation = self.records.generation;
         Ok(applied)
+    }
+
+    /// Makes the writes again that a change has undone. Answers the journal after it.
+    ///
+    /// A rollback brings a journal of its own, `again`. Another file keeps the writes that still apply.
+    fn written_after(&mut self, applied: &mut Applied, again: Option<Vec<Written>>) -> Vec<Written> {
+        let plan = &mut applied.plan;
+        let kept: BTreeSet<&str> = plan.kept.iter().map(String::as_str).collect();
+        let (mut written, others): (Vec<Written>, Vec<Written>) = self
+            .records
+            .written
+            .iter()
+            .cloned()
+            .partition(|written| kept.contains(written.function.as_str()));
+        let again = match again {
+            Some(again) => {
+                let again: Vec<Written> =
+                    again.into_iter().filter(|written| !kept.contains(written.function.as_str())).collect();
+                self.write_again(&again);
+                again
+            }
+            None => {
+                let (lost, removed) = (lost(plan, &others), removed(plan));
+                let still = |written: &Written| !removed.contains(written.function.as_str());
+                let again: Vec<Written> = others.into_iter().filter(still).collect();
+                let refused = self.write_again(&again);
+                plan.warnings.extend(lost);
+                plan.warnings.extend(refused.iter().map(
+                    |Written { function, handler, argument, .. }| {
+                        format!("`{function}.{handler} {argument}` does not apply any more, and is lost")
+                    },
+                ));
+                without(again, refused)
+            }
+        };
+        written.extend(again);
+        written
     }
 
     /// Confirms the running configuration.

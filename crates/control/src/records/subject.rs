@@ -40,7 +40,7 @@ impl Subjects {
 }
 
 /// The writes without those that a later one stands for, in their order.
-pub(super) fn without_superseded(
+pub(crate) fn without_superseded(
     written: &[Written],
     subject: impl Fn(&str, &str) -> Option<Subject>,
 ) -> Vec<Written> {

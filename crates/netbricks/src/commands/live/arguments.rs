@@ -348,6 +348,9 @@ pub(crate) struct ApplyArguments {
     /// A note for the history
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
+    /// Begin as the file says: undo what handlers changed, and empty the journal
+    #[arg(long)]
+    pub(crate) forget: bool,
     /// Apply it only if nothing has changed since this generation
     #[arg(long, value_name = "N")]
     pub(crate) generation: Option<u64>,
