@@ -44,7 +44,7 @@ pub struct ListenConfig {
     pub unix_read_only: bool,
     /// The address and port for TCP, with its tokens.
     ///
-    /// Without tokens it must be a loopback address, and requests may only read.
+    /// Without a token it must be a loopback address that is [open](Tokens::open), and requests may only read.
     pub tcp: Option<(SocketAddr, Tokens)>,
     /// The credentials of tenants, who see what is theirs alone.
     pub grants: Grants,
