@@ -711,7 +711,7 @@ fn bytes_of(written: &[Written]) -> usize {
     written.iter().map(Written::bytes).sum()
 }
 
-/// What is made is in the journal, also where the run ends before its turn.
+/// Writes that are made are in the journal, also where the run ends before their turn.
 impl Drop for Records {
     fn drop(&mut self) {
         self.write_down();

@@ -61,6 +61,7 @@ pub mod sealed;
 mod settings;
 pub mod shuffle;
 pub mod state;
+mod steps;
 mod stored;
 pub mod tenants;
 pub mod units;
@@ -82,7 +83,7 @@ pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{
     CallError, Departed, Handler, HandlerKind, HandlerSide, ImportError, Node, NodeQueue, NodeState, Output,
-    Poll, Role, Section, Shape, StateImage,
+    Poll, Role, Section, Shape, StateImage, WriteSubject,
 };
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
@@ -95,6 +96,7 @@ pub use settings::{
 };
 pub use shuffle::{PacketPart, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
+pub use steps::{Steps, at_once};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};
 pub use worker::{BuildError, PortNames, Worker};

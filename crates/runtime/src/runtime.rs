@@ -267,6 +267,7 @@ impl Seat {
             worker: index,
             core,
             graphs: Vec::new(),
+            retired: None,
             turns: 0,
             sleeps: 0,
             cpu_seconds: 0.0,

@@ -19,7 +19,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What this write gives a whole value, or what it is about. Several lines have several, and so none.
+    /// The entry that this write is about. Several lines have several, and so none.
     pub(super) fn key(self, written: &Written) -> Option<Key> {
         Some((written.function.clone(), self.name, written.entry()?.to_owned(), written.worker))
     }

@@ -43,7 +43,6 @@ impl Session<'_> {
         }
         let ports = self.new_queues(&candidate, &mut opened)?;
         self.filter_beside(&candidate, &opened)?;
-        self.control.take_longest_pause();
         let replaced = self.take_over(&candidate, ports);
         stock::give_back();
         if replaced.is_err() {

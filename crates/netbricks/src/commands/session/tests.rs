@@ -10,6 +10,7 @@ use netbricks_control::{Call, Change, Director, Tasks};
 use netbricks_core::packet::Link;
 use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
 
+use super::super::arguments::ControlArguments;
 use super::super::run::{How, execute};
 use super::super::{Application, Console, RunLimits, file};
 use crate::report::Summary;
@@ -62,7 +63,7 @@ impl Asking {
         answer.recv().unwrap()
     }
     /// As [`call`](Self::call) of a handler that writes, for the journal too.
-    fn write(&self, function: &str, handler: &str, argument: &str) {
+    pub(super) fn write(&self, function: &str, handler: &str, argument: &str) {
         let (function, handler, argument) = (function.into(), handler.into(), argument.into());
         let deadline = Instant::now() + Duration::from_secs(60);
         let call = Call { function, handler, argument, write: true, worker: None, deadline };
@@ -101,6 +102,16 @@ pub(super) fn while_running_with(
     text: &str,
     test: impl FnOnce(&Asking) + Send + 'static,
 ) -> Summary {
+    while_controlled(registry, text, None, test)
+}
+
+/// As [`while_running_with`], with a socket for clients.
+pub(super) fn while_controlled(
+    registry: Registry,
+    text: &str,
+    control: Option<&ControlArguments>,
+    test: impl FnOnce(&Asking) + Send + 'static,
+) -> Summary {
     let app = Application { registry, drivers: crate::Drivers::standard() };
     let console = Console { color: false, live: false };
     let file = file::File {
@@ -123,7 +134,7 @@ pub(super) fn while_running_with(
         });
         threads.lock().unwrap().push(thread);
     };
-    let how = How { begun: Some(&begun), ..How::plain(&limits, true) };
+    let how = How { begun: Some(&begun), control, ..How::plain(&limits, true) };
     let summary = execute(&app, console, &file, checked, &how, None).ok().unwrap();
     for thread in threads.into_inner().unwrap() {
         if let Err(panic) = thread.join().unwrap() {
