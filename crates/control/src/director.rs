@@ -313,8 +313,7 @@ impl<'d> Director<'d> {
             }
             self.write_one_by_one(alike, &refused);
         }
-        let refused = std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner));
-        refused
+        std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes writes to one handler by one call. Answers whether all were made; otherwise none was.
