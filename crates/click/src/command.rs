@@ -295,6 +295,7 @@ fn surroundings(options: &RunOptions) -> Option<Surroundings> {
         seed,
         reconfigures: options.allow_reconfigure,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: false,
     })
 }

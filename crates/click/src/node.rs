@@ -175,6 +175,7 @@ pub fn devices(settings: &ClickSettings) -> Result<Devices, BuildError> {
         seed: 1,
         reconfigures: false,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: true,
     };
     Devices::of(&*settings.router(surroundings).map_err(BuildError::new)?)
@@ -255,6 +256,7 @@ pub fn node(settings: &ClickSettings, worker: &Worker) -> Result<Box<dyn Node>, 
         seed: worker.seed(),
         reconfigures: false,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: true,
     };
     let router = settings.router(surroundings).map_err(BuildError::new)?;

@@ -67,6 +67,8 @@ pub struct Surroundings {
     pub reconfigures: bool,
     /// The most elements of a configuration.
     pub most_elements: usize,
+    /// The most bytes that the elements and their tables may take while they are made.
+    pub most_memory: usize,
     /// Whether packets that end are kept for the graph around the configuration, which counts them.
     pub keeps_dropped: bool,
 }
@@ -185,6 +187,20 @@ impl<'r> Setup<'r> {
     pub fn outputs(&self) -> usize {
         self.at.outputs()
     }
+    /// Whether there is memory for a table of so many bytes, which an argument asks for; tells an error where not.
+    ///
+    /// Elements whose arguments ask for much ask here before they take it.
+    pub fn has_room(&self, argument: &str, bytes: usize) -> bool {
+        let left = self.at.router.room.get();
+        if bytes > left {
+            let most = self.at.router.surroundings.most_memory;
+            self.errors.error(&format!(
+                "{argument} asks for {bytes} bytes, and {left} are left of the {most} that `memory` allows. Ask for \
+                 less, or take more `memory`"
+            ));
+        }
+        bytes <= left
+    }
 }
 
 /// Ports of an element as the configuration resolves them.
@@ -238,7 +254,7 @@ impl Router {
         }
         let mut order: Vec<usize> = (0..instances.len()).collect();
         order.sort_by_key(|id| instances[*id].class.phase);
-        let seed = surroundings.seed | 1;
+        let (seed, most_memory) = (surroundings.seed | 1, surroundings.most_memory);
         Self {
             instances,
             by_name,
@@ -267,7 +283,7 @@ impl Router {
             held: Cell::new(0),
             most_held: Cell::new(u64::MAX),
             refused: Cell::new(0),
-            room: Rc::new(Cell::new(usize::MAX)),
+            room: Rc::new(Cell::new(most_memory)),
             devices: RefCell::default(),
             watched: RefCell::default(),
             replacement: RefCell::default(),
@@ -288,6 +304,7 @@ impl Router {
     /// Configures all elements, which has no effect outside of them. `false` after errors were told.
     pub(crate) fn configure(&self, errors: &Errors) -> bool {
         let mut good = true;
+        let mut taken = 0_usize;
         for &id in &self.order {
             let instance = &self.instances[id];
             let heading = format!("While configuring '{} :: {}':", instance.name, instance.class.name);
@@ -298,7 +315,9 @@ impl Router {
                 let mut arguments = crate::arguments::Arguments::new(&text, at, errors);
                 let made = (instance.class.configure)(&mut arguments, &Setup { at, errors });
                 match made {
-                    Some(element) if errors.count() == before => instance.element.set(element).is_ok(),
+                    Some(element) if errors.count() == before => {
+                        instance.element.set(element).is_ok() && self.takes_memory(id, &mut taken, errors)
+                    }
                     _ => {
                         if errors.count() == before {
                             errors.error("unspecified error");
@@ -307,6 +326,10 @@ impl Router {
                     }
                 }
             });
+            if self.room.get() == 0 {
+                // Each further element would take more.
+                break;
+            }
         }
         if !good {
             errors.error("Router could not be initialized!");
@@ -314,6 +337,22 @@ impl Router {
         }
         self.handlers_ready.set(good);
         good
+    }
+
+    /// Counts what an element takes. `false` after an error was told: there is no memory for it.
+    fn takes_memory(&self, id: usize, taken: &mut usize, errors: &Errors) -> bool {
+        let most = self.surroundings.most_memory;
+        let own = self.memory_of(id);
+        *taken = taken.saturating_add(own);
+        self.room.set(most.saturating_sub(*taken));
+        let fits = *taken <= most;
+        if !fits {
+            errors.error(&format!(
+                "the elements up to here take {taken} bytes, this one {own}: `memory` allows {most}. Take fewer or \
+                 smaller elements, or more `memory`"
+            ));
+        }
+        fits
     }
 
     /// Initialises all elements: files and sockets are opened, tasks begin. `false` after errors were told.

@@ -51,6 +51,7 @@ fn build_in(text: &str, clock: Clock, capabilities: Capabilities) -> Run {
         seed: 1,
         reconfigures: capabilities.process,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: false,
     };
     let errors = Errors::collected();

@@ -114,6 +114,7 @@ impl Host {
             seed: worker.seed(),
             reconfigures: false,
             most_elements: 16_384,
+            most_memory: usize::MAX,
             keeps_dropped: true,
         };
         let mut host = Self {

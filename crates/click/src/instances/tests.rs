@@ -459,17 +459,45 @@ fn tables_that_take_more_memory_than_the_quota_are_not_installed() {
     rig.call("create", "small mac=02:00:00:00:00:01 memory=1MB");
     rig.call("install", &format!("small\n{MIRROR}"));
     let problem = rig.refused("install", "small\nFromDevice(0) -> flows :: FlowMonitor(1000000) -> Discard;");
-    assert!(problem.starts_with("the elements of instance `small` take "), "{problem}");
-    assert!(
-        problem.contains(" of them `flows`, ") && problem.contains("`memory` allows 1000000."),
-        "{problem}"
-    );
+    assert!(problem.contains("While configuring 'flows :: FlowMonitor':"), "{problem}");
+    assert!(problem.contains("CAPACITY asks for ") && problem.contains(" of the 1000000 that"), "{problem}");
     // The configuration before goes on.
     assert_eq!(rig.pass(0, &[frame(1, 9, 0)])[0].len(), 1);
     rig.call("install", "small\nFromDevice(0) -> flows :: FlowMonitor(100) -> Discard;");
     let small = listed(&mut rig, "small");
     assert_eq!((small["state"].as_str(), small["memory"].as_u64()), (Some("running"), Some(1_000_000)));
     assert!(small["memory_used"].as_u64().expect("a number") < 1_000_000);
+    rig.end();
+}
+
+#[test]
+fn a_configuration_that_takes_more_memory_than_the_quota_is_not_made_first() {
+    let mut rig = Rig::new("");
+    rig.call("create", "small memory=1MB");
+    // Each is refused before its memory is taken, or at the first that does not fit: none after it is made.
+    for (elements, first, rest) in [
+        ("FlowMonitor(1000000)", 1, "FlowMonitor"),
+        ("Clipboard(0/600000)", 2, "Clipboard"),
+        ("ICMPPingSource(1.0.0.1, 1.0.0.2)", 2, "ICMPPingSource"),
+    ] {
+        let is_source = rest == "ICMPPingSource";
+        let one = |at: usize| {
+            let name = format!("e{at} :: {elements}");
+            if is_source {
+                format!("{name} -> Discard; Idle -> [0]e{at};")
+            } else {
+                format!("Idle -> {name} -> Discard;")
+            }
+        };
+        let text: String = (1..=5).map(one).collect();
+        let problem = rig.refused("install", &format!("small\n{text}"));
+        let told: Vec<usize> =
+            (1..=5).filter(|at| problem.contains(&format!("While configuring 'e{at} :: "))).collect();
+        let expected: Vec<usize> = if rest == "FlowMonitor" { (1..=5).collect() } else { vec![first] };
+        assert_eq!(told, expected, "{problem}");
+        assert!(problem.contains("`memory` allows") || problem.contains("that `memory` allows"), "{problem}");
+    }
+    rig.call("install", "small\nIdle -> FlowMonitor(1000) -> Clipboard(0/60000) -> Discard;");
     rig.end();
 }
 

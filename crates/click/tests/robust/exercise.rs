@@ -96,6 +96,7 @@ fn router(text: &str) -> Option<Rc<Router>> {
         seed: 1,
         reconfigures: false,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: false,
     };
     build(&Source { text, file: "config", is_expression: true }, &[], surroundings, &Errors::collected())

@@ -48,6 +48,8 @@ pub(crate) struct Rules {
     table: Option<RuleTable>,
     /// Memory that is used again: keys of packets, and what was found for them.
     scratch: RefCell<(Keys, Vec<Option<u32>>)>,
+    /// Bytes that rules, program and table take.
+    memory: usize,
 }
 
 /// The program of some rules, optimised as far as the work lasts.
@@ -117,7 +119,13 @@ impl Rules {
         }
         let with_mac =
             subject == Subject::Headers && rules.iter().filter_map(|rule| rule.0.as_ref()).any(looks_at_mac);
+        let conditions: usize = rules.iter().filter_map(|rule| rule.0.as_ref()).map(Expression::bytes).sum();
+        let memory = conditions
+            + rules.capacity() * size_of::<Rule>()
+            + matcher.bytes()
+            + table.as_ref().map_or(0, RuleTable::bytes);
         Self {
+            memory,
             rules,
             subject,
             with_mac,
@@ -141,6 +149,11 @@ impl Rules {
     #[cfg(test)]
     pub(super) fn has_table(&self) -> bool {
         self.table.is_some()
+    }
+
+    /// Bytes that rules, program and table take.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
     }
 
     /// The number of rules.

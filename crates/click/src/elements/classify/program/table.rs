@@ -76,6 +76,11 @@ impl RuleTable {
         Some(Self { keying, classifier, targets })
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.classifier.bytes() + self.targets.capacity() * size_of::<u32>()
+    }
+
     /// Words of a key.
     pub(crate) fn width(&self) -> usize {
         self.keying.layout.words()
