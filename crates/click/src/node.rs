@@ -43,7 +43,7 @@ netbricks_core::settings! {
         ///
         /// Otherwise bursts go from element to element. Each path keeps its order, and paths that meet again may
         /// interleave otherwise within a burst.
-        pub exact: bool = false, "true or false";
+        pub exact: Option<bool> = unset "true where captures drive the clock, else false", "true or false";
         /// Devices in the order of the node's inputs; else in the order of the elements that take their packets.
         pub inputs: Vec<String> = [], "list of the devices of FromDevice";
         /// Devices in the order of the node's ways out; else in the order in which elements send to them.
@@ -174,6 +174,7 @@ pub fn devices(settings: &ClickSettings) -> Result<Devices, BuildError> {
         chatter: Rc::new(|_| ()),
         seed: 1,
         reconfigures: false,
+        exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
         keeps_dropped: true,
@@ -219,7 +220,7 @@ struct ClickNode {
     said: Said,
     begun: bool,
     failed: bool,
-    exact: bool,
+    exact: Option<bool>,
     /// The element of each input.
     inlets: Vec<Option<usize>>,
     /// Places of elements' devices among the node's inputs and ways out.
@@ -255,6 +256,7 @@ pub fn node(settings: &ClickSettings, worker: &Worker) -> Result<Box<dyn Node>, 
         }),
         seed: worker.seed(),
         reconfigures: false,
+        exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
         keeps_dropped: true,
@@ -273,7 +275,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    fn of(router: &Router) -> Result<Self, BuildError> {
+    pub(crate) fn of(router: &Router) -> Result<Self, BuildError> {
         let mut inputs: Vec<String> = Vec::new();
         for from in (0..router.len()).filter_map(|id| router.element_as::<FromDevice>(id)) {
             if inputs.contains(&from.name) {
@@ -339,13 +341,17 @@ impl ClickNode {
     }
 
     /// Initialises the elements at the node's first turn, and moves their clock on.
-    fn begin(&mut self, cx: &Context) {
+    fn begin(&mut self, cx: &mut Context) {
         self.clock.set(cx.now());
         if !self.begun {
             self.begun = true;
-            let said = Rc::clone(&self.said);
-            let errors = Errors::to(Box::new(move |line| said.borrow_mut().push(line.to_owned())));
+            let errors = Errors::collected();
             self.failed = !self.router.initialize(&errors);
+            let lines = errors.lines();
+            if self.failed {
+                cx.fail(format!("its Click configuration cannot start:\n{}", lines.join("\n")));
+            }
+            self.said.borrow_mut().extend(lines);
         }
     }
 
@@ -413,9 +419,14 @@ impl Node for ClickNode {
         match self.inlets.get(input).copied().flatten() {
             Some(id) => {
                 self.router.arrived(batch.len() as u64);
-                let (element, at) = (self.router.element(id), self.router.at(id));
-                if self.exact {
-                    batch.drain().for_each(|packet| element.push(at, INLET, packet));
+                let router = Rc::clone(&self.router);
+                let (element, at) = (router.element(id), router.at(id));
+                if self.exact.unwrap_or_else(|| cx.follows_arrivals()) {
+                    for packet in batch.drain() {
+                        element.push(at, INLET, packet);
+                        // What the packet caused comes before the next one.
+                        self.run(ROUNDS_A_BATCH);
+                    }
                 } else {
                     element.push_batch(at, INLET, batch);
                 }

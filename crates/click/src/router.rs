@@ -65,6 +65,8 @@ pub struct Surroundings {
     pub seed: u64,
     /// Whether the configuration may be replaced by its `hotconfig` handler.
     pub reconfigures: bool,
+    /// Whether each packet goes all its way before the next one starts; `None` where the clock decides.
+    pub exact: Option<bool>,
     /// The most elements of a configuration.
     pub most_elements: usize,
     /// The most bytes that the elements and their tables may take while they are made.

@@ -57,6 +57,8 @@ pub struct Context<Tail: ?Sized = [()]> {
     /// The watches over the graph's packets.
     pub(crate) observer: Option<Box<Observer>>,
     pub(crate) node: usize,
+    /// Nodes that cannot do their work, and why.
+    pub(crate) failed: Vec<(usize, String)>,
     /// Whether a lookup met packets in this batch that its usual loops do not handle.
     ///
     /// These are frames of an unusual shape, frames without ports where the keys have ports, or long keys.
@@ -152,6 +154,7 @@ impl OwnedContext {
             newborn: 0,
             answered: 0,
             answers: [0; BATCH],
+            failed: Vec::new(),
             recorder: Recorder::default(),
             observer: None,
             node: 0,
@@ -439,6 +442,20 @@ impl<Tail: ?Sized> Context<Tail> {
     /// A node that queues packets, or sets timers while it processes them, calls this when it was idle or slept.
     pub fn wake(&mut self) {
         self.effects |= WOKEN;
+    }
+
+    /// Whether the packets' times of arrival drive the clock, as in a replay of captures.
+    #[inline]
+    pub fn follows_arrivals(&self) -> bool {
+        self.follows_arrivals
+    }
+
+    /// Says why the running node cannot do its work. The run goes on, and its end is a failure.
+    ///
+    /// A node calls this once, when it finds out, and from then on drops what comes. The operator sees the sentence at
+    /// once and in the report.
+    pub fn fail(&mut self, problem: String) {
+        self.failed.push((self.node, problem));
     }
 
     /// Says that the running shuffle has state to give away or to take over.

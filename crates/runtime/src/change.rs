@@ -397,6 +397,7 @@ impl Worker {
             panics: self.panics.reports().to_vec(),
             failure: None,
             gave_up: self.gave_up.clone(),
+            failed_nodes: self.failures.clone(),
         }
     }
 

@@ -398,6 +398,8 @@ pub struct WorkerReport {
     /// The reason why it ended a run before its sources had ended: they waited for buffers, and none came
     /// back.
     pub gave_up: Option<String>,
+    /// Nodes that could not do their work, and why.
+    pub failed_nodes: Vec<String>,
 }
 
 /// All workers at one moment (each between two of its batches).

@@ -273,6 +273,7 @@ impl Seat {
             panics: Vec::new(),
             failure: Some(format!("the worker itself panicked: {message}")),
             gave_up: None,
+            failed_nodes: Vec::new(),
         });
         // The mailbox closes and every frame returns to the pool before the end is published.
         let closed = contained(|| drop(worker));

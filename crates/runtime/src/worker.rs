@@ -174,6 +174,8 @@ pub(crate) struct Worker {
     tenants: TenantLog,
     /// The reason why it ended the run.
     pub(crate) gave_up: Option<String>,
+    /// Nodes that could not do their work, and why.
+    pub(crate) failures: Vec<String>,
     pub(crate) now: Instant,
     round_turns: u32,
     pub(crate) turns: u64,
@@ -195,6 +197,7 @@ impl Worker {
             panics: PanicLog::default(),
             tenants: TenantLog::default(),
             gave_up: None,
+            failures: Vec::new(),
             now: Instant::now(),
             round_turns: 1,
             turns: 0,
@@ -319,6 +322,7 @@ impl Worker {
             round.alive |= !hosted.done;
             round.unsettled |= !rested && !hosted.done;
             tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
+            tell_failures(hosted, &mut self.failures, &self.shared, self.context.index());
             if hosted.graph.is_correction_due() {
                 correct_time(hosted, &mut self.tenants, &self.shared, self.context.index(), self.now);
             }
@@ -483,6 +487,19 @@ pub(crate) fn tell_panics(
         if let Some(event) = log.add(worker, hosted.graph.name(), panic, now) {
             shared.config.events.tell(event);
         }
+    }
+}
+
+/// Tells of nodes that cannot do their work, and keeps that for the report.
+#[inline(always)]
+fn tell_failures(hosted: &mut Hosted, failures: &mut Vec<String>, shared: &Shared, worker: usize) {
+    if !hosted.graph.has_failures() {
+        return;
+    }
+    for (node, problem) in hosted.graph.take_failures() {
+        let event = Event::NodeFailed { worker, graph: hosted.graph.name().to_owned(), node, problem };
+        failures.push(event.to_string());
+        shared.config.events.tell(event);
     }
 }
 

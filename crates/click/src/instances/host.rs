@@ -113,6 +113,7 @@ impl Host {
             chatter: Rc::new(|_| ()),
             seed: worker.seed(),
             reconfigures: false,
+            exact: settings.exact,
             most_elements: 16_384,
             most_memory: usize::MAX,
             keeps_dropped: true,

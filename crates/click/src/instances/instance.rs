@@ -369,7 +369,18 @@ impl Instance {
                 }
                 (Some(router), Some(id)) if running => {
                     router.arrived(batch.len() as u64);
-                    let pushed = contain(|| router.element(id).push_batch(router.at(id), INLET, batch));
+                    let (element, at) = (router.element(id), router.at(id));
+                    let exact = router.surroundings().exact.unwrap_or_else(|| cx.follows_arrivals());
+                    let pushed = contain(|| {
+                        if exact {
+                            batch.drain().for_each(|packet| {
+                                element.push(at, INLET, packet);
+                                drive::round(router, TASKS);
+                            });
+                        } else {
+                            element.push_batch(at, INLET, batch);
+                        }
+                    });
                     if let Err(caught) = pushed {
                         return self.fail(caught.message, batch, cx);
                     }

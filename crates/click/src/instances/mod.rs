@@ -33,6 +33,8 @@ netbricks_core::settings! {
         pub learning: bool = false, "true or false";
         /// Addresses that the switch learns at most.
         pub addresses: usize = 4_096, "whole number, 1 to 1,000,000";
+        /// Whether each packet goes all its way through an instance before the next one starts, as in Click.
+        pub exact: Option<bool> = unset "true where captures drive the clock, else false", "true or false";
         /// Capabilities of instances beyond their ports.
         pub capabilities: Vec<String> = [], "list of files, sockets and process";
         /// Instances that exist from the start, by name.

@@ -678,3 +678,24 @@ fn metrics_have_a_bounded_number_of_instances() {
     );
     rig.end();
 }
+
+#[test]
+fn an_exact_instance_takes_packets_one_by_one() {
+    let marks = |exact: Option<bool>| {
+        let mut rig = Rig::with(InstancesSettings { exact, ..settings_of("") });
+        rig.call("create", "box mac=02:00:00:00:00:01");
+        rig.call(
+            "install",
+            "box\nFromDevice(0) -> c :: Classifier(59/00%01, -); c[0] -> join :: EtherMirror; c[1] -> join -> ToDevice(0);",
+        );
+        let frames: Vec<Vec<u8>> = (0..8).map(|mark| frame(1, 9, mark)).collect();
+        let left = rig.pass(0, &frames);
+        let marks: Vec<u8> = left[1].iter().map(|frame| frame[59]).collect();
+        rig.end();
+        marks
+    };
+    assert_eq!(marks(Some(true)), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(marks(Some(false)), [0, 2, 4, 6, 1, 3, 5, 7]);
+    // The rig's clock is not that of the packets.
+    assert_eq!(marks(None), marks(Some(false)));
+}

@@ -95,6 +95,7 @@ fn router(text: &str) -> Option<Rc<Router>> {
         chatter: Rc::new(|_| ()),
         seed: 1,
         reconfigures: false,
+        exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
         keeps_dropped: false,

@@ -172,6 +172,21 @@ impl Graph {
         answer
     }
 
+    /// Whether nodes have said so since [`take_failures`](Self::take_failures) was called last.
+    #[inline(always)]
+    pub fn has_failures(&self) -> bool {
+        !self.cx.failed.is_empty()
+    }
+
+    /// Nodes that said since the last call that they [cannot do their work](Context::fail), and why.
+    pub fn take_failures(&mut self) -> Vec<(String, String)> {
+        let named = |(node, problem): (usize, String)| {
+            let name = self.slots.get(node).map_or_else(String::new, |slot| slot.name.clone());
+            (name, problem)
+        };
+        std::mem::take(&mut self.cx.failed).into_iter().map(named).collect()
+    }
+
     /// Drops the nodes one by one; returns panics in that, which cost nothing any more.
     ///
     /// Dropping the graph does the same, without an answer.

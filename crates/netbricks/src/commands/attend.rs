@@ -282,9 +282,9 @@ impl Watched {
     fn news(&mut self, session: &Session<'_>) -> (Vec<String>, Vec<String>) {
         let events = std::mem::take(&mut self.heard).into_iter();
         let events = events.filter(|event| !matches!(event, Event::WorkerEnded { .. }));
-        // The report lists panics by their place.
+        // The report lists panics by their place, and nodes that failed among the failures.
         let (panics, events): (Vec<_>, Vec<_>) =
-            events.partition(|event| matches!(event, Event::Panic { .. }));
+            events.partition(|event| matches!(event, Event::Panic { .. } | Event::NodeFailed { .. }));
         let mut shown: Vec<String> = events.iter().map(Event::to_string).collect();
         for port in session.ports.iter() {
             let name = port.name();
@@ -307,6 +307,7 @@ impl Watched {
 fn record_event(events: &Events, event: &Event) {
     let (level, kind, subject) = match event {
         Event::Panic { panic, .. } => (EventLevel::Error, "panic", panic.node.clone()),
+        Event::NodeFailed { node, .. } => (EventLevel::Error, "node-failed", node.clone()),
         Event::PortDown { port, .. } => (EventLevel::Warning, "port-down", port.clone()),
         Event::PortUp { port } => (EventLevel::Info, "port-up", port.clone()),
         Event::Tenant { event, .. } => match event {

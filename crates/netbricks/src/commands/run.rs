@@ -575,6 +575,7 @@ impl Begun<'_> {
             summary
                 .failures
                 .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+            summary.failures.extend(worker.failed_nodes.iter().cloned());
             if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
                 summary.failures.push(why.clone());
             }
