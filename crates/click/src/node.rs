@@ -357,8 +357,8 @@ impl ClickNode {
 
     /// Passes on what left the elements, and counts what they made and what ended.
     ///
-    /// Packets for the first way out go on in the node's own batch, where there is one and all of them fit. The graph
-    /// looks at packets that go another way one by one.
+    /// Packets for the first way out go on in the node's own batch, where there is one and all of them fit. Others leave in
+    /// batches of their own.
     fn settle(&mut self, batch: Option<&mut Batch>, cx: &mut Context) {
         let (created, bytes) = self.router.take_created();
         if created > 0 {
@@ -366,21 +366,14 @@ impl ClickNode {
         }
         let places = &self.places;
         let place = |device: usize| places.get(device).copied().unwrap_or(0);
-        match batch.filter(|batch| batch.is_empty() && self.router.sent() <= BATCH) {
-            Some(batch) => {
-                self.router.take_first_sent(batch, |device| place(device) == 0);
-                self.router.take_outbox(|device, packet| match place(device) {
-                    // There is room: the batch has place for all that was sent.
-                    0 => {
-                        if let Err(packet) = batch.push(packet) {
-                            cx.drop_packet(packet, DropReason::QueueFull);
-                        }
-                    }
-                    place => cx.emit(edge_of(place), packet),
-                });
+        let mut own = batch.filter(|batch| batch.is_empty() && self.router.sent() <= BATCH);
+        self.router.take_sent(|device, sent| match (place(device), &mut own) {
+            // There is room for all that was sent.
+            (0, Some(own)) => {
+                own.append(sent);
             }
-            None => self.router.take_outbox(|device, packet| cx.emit(edge_of(place(device)), packet)),
-        }
+            (place, _) => cx.emit_batch(edge_of(place), sent),
+        });
         self.router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
     }
 

@@ -19,6 +19,7 @@ use crate::notifier::Notice;
 use crate::scheduler::{Tasks, Timers};
 
 mod at;
+mod memory;
 mod outbox;
 
 use outbox::Outbox;
@@ -89,6 +90,8 @@ struct Instance {
     inputs: Vec<Option<(usize, usize)>>,
     output_push: Vec<bool>,
     input_push: Vec<bool>,
+    /// Lines about packets that it has said.
+    complaints: Cell<u32>,
 }
 
 /// Stands where no element was made yet.
@@ -189,20 +192,6 @@ impl<'r> Setup<'r> {
     pub fn outputs(&self) -> usize {
         self.at.outputs()
     }
-    /// Whether there is memory for a table of so many bytes, which an argument asks for; tells an error where not.
-    ///
-    /// Elements whose arguments ask for much ask here before they take it.
-    pub fn has_room(&self, argument: &str, bytes: usize) -> bool {
-        let left = self.at.router.room.get();
-        if bytes > left {
-            let most = self.at.router.surroundings.most_memory;
-            self.errors.error(&format!(
-                "{argument} asks for {bytes} bytes, and {left} are left of the {most} that `memory` allows. Ask for \
-                 less, or take more `memory`"
-            ));
-        }
-        bytes <= left
-    }
 }
 
 /// Ports of an element as the configuration resolves them.
@@ -237,6 +226,7 @@ impl Router {
                 inputs: vec![None; ports.input_push.len()],
                 output_push: ports.output_push,
                 input_push: ports.input_push,
+                complaints: Cell::new(0),
             })
             .collect();
         for connection in &configuration.connections {
@@ -339,22 +329,6 @@ impl Router {
         }
         self.handlers_ready.set(good);
         good
-    }
-
-    /// Counts what an element takes. `false` after an error was told: there is no memory for it.
-    fn takes_memory(&self, id: usize, taken: &mut usize, errors: &Errors) -> bool {
-        let most = self.surroundings.most_memory;
-        let own = self.memory_of(id);
-        *taken = taken.saturating_add(own);
-        self.room.set(most.saturating_sub(*taken));
-        let fits = *taken <= most;
-        if !fits {
-            errors.error(&format!(
-                "the elements up to here take {taken} bytes, this one {own}: `memory` allows {most}. Take fewer or \
-                 smaller elements, or more `memory`"
-            ));
-        }
-        fits
     }
 
     /// Initialises all elements: files and sockets are opened, tasks begin. `false` after errors were told.
@@ -749,22 +723,6 @@ impl Router {
     pub(crate) fn leave_handler(&self) {
         self.depth.set(self.depth.get().saturating_sub(HANDLER_DEPTH));
     }
-    /// Bytes that the elements and their tables take now, without packets.
-    pub fn memory(&self) -> usize {
-        (0..self.len()).map(|id| self.memory_of(id)).sum()
-    }
-    /// Bytes that an element and its tables take now, without packets.
-    pub(crate) fn memory_of(&self, id: usize) -> usize {
-        let text = self.instances.get(id).map_or(0, |instance| {
-            size_of::<Instance>() + instance.name.len() + instance.configuration.borrow().len()
-        });
-        let element = self.element(id);
-        text + size_of_val(element.as_ref()) + element.memory()
-    }
-    /// Bytes that tables may still grow by. What grows in large steps asks first, and takes them.
-    pub(crate) fn room(&self) -> &Rc<Cell<usize>> {
-        &self.room
-    }
     /// Packets that elements could not create because of that limit.
     pub fn refused(&self) -> u64 {
         self.refused.get()
@@ -781,12 +739,12 @@ impl Router {
         (self.created.replace(0), self.created_bytes.replace(0))
     }
     /// Packets that left for devices since the last call, with the device's number.
-    pub(crate) fn take_outbox(&self, each: impl FnMut(usize, Packet)) {
-        self.outbox.borrow_mut().drain(each);
+    pub(crate) fn take_outbox(&self, mut each: impl FnMut(usize, Packet)) {
+        self.take_sent(|device, batch| batch.drain().for_each(|packet| each(device, packet)));
     }
-    /// Moves the packets that left first, all for one device, to an empty batch, if the device fits.
-    pub(crate) fn take_first_sent(&self, batch: &mut Batch, fits: impl FnOnce(usize) -> bool) {
-        self.outbox.borrow_mut().take_first(batch, fits);
+    /// The same in batches: those of a device come in the order in which they left.
+    pub(crate) fn take_sent(&self, each: impl FnMut(usize, &mut Batch)) {
+        self.outbox.borrow_mut().drain(each);
     }
     /// Packets that left for devices since they were last taken.
     pub(crate) fn sent(&self) -> usize {

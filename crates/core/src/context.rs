@@ -48,6 +48,9 @@ pub struct Context<Tail: ?Sized = [()]> {
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.
     pub(crate) leaving: Vec<Leaving>,
+    /// Batches that leave on other edges than `OUT`, before those packets. Beyond `batches_used` they are spare.
+    pub(crate) leaving_batches: Vec<(Edge, Batch)>,
+    pub(crate) batches_used: usize,
     /// How many of these packets are new. They exist for the graph only when the call that made them returns.
     newborn: usize,
     /// How many of the new packets are answers, and how many answer the packet in each slot.
@@ -151,6 +154,8 @@ impl OwnedContext {
             follows_arrivals: false,
             burst: BATCH,
             leaving: Vec::with_capacity(2 * BATCH + ANSWERS_LIMIT * BATCH + SEGMENTS_LIMIT),
+            leaving_batches: Vec::new(),
+            batches_used: 0,
             newborn: 0,
             answered: 0,
             answers: [0; BATCH],
@@ -298,6 +303,42 @@ impl<Tail: ?Sized> Context<Tail> {
     #[inline]
     pub fn emit(&mut self, edge: Edge, packet: Packet) {
         self.leave(edge, packet, 0);
+    }
+
+    /// Passes all packets of a batch on by an edge, together and in their order. The batch is empty then.
+    ///
+    /// They come behind those that this call has passed on by that edge before.
+    pub fn emit_batch(&mut self, edge: Edge, batch: &mut Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        if !self.leaving.is_empty() || self.observer.is_some() {
+            // Packets that left one by one came first; and a trace looks at each packet.
+            batch.drain().for_each(|packet| self.emit(edge, packet));
+            return;
+        }
+        self.effects |= EMITTED;
+        match self.leaving_batches.get_mut(self.batches_used) {
+            Some((to, spare)) => {
+                *to = edge;
+                std::mem::swap(spare, batch);
+            }
+            None => self.leaving_batches.push((edge, std::mem::take(batch))),
+        }
+        self.batches_used += 1;
+    }
+
+    /// Frees the packets of batches that were to leave; returns how many they were.
+    pub(crate) fn clear_leaving_batches(&mut self) -> usize {
+        let used = std::mem::take(&mut self.batches_used);
+        let batches = self.leaving_batches.iter_mut().take(used);
+        batches
+            .map(|(_, batch)| {
+                let packets = batch.len();
+                batch.clear();
+                packets
+            })
+            .sum()
     }
 
     /// As [`emit`](Self::emit), for a packet that a loop over the batch found in its `slot`.

@@ -184,7 +184,10 @@ impl Instance {
                     *last = format!("… and {} more lines", lost.get());
                 }
             }),
-            most_memory: self.quotas.memory.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            most_memory: self
+                .quotas
+                .memory
+                .map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)),
             ..surroundings.clone()
         };
         let errors = Errors::collected();

@@ -62,12 +62,7 @@ fn plain(rules: &[Rule]) -> Vec<Program> {
     rules.iter().map(|(condition, target)| Program::of_rule(condition.as_ref(), *target)).collect()
 }
 
-fn optimized(
-    mut programs: Vec<Program>,
-    subject: Subject,
-    exactness: Exactness,
-    work: &mut Work,
-) -> Program {
+fn optimized(mut programs: Vec<Program>, subject: Subject, exactness: Exactness, work: &mut Work) -> Program {
     if subject == Subject::Bytes {
         let mut all = Program::joined(&programs);
         all.optimize(false, exactness, work);
