@@ -626,8 +626,7 @@ fn buildtool(arguments: &[OsString]) -> ExitCode {
     match words.split_first() {
         Some((&"provides", names)) => {
             let all = names.iter().filter(|name| !name.starts_with('-')).all(|name| {
-                matches!(*name, "userlevel" | "umultithread" | "ip6" | "ipsec")
-                    || crate::classes::find(name).is_some()
+                build::provides(name)
             });
             if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
