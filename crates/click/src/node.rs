@@ -3,6 +3,7 @@
 //! Its elements call each other inside the node, so that other nodes keep their boundary. Its devices are the node's
 //! inputs and ways out: `FromDevice(lan)` takes what comes on the input of `lan`.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -229,6 +230,11 @@ struct ClickNode {
     watched: Vec<Rc<OwnedFd>>,
     sleeping: bool,
     turns: u32,
+    /// The configuration that this one replaces, until this one begins and takes over its state and packets.
+    before: Option<Rc<Router>>,
+    /// Whether a node that replaces this one is to have its packets, and has them.
+    kept: bool,
+    succeeded: bool,
 }
 
 /// Makes the node of a configuration.
@@ -337,6 +343,9 @@ impl ClickNode {
             watched: Vec::new(),
             sleeping: false,
             turns: 0,
+            before: None,
+            kept: false,
+            succeeded: false,
         })
     }
 
@@ -347,12 +356,38 @@ impl ClickNode {
             self.begun = true;
             let errors = Errors::collected();
             self.failed = !self.router.initialize(&errors);
+            if let Some(before) = self.before.take() {
+                self.take_over(&before, cx);
+            }
             let lines = errors.lines();
             if self.failed {
                 cx.fail(format!("its Click configuration cannot start:\n{}", lines.join("\n")));
             }
             self.said.borrow_mut().extend(lines);
         }
+    }
+
+    /// Takes over what the elements of the configuration before hold, by name and class, and ends the others.
+    fn take_over(&mut self, before: &Router, cx: &mut Context) {
+        let held = before.held();
+        if !self.failed {
+            // Packets go over with the state: all count here, until it is known which ended there.
+            self.router.arrived(held);
+            self.router.take_state(before);
+        }
+        before.cleanup();
+        if self.failed {
+            // What elements held has ended with them.
+            before.take_held();
+        } else {
+            self.router.count_left(held.saturating_sub(before.take_held()));
+        }
+        let (created, bytes) = before.take_created();
+        if created > 0 {
+            cx.created(created, bytes);
+        }
+        before.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Drained));
+        before.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
     }
 
     /// Passes on what left the elements, and counts what they made and what ended.
@@ -404,6 +439,10 @@ impl ClickNode {
 
 impl Node for ClickNode {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+        if self.succeeded {
+            cx.drop_batch(batch, DropReason::Drained);
+            return;
+        }
         self.begin(cx);
         if self.failed {
             cx.drop_batch(batch, DropReason::Quarantined);
@@ -472,9 +511,35 @@ impl Node for ClickNode {
 
 impl NodeQueue for ClickNode {
     fn held(&self) -> u64 {
-        self.router.held_as_counted()
+        if self.succeeded {
+            return 0;
+        }
+        let before = self.before.as_ref().map_or(0, |before| before.held_as_counted());
+        before + self.router.held_as_counted()
+    }
+    fn keep_for_successor(&mut self, keep: bool) -> bool {
+        self.kept = keep && self.begun && !self.failed;
+        self.kept
+    }
+    fn predecessor(&mut self) -> Option<&mut dyn Any> {
+        self.kept.then_some(self as &mut dyn Any)
+    }
+    fn succeed(&mut self, before: &mut dyn Any) -> u64 {
+        let Some(before) = before.downcast_mut::<Self>() else { return 0 };
+        let packets = before.held();
+        self.router.set_predecessor(&before.router.configuration());
+        self.before = Some(Rc::clone(&before.router));
+        before.succeeded = true;
+        packets
     }
     fn drain(&mut self, _batch: &mut Batch, cx: &mut Context) {
+        if self.kept || self.succeeded {
+            return;
+        }
+        if let Some(before) = self.before.take() {
+            self.failed = true;
+            self.take_over(&before, cx);
+        }
         // Files are written out, and what queues hold ends as drained.
         self.router.cleanup();
         self.failed = true;
@@ -536,5 +601,8 @@ impl NodeState for ClickNode {
 pub fn register(registry: &mut Registry) {
     registry.add("click", "Runs a Click configuration.", node).examples("click", &[EXAMPLE]);
 }
+
+#[cfg(test)]
+mod tests;
 
 const EXAMPLE: &str = "text = \"FromDevice(lan) -> Counter -> ToDevice(lan)\"";
