@@ -625,9 +625,7 @@ fn buildtool(arguments: &[OsString]) -> ExitCode {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     match words.split_first() {
         Some((&"provides", names)) => {
-            let all = names.iter().filter(|name| !name.starts_with('-')).all(|name| {
-                build::provides(name)
-            });
+            let all = names.iter().filter(|name| !name.starts_with('-')).all(|name| build::provides(name));
             if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         _ => {

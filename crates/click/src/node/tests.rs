@@ -105,7 +105,8 @@ fn packets_leave_by_each_edge_in_batches() {
 #[test]
 fn another_configuration_goes_on_with_state_and_packets() {
     let mut rig = Rig::new();
-    let first = "FromDevice(a) -> f :: FlowMonitor(100) -> Tee [0] -> q :: Queue(100) -> Idle; Idle -> ToDevice(a)";
+    let first =
+        "FromDevice(a) -> f :: FlowMonitor(100) -> Tee [0] -> q :: Queue(100) -> Idle; Idle -> ToDevice(a)";
     let mut graph = rig.builder(first).build(rig.pool.clone()).expect("a graph");
     rig.bring(0..50);
     rig.run(&mut graph);

@@ -208,7 +208,8 @@ impl Graph {
         let keeps = |slot: &Slot| slot.keeps && !slot.kept;
         let nodes: Vec<usize> = (0..self.slots.len()).filter(|node| keeps(&self.slots[*node])).collect();
         for node in &nodes {
-            let _told = self.guarded(*node, |node| node.as_queue().map(|queue| queue.keep_for_successor(false)));
+            let _told =
+                self.guarded(*node, |node| node.as_queue().map(|queue| queue.keep_for_successor(false)));
         }
         self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), false);
     }
@@ -264,7 +265,8 @@ fn builder_of(builder: GraphBuilder, running: &mut Graph, now: u64) -> GraphBuil
             same_name && !new.kept && new.keeps && new.kind == old.kind
         };
         if old.keeps && builder.slots.iter().any(replaces) {
-            let _told = running.guarded(node, |node| node.as_queue().map(|queue| queue.keep_for_successor(true)));
+            let _told =
+                running.guarded(node, |node| node.as_queue().map(|queue| queue.keep_for_successor(true)));
         }
     }
     let slot = |name: &str| builder.slots.iter().find(|slot| slot.name == name);

@@ -126,7 +126,9 @@ fn tcp_collector(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<
         bytes: bytes as usize,
         packets: packets as usize,
         timeout: timeout.0.max(SECOND),
-        streams: RefCell::new(KeyedMap::with_hasher(Keyed::new(setup.at.router.surroundings().seed ^ setup.at.id as u64))),
+        streams: RefCell::new(KeyedMap::with_hasher(Keyed::new(
+            setup.at.router.surroundings().seed ^ setup.at.id as u64,
+        ))),
         spare: RefCell::default(),
         held: Cell::default(),
         duplicates: Cell::default(),
@@ -336,9 +338,11 @@ mod tests {
     #[test]
     fn the_memory_for_decisions_is_used_again() {
         // 1.0.0.1 to 2.0.0.2, a segment of 4 bytes; the second is a duplicate.
-        let run = run("InfiniteSource(DATA \\<4500002c 00000000 40060000 01000001 02000002 00010002 00000001 00000000
+        let run = run(
+            "InfiniteSource(DATA \\<4500002c 00000000 40060000 01000001 02000002 00010002 00000001 00000000
              50100000 00000000 61626364>, LIMIT 2, STOP true)
-             -> MarkIPHeader -> c :: TCPCollector -> n :: Counter -> Discard");
+             -> MarkIPHeader -> c :: TCPCollector -> n :: Counter -> Discard",
+        );
         assert_eq!(run.errors, Vec::<String>::new());
         assert_eq!((run.read("n.count"), run.read("c.duplicates")), ("1".into(), "1".into()));
         let router = run.router.expect("a configuration");
@@ -346,6 +350,9 @@ mod tests {
         let collector = ids.find_map(|id| router.element_as::<TcpCollector>(id)).expect("the element");
         let spare = collector.spare.borrow();
         assert!(spare.passed.is_empty() && spare.dropped.is_empty());
-        assert!(spare.passed.capacity() > 0 && spare.dropped.capacity() > 0, "it is kept from packet to packet");
+        assert!(
+            spare.passed.capacity() > 0 && spare.dropped.capacity() > 0,
+            "it is kept from packet to packet"
+        );
     }
 }

@@ -457,7 +457,9 @@ mod tests {
         let discovery = found.expect("the element");
         let (host, other) = ([2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]);
         let cookie = discovery.cookie(host, 5);
-        for (time, good) in [(5 * EPOCH, true), (7 * EPOCH - 1, true), (7 * EPOCH, false), (5 * EPOCH - 1, false)] {
+        for (time, good) in
+            [(5 * EPOCH, true), (7 * EPOCH - 1, true), (7 * EPOCH, false), (5 * EPOCH - 1, false)]
+        {
             assert_eq!(discovery.knows(host, Some(&cookie), time), good, "{time}");
             assert!(!discovery.knows(other, Some(&cookie), time) && !discovery.knows(host, None, time));
         }
