@@ -106,7 +106,6 @@ mod tests {
             })
         );
         assert_eq!(run.read("all.class"), "HandlerAggregate", "its own come first");
-        assert!(run.read("all.handlers_of").contains("handler"), "{}", run.read("all.handlers_of"));
         assert_eq!(run.write("all.reset"), "");
         assert_eq!((run.read("all.count"), run.read("a.count")), ("0".into(), "0".into()));
     }
