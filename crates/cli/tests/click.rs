@@ -61,22 +61,27 @@ fn a_configuration_that_cannot_start_fails_the_run() {
 [port.lan]
 driver = "generator"
 packets = 1_000
+[port.wan]
+driver = "null"
 [runtime]
 workers = 1
 [function.box]
 use = "click"
 capabilities = ["files"]
-text = "FromDevice(lan) -> ToDevice(lan); FromDump(/nonexistent/x.pcap) -> Discard"
+text = "FromDevice(lan) -> ToDevice(wan); FromDump(/nonexistent/x.pcap) -> Discard"
 [[chain]]
 from = "lan"
 through = ["box"]
-to = "lan"
+to = "wan"
 "#;
     std::fs::write(directory.join("box.toml"), file).expect("a file");
     let output = run(&directory, &["run", "box.toml", "--json"]);
     let (code, report, said) = told(&output);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("`box` of `chains` cannot do its work on worker 0: "), "{said}");
+    assert!(
+        said.contains(" cannot do its work on worker 0: its Click configuration cannot start: "),
+        "{said}"
+    );
     assert!(said.contains("/nonexistent/x.pcap: No such file or directory"), "{said}");
     let report: serde_json::Value = serde_json::from_str(&report).expect("one JSON value");
     assert_eq!(report["conserved"], true, "{report}");

@@ -25,7 +25,7 @@ pub enum Event {
         /// Panics of this node since the last reported one.
         untold: u64,
     },
-    /// A node cannot do its work: what comes to it is dropped, and the end of the run is a failure.
+    /// A node cannot do its work. It drops what comes, and the end of the run is a failure.
     NodeFailed {
         /// The worker on which it runs.
         worker: usize,

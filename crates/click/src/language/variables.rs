@@ -29,7 +29,7 @@ pub trait Variables {
     /// `name` is all that stands between the braces or parentheses. `depth` counts the expansions around this one.
     fn value(&self, name: &str, form: Form, depth: usize) -> Option<String>;
 
-    /// Whether a text that has so many bytes by now may become longer: where not, the rest of it is left out.
+    /// Whether a text of so many bytes may become longer. Otherwise the rest is left out.
     fn allows(&self, _bytes: usize) -> bool {
         true
     }

@@ -119,6 +119,7 @@ fn another_configuration_goes_on_with_state_and_packets() {
     assert_eq!((gone.held, gone.handoff_out.packets, gone.drops.total().packets), (0, 50, 0));
     assert!(gone.is_conserved(), "{gone:?}");
     assert_eq!((next.totals().held, next.totals().handoff_in.packets), (50, 50));
+    rig.run(&mut next);
     rig.bring(50..60);
     rig.run(&mut next);
     let [left, _] = rig.left();

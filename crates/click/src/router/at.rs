@@ -14,7 +14,7 @@ fn note(refused: &mut Vec<(usize, u8)>, slot: usize, verdict: u8) {
 }
 
 /// Lines about packets that an element says at most.
-pub const COMPLAINTS: u32 = 64;
+const COMPLAINTS: u32 = 64;
 
 impl<'r> At<'r> {
     #[inline]
@@ -276,7 +276,9 @@ impl<'r> At<'r> {
     pub fn chatter(self, line: &str) {
         self.router.chatter(line);
     }
-    /// Says a line about a packet. Of an element the first [`COMPLAINTS`] are made and said: each packet may cause one.
+    /// Says a line about a packet.
+    ///
+    /// Of an element the first 64 are made and said: each packet may cause one.
     #[cold]
     pub fn complain(self, line: impl FnOnce() -> String) {
         let Some(instance) = self.router.instances.get(self.id) else { return };

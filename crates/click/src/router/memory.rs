@@ -42,7 +42,7 @@ impl Router {
 }
 
 impl Setup<'_> {
-    /// Whether there is memory for a table of so many bytes, which an argument asks for; tells an error where not.
+    /// Whether there is memory for so many bytes, which an argument asks for. Tells an error otherwise.
     ///
     /// Elements whose arguments ask for much ask here before they take it.
     pub fn has_room(&self, argument: &str, bytes: usize) -> bool {

@@ -18,7 +18,7 @@ impl Outbox {
         self.packets
     }
 
-    /// The last batch of a device; an empty one where there is none, or `full` says that it has no room.
+    /// The last batch of a device. It is an empty one where there is none, or the last is `full`.
     #[inline]
     fn batch(&mut self, device: usize, full: bool) -> &mut Batch {
         if self.last.len() <= device {

@@ -115,3 +115,16 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{FlowTable, FlowTableConfig};
+
+    #[test]
+    fn a_table_takes_the_memory_that_was_told_before() {
+        for capacity in [1, 13, 1_000, 65_536] {
+            let table = FlowTable::<[u64; 2], u64>::new(FlowTableConfig::new(capacity)).expect("memory");
+            assert_eq!(FlowTable::<[u64; 2], u64>::bytes_for(capacity), table.bytes(), "{capacity} flows");
+        }
+    }
+}

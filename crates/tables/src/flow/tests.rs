@@ -795,11 +795,3 @@ fn bulk_equals_one_by_one() {
 fn the_parts_of_the_bound_add_up() {
     const { assert!(2 * WIDTH + STASH + SAMPLE + TIMED <= MAXIMUM_WORK) };
 }
-
-#[test]
-fn a_table_takes_the_memory_that_was_told_before() {
-    for capacity in [1, 13, 1_000, 65_536] {
-        let table = FlowTable::<[u64; 2], u64>::new(FlowTableConfig::new(capacity)).expect("memory");
-        assert_eq!(FlowTable::<[u64; 2], u64>::bytes_for(capacity), table.bytes(), "{capacity} flows");
-    }
-}

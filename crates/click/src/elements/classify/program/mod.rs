@@ -167,7 +167,7 @@ impl Program {
         }));
     }
 
-    /// The programs of some rules as one: packets that fail in one go to the next, and behind the last they end.
+    /// Programs as one: packets that fail in one go to the next, and behind the last they end.
     ///
     /// It takes time in proportion to their steps; programs behind one that takes all packets are left out.
     pub(crate) fn joined(programs: &[Self]) -> Self {

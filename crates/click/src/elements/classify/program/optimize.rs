@@ -15,7 +15,9 @@ const ANSWERS: usize = 128;
 /// Steps of work that optimising one set of rules may take: some milliseconds, in which its worker does nothing else.
 const WORK: u64 = 1_000_000;
 
-/// The work that is left for optimising. When it is spent, programs stay as they are: longer, and no less right.
+/// The work that is left for optimising.
+///
+/// When it is spent, programs stay as they are: longer, and no less right.
 pub(crate) struct Work {
     left: u64,
     done: u64,

@@ -481,8 +481,8 @@ mod tests {
         // Each `$(long.run)` says a line: the rest is not asked for when the value is as long as one can be.
         let many = "$(long.run)".repeat(500);
         let script = format!(
-            "long :: Script(TYPE PASSIVE, print called, return {long});
-             Script(set value {many}, print done, stop)"
+            "long :: Script(TYPE PASSIVE, print \"called\", return {long});
+             Script(set value {many}, print \"done\", stop)"
         );
         let said = run(&script).said();
         assert_eq!(said.iter().filter(|line| *line == "called").count(), 2, "{said:.200?}");

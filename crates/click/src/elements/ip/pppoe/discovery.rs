@@ -50,7 +50,7 @@ struct Session {
     host: [u8; 6],
     /// When it was last used (steady time, ns).
     used: u64,
-    /// The time by which it stands in the order of use: that of its last use, or of an earlier one.
+    /// Its place in the order of use: the time of its last use, or of an earlier one.
     filed: u64,
 }
 
@@ -67,7 +67,7 @@ struct Sessions {
     by_number: BTreeMap<u16, Session>,
     /// How many each host has.
     of_host: HashMap<[u8; 6], usize>,
-    /// When each was filed, and its number. A use does not move it: a search does, when it comes upon the session.
+    /// When each was filed, and its number. A search moves it on, and not each use.
     by_use: BTreeSet<(u64, u16)>,
     /// The last number that was given for the first time, and numbers of sessions that have ended.
     latest: u16,
@@ -443,7 +443,7 @@ mod tests {
             assert_eq!(sessions.len(), usize::from(LAST));
             assert_eq!(sessions.of_host.values().sum::<usize>(), sessions.len());
             let all: Vec<u16> = sessions.by_number.keys().copied().collect();
-            all.iter().for_each(|id| drop(sessions.end(*id)));
+            all.iter().for_each(|id| assert!(sessions.end(*id).is_some()));
             assert!(sessions.of_host.is_empty() && sessions.by_use.is_empty() && sessions.len() == 0);
         }
     }
