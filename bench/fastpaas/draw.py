@@ -13,7 +13,7 @@ import textwrap
 from html import escape
 from pathlib import Path
 
-COLOURS = ["#1b6ca8", "#d1495b", "#edae49", "#00798c", "#7d5ba6", "#5c5c5c"]
+COLOURS = ["#1b6ca8", "#d1495b", "#edae49", "#00798c", "#7d5ba6", "#5c5c5c", "#8f9e2a", "#b0692c", "#c06fb0", "#2a2a2a"]
 LEFT, TOP, HEIGHT, GAP_X, GAP_Y = 62, 44, 190, 78, 74
 
 

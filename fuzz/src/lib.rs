@@ -12,6 +12,8 @@ pub mod click;
 mod echo;
 #[path = "../../crates/packet/tests/packet/exercise.rs"]
 mod exercise;
+#[path = "../../crates/mmb/tests/rules/exercise.rs"]
+mod explained;
 #[path = "../../crates/core/tests/filter/exercise.rs"]
 mod filter;
 #[path = "../../crates/functions/tests/firewall/exercise.rs"]
@@ -48,6 +50,7 @@ pub use bras_exercise::{frames as bras, steady as bras_steady};
 pub use capture::capture;
 pub use echo::{Answer, frame as echo_frame, message as echo_message};
 pub use exercise::{changes, difference, flow_key, header, parsers, printing};
+pub use explained::explained as mmb_explain;
 pub use filter::filter;
 pub use firewall::rules as firewall_rules;
 pub use import::{Outcome, flow_import};

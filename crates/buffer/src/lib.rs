@@ -14,12 +14,7 @@ mod poison;
 mod pool;
 mod prefetch;
 mod pulled;
-#[cfg(loom)]
-#[doc(hidden)]
 pub mod queue;
-#[cfg(not(loom))]
-#[expect(unreachable_pub, reason = "the model checker's test, an own crate, sees it")]
-mod queue;
 mod region;
 mod ring;
 mod worker;

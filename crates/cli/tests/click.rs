@@ -35,6 +35,61 @@ fn the_command_runs_a_configuration_and_reads_handlers() {
 }
 
 #[test]
+fn the_command_says_that_it_opens_no_devices() {
+    let directory = scratch("click-devices");
+    for (configuration, device) in [
+        ("FromDevice(lo) -> c :: Counter -> ToDevice(lo)", "lo"),
+        ("InfiniteSource -> Queue -> ToDevice(eth7)", "eth7"),
+        ("KernelTun(10.0.0.1/24, DEVNAME tun3) -> Discard", "tun3"),
+    ] {
+        let said = format!(
+            "the configuration names the device `{device}`, and this command opens none: use `netbricks run FILE.click`, \
+             which makes a port of each device\n"
+        );
+        let output = run(&directory, &["click", "-e", configuration]);
+        assert_eq!(told(&output), (Some(1), String::new(), said), "{configuration}");
+        // A check of the configuration opens none either.
+        let output = run(&directory, &["click", "-q", "-e", configuration]);
+        assert_eq!(told(&output).0, Some(0), "{configuration}: {output:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_start_fails_the_run() {
+    let directory = scratch("click-start");
+    let file = r#"
+[port.lan]
+driver = "generator"
+packets = 1_000
+[port.wan]
+driver = "null"
+[runtime]
+workers = 1
+[function.box]
+use = "click"
+capabilities = ["files"]
+text = "FromDevice(lan) -> ToDevice(wan); FromDump(/nonexistent/x.pcap) -> Discard"
+[[chain]]
+from = "lan"
+through = ["box"]
+to = "wan"
+"#;
+    std::fs::write(directory.join("box.toml"), file).expect("a file");
+    let output = run(&directory, &["run", "box.toml", "--json"]);
+    let (code, report, said) = told(&output);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains(" cannot do its work on worker 0: its Click configuration cannot start: "),
+        "{said}"
+    );
+    assert!(said.contains("/nonexistent/x.pcap: No such file or directory"), "{said}");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("one JSON value");
+    assert_eq!(report["conserved"], true, "{report}");
+    assert_eq!(report["dropped"]["quarantined"], 1_000, "{report}");
+    assert_eq!(report["failures"].as_array().map(Vec::len), Some(1), "{report}");
+}
+
+#[test]
 fn by_its_name_the_program_is_clicks() {
     let directory = scratch("click-names");
     for name in ["click", "click-flatten", "click-buildtool"] {
@@ -113,4 +168,47 @@ fn a_click_file_runs_as_it_is() {
     let (code, out, said) = told(&run(&directory, &["check", "wire.click"]));
     assert_eq!(code, Some(0), "{said}");
     assert!(out.contains("2 ports · 2 chains · 1 function"), "{out}");
+}
+
+/// A capture (pcap, microseconds) of UDP packets whose IP identification is 0 to 7.
+fn numbered_packets() -> Vec<u8> {
+    let mut file: Vec<u8> = Vec::new();
+    for word in [0xA1B2_C3D4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    for number in 0..8_u8 {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend_from_slice(&[0x45, 0, 0, 46, 0, number, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.resize(60, 0);
+        for word in [1_000, u32::from(number), 60, 60] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(&frame);
+    }
+    file
+}
+
+#[test]
+fn a_replay_goes_packet_by_packet() {
+    let directory = scratch("click-exact");
+    std::fs::write(directory.join("in.pcap"), numbered_packets()).expect("a file");
+    let configuration = "FromDevice(lan) -> c :: Classifier(19/00%01, -); c[0] -> join :: Counter; c[1] -> join; \
+                         join -> Queue(100) -> Unqueue(2) -> ToDevice(lan)";
+    let numbers = |setting: &str, burst: u32| {
+        let file = format!(
+            "[port.lan]\ndriver = \"pcap\"\nread = \"in.pcap\"\nwrite = \"out.pcap\"\n[runtime]\nworkers = 1\nburst = {burst}\n\
+             [function.box]\nuse = \"click\"\n{setting}text = \"{configuration}\"\n[[chain]]\nfrom = \"lan\"\n\
+             through = [\"box\"]\nto = \"lan\"\n"
+        );
+        std::fs::write(directory.join("box.toml"), file).expect("a file");
+        let output = run(&directory, &["run", "box.toml"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let written = std::fs::read(directory.join("out.pcap")).expect("a capture");
+        written[24..].chunks(76).map(|record| record[16 + 19]).collect::<Vec<u8>>()
+    };
+    // By itself a replay is exact, as if each batch were of one packet.
+    assert_eq!(numbers("", 32), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(numbers("", 32), numbers("exact = false\n", 1));
+    assert_eq!(numbers("exact = true\n", 32), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(numbers("exact = false\n", 32), [0, 2, 4, 6, 1, 3, 5, 7]);
 }

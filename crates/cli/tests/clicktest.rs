@@ -2,6 +2,7 @@
 //!
 //! The runner is `../shared/clicktest/clicktest.py`. `clicktest-must.txt` beside it lists the tests that must pass.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -21,15 +22,33 @@ fn clicks_acceptance_tests_pass() {
     for name in ["click", "click-flatten", "click-buildtool"] {
         std::os::unix::fs::symlink(&program, binary.join(name)).expect("a link");
     }
+    let (must, passed) = (runner.join("clicktest-must.txt"), binary.join("passed.txt"));
     let output = Command::new("python3")
         .arg(&script)
         .arg(&tests)
         .arg(&binary)
         .args(["-q", "--retry", "2", "--must"])
-        .arg(runner.join("clicktest-must.txt"))
+        .arg(&must)
+        .arg("--save")
+        .arg(&passed)
         .output();
+    let saved = std::fs::read_to_string(&passed);
     let _ = std::fs::remove_dir_all(&binary);
-    let output = output.expect("python3 is there");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains(" passed, ") && !said.contains("must pass and did not"), "{said}");
+    let said = String::from_utf8_lossy(&output.expect("python3 is there").stdout).into_owned();
+    let (must, saved) = (std::fs::read_to_string(must).expect("a list"), saved.expect(&said));
+    let missing = missing(&must, &saved);
+    assert!(missing.is_empty(), "did not pass, or are not in the folder: {missing:?}\n{said}");
+}
+
+/// Tests that must pass and are not among those that did.
+fn missing<'m>(must: &'m str, passed: &str) -> Vec<&'m str> {
+    let passed: BTreeSet<&str> = passed.split_whitespace().collect();
+    must.split_whitespace().filter(|name| !passed.contains(name)).collect()
+}
+
+#[test]
+fn a_test_that_did_not_run_is_missing() {
+    assert_eq!(missing("a-01\nb-02\n", "b-02\nc-03\na-01\n"), Vec::<&str>::new());
+    assert_eq!(missing("a-01\nb-02\n", "a-01\n"), ["b-02"]);
+    assert_eq!(missing("a-01\n", ""), ["a-01"]);
 }

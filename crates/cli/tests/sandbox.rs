@@ -101,6 +101,72 @@ fn modules_are_refused_at_their_place_in_the_file() {
 }
 
 #[test]
+fn a_module_is_looked_at_with_the_limits_that_it_will_have() {
+    let directory = scratch("limits");
+    // 32 MiB, as a table of routes takes; and it has the whole of each packet copied.
+    let large = MACSWAP.replacen("(memory (export \"memory\") 1)", "(memory (export \"memory\") 512)", 1);
+    let large = large.replacen("(i32.const 64)", "(i32.const -1)", 1);
+    module(&directory, "large.wasm", &large);
+    let check = |arguments: &[&str]| {
+        let output = netbricks(&directory, &[&["sandbox", "check", "large.wasm"], arguments].concat());
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (code, said) = check(&[]);
+    assert!(code == Some(2) && said.contains("more than the 16777216 that `memory` allows"), "{said}");
+    for limits in [&["--memory", "64 MiB"][..], &["--set", "memory=64 MiB"], &["--set", "memory = 67108864"]]
+    {
+        let (code, said) = check(limits);
+        assert!(code == Some(0) && said.contains("\n  taken "), "{said}");
+        assert!(
+            said.contains("\n  note     `nb_reads` returned 4294967295: each packet is copied"),
+            "{said}"
+        );
+    }
+    let (code, said) = check(&["--memory", "64 MiB", "--set", "mode=mapped", "--set", "frames=512"]);
+    assert!(code == Some(0) && !said.contains("  note "), "{said}");
+    for (word, problem) in [
+        ("memory", "expected KEY=VALUE"),
+        ("memroy=1", "there is no key `memroy`; did you mean `memory`?"),
+        ("module=other.wasm", "there is no key `module`"),
+        ("memory=80 MiB", "must be 1 byte to 64 MiB"),
+        ("mode=fast", "`copy` or `mapped`"),
+    ] {
+        let (code, said) = check(&["--set", word]);
+        assert!(code == Some(2) && said.contains(problem), "{word}: {said}");
+    }
+    assert_eq!(check(&["--set", "slice=1 ms", "--set", "slice=2 ms"]).0, Some(2));
+}
+
+#[test]
+fn a_modules_names_do_nothing_to_a_terminal() {
+    let directory = scratch("names");
+    // Each could hide its refusal behind a line that says that it is taken.
+    let evil = "\\1b[2K\\0d  taken\\0a\\e2\\80\\ae";
+    let exported = MACSWAP.replacen("(memory", &format!("(func (export \"{evil}\")) (memory"), 1);
+    let imported = MACSWAP.replacen("(memory", &format!("(import \"env\" \"{evil}\" (func)) (memory"), 1);
+    let twice = format!("(module (func (export \"{evil}\")) (func (export \"{evil}\")))");
+    for (wrong, taken) in [(exported, true), (imported, false), (twice, false)] {
+        module(&directory, "evil.wasm", &wrong);
+        let output = netbricks(&directory, &["sandbox", "check", "evil.wasm"]);
+        let said = text(&output.stdout);
+        assert!(
+            said.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
+            "{said:?} has what a terminal acts on"
+        );
+        assert!(said.contains("\\u{1b}[2K\\r  taken\\n\\u{202e}"), "{said}");
+        let claims = said.lines().filter(|line| line.starts_with("  taken")).count();
+        assert_eq!((output.status.code(), claims), if taken { (Some(0), 1) } else { (Some(2), 0) }, "{said}");
+        chain(&directory, "module = \"evil.wasm\"");
+        let output = netbricks(&directory, &["check", "f.toml", "--color", "never"]);
+        assert!(
+            text(&output.stderr).chars().all(|c| c == '\n' || !c.is_control()),
+            "{:?}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
 fn a_module_is_looked_at_before_it_is_installed() {
     let directory = scratch("looked-at");
     module(&directory, "good.wasm", MACSWAP);

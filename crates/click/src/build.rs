@@ -75,12 +75,35 @@ pub(crate) fn configured(
     router.configure(errors).then_some(router)
 }
 
+/// Whether a name that a configuration requires is that of an element, or of something that this program has.
+pub(crate) fn provides(name: &str) -> bool {
+    matches!(name, "userlevel" | "umultithread" | "ip6" | "ipsec" | "int64" | "analysis")
+        || classes::find(name).is_some()
+}
+
+/// Says why a required package is not there.
+fn why_missing(name: &str) -> &'static str {
+    match name {
+        "linuxmodule" | "bsdmodule" => {
+            "  it is Click in the kernel: configurations run in this process, which has no kernel module"
+        }
+        "ns" => "  it is Click in the simulator ns-2: `--simtime` simulates time here",
+        _ => "  packages of elements written in C++ are not loaded: all elements are part of this program",
+    }
+}
+
 fn assemble(configuration: Configuration, surroundings: Surroundings, errors: &Errors) -> Option<Rc<Router>> {
     let before = errors.count();
     if configuration.elements.len() > surroundings.most_elements {
         let (count, most) = (configuration.elements.len(), surroundings.most_elements);
         errors.error(&format!("the configuration has {count} elements: there can be {most}"));
         return None;
+    }
+    for (kind, name) in &configuration.requirements {
+        if kind == "package" && !provides(name) {
+            errors.error(&format!("requirement '{name}' not available"));
+            errors.message(why_missing(name));
+        }
     }
     let mut known: Vec<&'static Class> = Vec::with_capacity(configuration.elements.len());
     for declaration in &configuration.elements {
@@ -114,4 +137,25 @@ fn assemble(configuration: Configuration, surroundings: Surroundings, errors: &E
         .map(|(inputs, outputs)| Ports { input_push: is_push(inputs), output_push: is_push(outputs) })
         .collect();
     Some(Rc::new(Router::assemble(configuration, known, ports, surroundings)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::build;
+
+    #[test]
+    fn packages_that_are_not_there_are_refused_with_the_reason() {
+        for (requirement, name, reason) in [
+            ("require(package \"foo\");", "foo", "packages of elements written in C++ are not loaded"),
+            ("require(linuxmodule);", "linuxmodule", "it is Click in the kernel"),
+            ("require(compact_config, foo);", "foo", "packages of elements written in C++ are not loaded"),
+        ] {
+            let run = build(&format!("{requirement} Idle -> Discard"));
+            assert!(run.router.is_none(), "{requirement}");
+            assert_eq!(run.errors.first(), Some(&format!("requirement '{name}' not available")));
+            assert!(run.errors.get(1).is_some_and(|line| line.contains(reason)), "{:?}", run.errors);
+        }
+        let run = build("require(compact_config, package userlevel, IPFilter, ip6); Idle -> Discard");
+        assert_eq!((run.router.is_some(), run.errors), (true, Vec::new()));
+    }
 }

@@ -45,6 +45,7 @@ const MISSING: &[(&str, &[&str])] = &[
             "GridEncap",
             "GridGatewayInfo",
             "GridHeaderInfo",
+            "GridHello",
             "GridLocationInfo",
             "GridLocationInfo2",
             "GridLogger",

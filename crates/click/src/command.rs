@@ -15,6 +15,7 @@ use crate::handler_call::ROOT;
 use crate::language::config::{self, Classes, Configuration, Declaration, Source};
 use crate::language::errors::Errors;
 use crate::language::text;
+use crate::node::Devices;
 use crate::router::{Capabilities, Router, Surroundings};
 use crate::{build, drive};
 
@@ -294,7 +295,9 @@ fn surroundings(options: &RunOptions) -> Option<Surroundings> {
         chatter: Rc::new(say),
         seed,
         reconfigures: options.allow_reconfigure,
+        exact: None,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: false,
     })
 }
@@ -347,7 +350,12 @@ fn run_click(options: RunOptions) -> ExitCode {
     if options.threads > 1 {
         errors.warning("a configuration runs on one thread here: -j is of no effect");
     }
-    let Some(router) = build::start(configuration, surroundings, &errors) else { return ExitCode::FAILURE };
+    let Some(router) = build::configured(configuration, surroundings, &errors) else {
+        return ExitCode::FAILURE;
+    };
+    if !options.quit && tells_devices(&router, &options, &input.file) || !router.initialize(&errors) {
+        return ExitCode::FAILURE;
+    }
     let mut code = 0;
     if let (Some(output), Some(flat)) = (&options.output, flat)
         && let Err(error) = write_output(output, &flat)
@@ -378,6 +386,27 @@ fn run_click(options: RunOptions) -> ExitCode {
     router.cleanup();
     let _ = std::io::stdout().flush();
     ExitCode::from(code)
+}
+
+/// Whether a configuration names devices: this command has no ports behind them. Says how to run it then.
+fn tells_devices(router: &Router, options: &RunOptions, file: &str) -> bool {
+    let devices = match Devices::of(router) {
+        Ok(devices) => devices,
+        Err(error) => {
+            say(&format!("{file}: {}", error.problem));
+            return true;
+        }
+    };
+    let Some(device) = devices.inputs.first().or(devices.outputs.first()) else { return false };
+    let file = match &options.file {
+        Some(path) => path.display().to_string(),
+        None => "FILE.click".into(),
+    };
+    say(&format!(
+        "the configuration names the device `{device}`, and this command opens none: use `netbricks run {file}`, which \
+         makes a port of each device"
+    ));
+    true
 }
 
 fn write_output(to: &std::path::Path, text: &str) -> std::io::Result<()> {
@@ -596,10 +625,7 @@ fn buildtool(arguments: &[OsString]) -> ExitCode {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     match words.split_first() {
         Some((&"provides", names)) => {
-            let all = names.iter().filter(|name| !name.starts_with('-')).all(|name| {
-                matches!(*name, "userlevel" | "umultithread" | "ip6" | "ipsec")
-                    || crate::classes::find(name).is_some()
-            });
+            let all = names.iter().filter(|name| !name.starts_with('-')).all(|name| build::provides(name));
             if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         _ => {

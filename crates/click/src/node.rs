@@ -3,6 +3,7 @@
 //! Its elements call each other inside the node, so that other nodes keep their boundary. Its devices are the node's
 //! inputs and ways out: `FromDevice(lan)` takes what comes on the input of `lan`.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,11 @@ netbricks_core::settings! {
         ///
         /// Otherwise bursts go from element to element. Each path keeps its order, and paths that meet again may
         /// interleave otherwise within a burst.
-        pub exact: bool = false, "true or false";
+        pub exact: Option<bool> = unset "true where captures drive the clock, else false", "true or false";
+        /// Whether runs of elements, as an IP router's input and output paths, are done in one pass over a burst.
+        ///
+        /// The elements keep their names, counters and handlers, and packets are the same either way.
+        pub fuse: bool = true, "true or false";
         /// Devices in the order of the node's inputs; else in the order of the elements that take their packets.
         pub inputs: Vec<String> = [], "list of the devices of FromDevice";
         /// Devices in the order of the node's ways out; else in the order in which elements send to them.
@@ -174,7 +179,9 @@ pub fn devices(settings: &ClickSettings) -> Result<Devices, BuildError> {
         chatter: Rc::new(|_| ()),
         seed: 1,
         reconfigures: false,
+        exact: None,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: true,
     };
     Devices::of(&*settings.router(surroundings).map_err(BuildError::new)?)
@@ -218,7 +225,7 @@ struct ClickNode {
     said: Said,
     begun: bool,
     failed: bool,
-    exact: bool,
+    exact: Option<bool>,
     /// The element of each input.
     inlets: Vec<Option<usize>>,
     /// Places of elements' devices among the node's inputs and ways out.
@@ -227,6 +234,11 @@ struct ClickNode {
     watched: Vec<Rc<OwnedFd>>,
     sleeping: bool,
     turns: u32,
+    /// The configuration that this one replaces, until this one begins and takes over its state and packets.
+    before: Option<Rc<Router>>,
+    /// Whether a node that replaces this one is to have its packets, and has them.
+    kept: bool,
+    succeeded: bool,
 }
 
 /// Makes the node of a configuration.
@@ -252,9 +264,12 @@ pub fn node(settings: &ClickSettings, worker: &Worker) -> Result<Box<dyn Node>, 
                 lines.push(line.to_owned());
             }
         }),
-        seed: worker.seed(),
+        // Elements show their random numbers in packets: these lead to no other function's.
+        seed: worker.random("click").draw(),
         reconfigures: false,
+        exact: None,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: true,
     };
     let router = settings.router(surroundings).map_err(BuildError::new)?;
@@ -271,7 +286,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    fn of(router: &Router) -> Result<Self, BuildError> {
+    pub(crate) fn of(router: &Router) -> Result<Self, BuildError> {
         let mut inputs: Vec<String> = Vec::new();
         for from in (0..router.len()).filter_map(|id| router.element_as::<FromDevice>(id)) {
             if inputs.contains(&from.name) {
@@ -307,6 +322,7 @@ impl ClickNode {
         said: Said,
         settings: &ClickSettings,
     ) -> Result<Self, BuildError> {
+        router.set_fusing(settings.fuse);
         let devices = Devices::of(&router)?;
         let inputs = ordered(&devices.inputs, &settings.inputs, "inputs")?;
         let outputs = ordered(&devices.outputs, &settings.outputs, "outputs")?;
@@ -333,24 +349,57 @@ impl ClickNode {
             watched: Vec::new(),
             sleeping: false,
             turns: 0,
+            before: None,
+            kept: false,
+            succeeded: false,
         })
     }
 
     /// Initialises the elements at the node's first turn, and moves their clock on.
-    fn begin(&mut self, cx: &Context) {
+    fn begin(&mut self, cx: &mut Context) {
         self.clock.set(cx.now());
         if !self.begun {
             self.begun = true;
-            let said = Rc::clone(&self.said);
-            let errors = Errors::to(Box::new(move |line| said.borrow_mut().push(line.to_owned())));
+            let errors = Errors::collected();
             self.failed = !self.router.initialize(&errors);
+            if let Some(before) = self.before.take() {
+                self.take_over(&before, cx);
+            }
+            let lines = errors.lines();
+            if self.failed {
+                cx.fail(format!("its Click configuration cannot start:\n{}", lines.join("\n")));
+            }
+            self.said.borrow_mut().extend(lines);
         }
+    }
+
+    /// Takes over what the elements of the configuration before hold, by name and class, and ends the others.
+    fn take_over(&mut self, before: &Router, cx: &mut Context) {
+        let held = before.held();
+        if !self.failed {
+            // Packets go over with the state: all count here, until it is known which ended there.
+            self.router.arrived(held);
+            self.router.take_state(before);
+        }
+        before.cleanup();
+        if self.failed {
+            // What elements held has ended with them.
+            before.take_held();
+        } else {
+            self.router.count_left(held.saturating_sub(before.take_held()));
+        }
+        let (created, bytes) = before.take_created();
+        if created > 0 {
+            cx.created(created, bytes);
+        }
+        before.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Drained));
+        before.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
     }
 
     /// Passes on what left the elements, and counts what they made and what ended.
     ///
-    /// Packets for the first way out go on in the node's own batch, where there is one and all of them fit. The graph
-    /// looks at packets that go another way one by one.
+    /// Packets for the first way out go on in the node's own batch, where there is one and all of them fit. Others leave in
+    /// batches of their own.
     fn settle(&mut self, batch: Option<&mut Batch>, cx: &mut Context) {
         let (created, bytes) = self.router.take_created();
         if created > 0 {
@@ -358,21 +407,14 @@ impl ClickNode {
         }
         let places = &self.places;
         let place = |device: usize| places.get(device).copied().unwrap_or(0);
-        match batch.filter(|batch| batch.is_empty() && self.router.sent() <= BATCH) {
-            Some(batch) => {
-                self.router.take_first_sent(batch, |device| place(device) == 0);
-                self.router.take_outbox(|device, packet| match place(device) {
-                    // There is room: the batch has place for all that was sent.
-                    0 => {
-                        if let Err(packet) = batch.push(packet) {
-                            cx.drop_packet(packet, DropReason::QueueFull);
-                        }
-                    }
-                    place => cx.emit(edge_of(place), packet),
-                });
+        let mut own = batch.filter(|batch| batch.is_empty() && self.router.sent() <= BATCH);
+        self.router.take_sent(|device, sent| match (place(device), &mut own) {
+            // There is room for all that was sent.
+            (0, Some(own)) => {
+                own.append(sent);
             }
-            None => self.router.take_outbox(|device, packet| cx.emit(edge_of(place(device)), packet)),
-        }
+            (place, _) => cx.emit_batch(edge_of(place), sent),
+        });
         self.router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
     }
 
@@ -403,6 +445,10 @@ impl ClickNode {
 
 impl Node for ClickNode {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+        if self.succeeded {
+            cx.drop_batch(batch, DropReason::Drained);
+            return;
+        }
         self.begin(cx);
         if self.failed {
             cx.drop_batch(batch, DropReason::Quarantined);
@@ -411,9 +457,14 @@ impl Node for ClickNode {
         match self.inlets.get(input).copied().flatten() {
             Some(id) => {
                 self.router.arrived(batch.len() as u64);
-                let (element, at) = (self.router.element(id), self.router.at(id));
-                if self.exact {
-                    batch.drain().for_each(|packet| element.push(at, INLET, packet));
+                let router = Rc::clone(&self.router);
+                let (element, at) = (router.element(id), router.at(id));
+                if self.exact.unwrap_or_else(|| cx.follows_arrivals()) {
+                    for packet in batch.drain() {
+                        element.push(at, INLET, packet);
+                        // What the packet caused comes before the next one.
+                        self.run(ROUNDS_A_BATCH);
+                    }
                 } else {
                     element.push_batch(at, INLET, batch);
                 }
@@ -466,9 +517,35 @@ impl Node for ClickNode {
 
 impl NodeQueue for ClickNode {
     fn held(&self) -> u64 {
-        self.router.held_as_counted()
+        if self.succeeded {
+            return 0;
+        }
+        let before = self.before.as_ref().map_or(0, |before| before.held_as_counted());
+        before + self.router.held_as_counted()
+    }
+    fn keep_for_successor(&mut self, keep: bool) -> bool {
+        self.kept = keep && self.begun && !self.failed;
+        self.kept
+    }
+    fn predecessor(&mut self) -> Option<&mut dyn Any> {
+        self.kept.then_some(self as &mut dyn Any)
+    }
+    fn succeed(&mut self, before: &mut dyn Any) -> u64 {
+        let Some(before) = before.downcast_mut::<Self>() else { return 0 };
+        let packets = before.held();
+        self.router.set_predecessor(&before.router.configuration());
+        self.before = Some(Rc::clone(&before.router));
+        before.succeeded = true;
+        packets
     }
     fn drain(&mut self, _batch: &mut Batch, cx: &mut Context) {
+        if self.kept || self.succeeded {
+            return;
+        }
+        if let Some(before) = self.before.take() {
+            self.failed = true;
+            self.take_over(&before, cx);
+        }
         // Files are written out, and what queues hold ends as drained.
         self.router.cleanup();
         self.failed = true;
@@ -530,5 +607,8 @@ impl NodeState for ClickNode {
 pub fn register(registry: &mut Registry) {
     registry.add("click", "Runs a Click configuration.", node).examples("click", &[EXAMPLE]);
 }
+
+#[cfg(test)]
+mod tests;
 
 const EXAMPLE: &str = "text = \"FromDevice(lan) -> Counter -> ToDevice(lan)\"";

@@ -19,6 +19,7 @@ use crate::notifier::Notice;
 use crate::scheduler::{Tasks, Timers};
 
 mod at;
+mod memory;
 mod outbox;
 
 use outbox::Outbox;
@@ -65,8 +66,12 @@ pub struct Surroundings {
     pub seed: u64,
     /// Whether the configuration may be replaced by its `hotconfig` handler.
     pub reconfigures: bool,
+    /// Whether each packet goes all its way before the next one starts; `None` where the clock decides.
+    pub exact: Option<bool>,
     /// The most elements of a configuration.
     pub most_elements: usize,
+    /// The most bytes that the elements and their tables may take while they are made.
+    pub most_memory: usize,
     /// Whether packets that end are kept for the graph around the configuration, which counts them.
     pub keeps_dropped: bool,
 }
@@ -85,6 +90,8 @@ struct Instance {
     inputs: Vec<Option<(usize, usize)>>,
     output_push: Vec<bool>,
     input_push: Vec<bool>,
+    /// Lines about packets that it has said.
+    complaints: Cell<u32>,
 }
 
 /// Stands where no element was made yet.
@@ -219,6 +226,7 @@ impl Router {
                 inputs: vec![None; ports.input_push.len()],
                 output_push: ports.output_push,
                 input_push: ports.input_push,
+                complaints: Cell::new(0),
             })
             .collect();
         for connection in &configuration.connections {
@@ -238,7 +246,7 @@ impl Router {
         }
         let mut order: Vec<usize> = (0..instances.len()).collect();
         order.sort_by_key(|id| instances[*id].class.phase);
-        let seed = surroundings.seed | 1;
+        let (seed, most_memory) = (surroundings.seed | 1, surroundings.most_memory);
         Self {
             instances,
             by_name,
@@ -267,7 +275,7 @@ impl Router {
             held: Cell::new(0),
             most_held: Cell::new(u64::MAX),
             refused: Cell::new(0),
-            room: Rc::new(Cell::new(usize::MAX)),
+            room: Rc::new(Cell::new(most_memory)),
             devices: RefCell::default(),
             watched: RefCell::default(),
             replacement: RefCell::default(),
@@ -288,6 +296,7 @@ impl Router {
     /// Configures all elements, which has no effect outside of them. `false` after errors were told.
     pub(crate) fn configure(&self, errors: &Errors) -> bool {
         let mut good = true;
+        let mut taken = 0_usize;
         for &id in &self.order {
             let instance = &self.instances[id];
             let heading = format!("While configuring '{} :: {}':", instance.name, instance.class.name);
@@ -298,7 +307,9 @@ impl Router {
                 let mut arguments = crate::arguments::Arguments::new(&text, at, errors);
                 let made = (instance.class.configure)(&mut arguments, &Setup { at, errors });
                 match made {
-                    Some(element) if errors.count() == before => instance.element.set(element).is_ok(),
+                    Some(element) if errors.count() == before => {
+                        instance.element.set(element).is_ok() && self.takes_memory(id, &mut taken, errors)
+                    }
                     _ => {
                         if errors.count() == before {
                             errors.error("unspecified error");
@@ -307,6 +318,10 @@ impl Router {
                     }
                 }
             });
+            if self.room.get() == 0 {
+                // Each further element would take more.
+                break;
+            }
         }
         if !good {
             errors.error("Router could not be initialized!");
@@ -379,7 +394,6 @@ impl Router {
         input == 0 && run.is_some_and(|run| self.fuses.get() && run.go(self, batch))
     }
     /// Whether runs are done as one, which is the usual way.
-    #[cfg(test)]
     pub(crate) fn set_fusing(&self, fuses: bool) {
         self.fuses.set(fuses);
     }
@@ -708,22 +722,6 @@ impl Router {
     pub(crate) fn leave_handler(&self) {
         self.depth.set(self.depth.get().saturating_sub(HANDLER_DEPTH));
     }
-    /// Bytes that the elements and their tables take now, without packets.
-    pub fn memory(&self) -> usize {
-        (0..self.len()).map(|id| self.memory_of(id)).sum()
-    }
-    /// Bytes that an element and its tables take now, without packets.
-    pub(crate) fn memory_of(&self, id: usize) -> usize {
-        let text = self.instances.get(id).map_or(0, |instance| {
-            size_of::<Instance>() + instance.name.len() + instance.configuration.borrow().len()
-        });
-        let element = self.element(id);
-        text + size_of_val(element.as_ref()) + element.memory()
-    }
-    /// Bytes that tables may still grow by. What grows in large steps asks first, and takes them.
-    pub(crate) fn room(&self) -> &Rc<Cell<usize>> {
-        &self.room
-    }
     /// Packets that elements could not create because of that limit.
     pub fn refused(&self) -> u64 {
         self.refused.get()
@@ -740,12 +738,12 @@ impl Router {
         (self.created.replace(0), self.created_bytes.replace(0))
     }
     /// Packets that left for devices since the last call, with the device's number.
-    pub(crate) fn take_outbox(&self, each: impl FnMut(usize, Packet)) {
-        self.outbox.borrow_mut().drain(each);
+    pub(crate) fn take_outbox(&self, mut each: impl FnMut(usize, Packet)) {
+        self.take_sent(|device, batch| batch.drain().for_each(|packet| each(device, packet)));
     }
-    /// Moves the packets that left first, all for one device, to an empty batch, if the device fits.
-    pub(crate) fn take_first_sent(&self, batch: &mut Batch, fits: impl FnOnce(usize) -> bool) {
-        self.outbox.borrow_mut().take_first(batch, fits);
+    /// The same in batches: those of a device come in the order in which they left.
+    pub(crate) fn take_sent(&self, each: impl FnMut(usize, &mut Batch)) {
+        self.outbox.borrow_mut().drain(each);
     }
     /// Packets that left for devices since they were last taken.
     pub(crate) fn sent(&self) -> usize {

@@ -50,7 +50,9 @@ fn build_in(text: &str, clock: Clock, capabilities: Capabilities) -> Run {
         chatter: Rc::new(move |line| lines.borrow_mut().extend(line.lines().map(str::to_owned))),
         seed: 1,
         reconfigures: capabilities.process,
+        exact: None,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: false,
     };
     let errors = Errors::collected();

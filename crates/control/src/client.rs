@@ -206,6 +206,7 @@ impl Client {
         query.add_some("dry-run", options.dry_run.then_some(true));
         query.add_some("confirm", options.confirm);
         query.add_some("note", options.note.as_ref());
+        query.add_some("forget", options.forget.then_some(true));
         self.send(Method::POST, &query.after("apply"), Some(json(source)?), if_match)
     }
 

@@ -7,6 +7,7 @@ mod changes;
 mod writes;
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::changes::Changes;
@@ -19,7 +20,7 @@ use crate::api::{
 };
 use crate::events::Events;
 use crate::observe::Observing;
-use crate::records::{Records, Unconfirmed, Written};
+use crate::records::{Records, Subject, Unconfirmed, Written, without_superseded};
 use crate::store::Files;
 
 /// Tasks that may wait for the director; more are refused as [`Busy`](Code::Busy).
@@ -122,6 +123,10 @@ pub trait Dataplane {
     fn functions(&self) -> Vec<Function>;
     /// Calls a handler. The answer may come before this returns, or later from a worker.
     fn call(&mut self, call: Call, answer: Answer<Answers>);
+    /// The form in which the journal keeps writes of a handler; `None` where each write counts.
+    fn subject(&self, _function: &str, _handler: &str) -> Option<Subject> {
+        None
+    }
     /// Prepares a change: checks the file, opens new ports, and makes large tables. What runs goes on as it is.
     ///
     /// # Errors
@@ -176,7 +181,9 @@ impl<'d> Director<'d> {
     }
 
     /// Does what is due by itself: a configuration that was not confirmed in time is rolled back.
-    pub fn tick(&mut self, now: Instant) {
+    ///
+    /// As other changes, the rollback is prepared beside the director. It comes before changes that wait.
+    pub fn tick(&mut self, now: Instant, tasks: &Tasks) {
         if self.records.deadline().is_some_and(|until| now >= until) {
             let number = self.records.running;
             self.tell(
@@ -184,17 +191,7 @@ impl<'d> Director<'d> {
                 "not-confirmed",
                 format!("configuration {number} was not confirmed in time"),
             );
-            let rolled_back = self.rollback(None);
-            for warning in rolled_back.iter().flat_map(|applied| &applied.plan.warnings) {
-                self.tell(EventLevel::Warning, "warning", warning.clone());
-            }
-            if let Err(problem) = rolled_back {
-                // It runs on, and a restart goes back. Another try comes a minute later.
-                if let Some(unconfirmed) = &mut self.records.unconfirmed {
-                    unconfirmed.until = now + AGAIN;
-                }
-                self.tell(EventLevel::Error, "rollback-failed", problem.detail);
-            }
+            self.roll_back_overdue(tasks);
         }
     }
 
@@ -260,15 +257,8 @@ impl<'d> Director<'d> {
         source
             .text
             .push_str("\n# Changed live since this file was applied, and done again at the next start:\n");
-        for Written { function, handler, argument, worker, .. } in self.records.written() {
-            let worker = worker.map(|worker| format!(" --worker {worker}")).unwrap_or_default();
-            let lines: Vec<&str> = argument.lines().collect();
-            let argument = match lines.as_slice() {
-                [] => String::new(),
-                [one] => format!(" {one}"),
-                [first, rest @ ..] => format!(" {first} (and {} more lines)", rest.len()),
-            };
-            source.text.push_str(&format!("#   netbricks set {function}.{handler}{argument}{worker}\n"));
+        for written in self.records.written() {
+            source.text.extend(command(written).lines().map(|line| format!("#   {line}\n")));
         }
         source
     }
@@ -291,13 +281,54 @@ impl<'d> Director<'d> {
     }
     /// Does again what handlers changed of the running configuration before the process started.
     pub fn replay(&mut self) {
+        self.compact();
         let written = self.records.written().to_vec();
         self.write_again(&written);
     }
 
     /// Writes handlers again. A write that is refused becomes an event.
-    fn write_again(&mut self, written: &[Written]) {
-        for Written { function, handler, argument, worker, .. } in written.iter().cloned() {
+    ///
+    /// Those that a later one stands for are left out. Writes in a row to one handler are one call, where it takes
+    /// lines. Answers those that were refused at once.
+    fn write_again(&mut self, written: &[Written]) -> Vec<Written> {
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let plane = &*self.plane;
+        let written = without_superseded(written, |function, handler| plane.subject(function, handler));
+        let is_like = |one: &Written, other: &Written| {
+            (&one.function, &one.handler, one.worker) == (&other.function, &other.handler, other.worker)
+        };
+        for alike in written.chunk_by(is_like) {
+            let of = &alike[0];
+            let by_lines = self.plane.subject(&of.function, &of.handler).is_some_and(|of| of.by_lines);
+            if by_lines && alike.len() > 1 && self.write_together(alike) {
+                continue;
+            }
+            self.write_one_by_one(alike, &refused);
+        }
+        std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes writes to one handler by one call. Answers whether all were made; otherwise none was.
+    fn write_together(&mut self, alike: &[Written]) -> bool {
+        let lines: Vec<&str> = alike.iter().map(|written| written.argument.trim_end()).collect();
+        let Written { function, handler, worker, .. } = alike[0].clone();
+        let deadline = Instant::now() + REPLAY;
+        let call = Call { function, handler, argument: lines.join("\n"), write: true, worker, deadline };
+        let (sender, answered) = sync_channel(1);
+        // Handlers that take lines are called here; the answer of any other comes too late, and all is done again.
+        self.plane.call(
+            call,
+            Box::new(move |result: Result<Answers, Problem>| {
+                let _gone = sender.send(result.is_ok());
+            }),
+        );
+        answered.try_recv().unwrap_or(false)
+    }
+
+    fn write_one_by_one(&mut self, alike: &[Written], refused: &Arc<Mutex<Vec<Written>>>) {
+        for written in alike {
+            let (again, refused) = (written.clone(), refused.clone());
+            let Written { function, handler, argument, worker, .. } = written.clone();
             let events = self.records.events.clone();
             let name = format!("{function}.{handler}");
             let deadline = Instant::now() + REPLAY;
@@ -305,6 +336,7 @@ impl<'d> Director<'d> {
             let answer = move |result: Result<Answers, Problem>| {
                 if let Err(problem) = result {
                     events.tell(EventLevel::Warning, "not-replayed", name, problem.detail);
+                    refused.lock().unwrap_or_else(PoisonError::into_inner).push(again);
                 }
             };
             self.plane.call(call, Box::new(answer));
@@ -368,6 +400,19 @@ impl<'d> Director<'d> {
             .help(help)),
         }
     }
+}
+
+/// The command that makes a write, for a shell.
+fn command(Written { function, handler, argument, worker, .. }: &Written) -> String {
+    let argument = argument.trim_end();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ./:_-,+@%=".contains(&byte);
+    let argument = match argument {
+        "" => String::new(),
+        plain if plain.bytes().all(is_plain) => format!(" {plain}"),
+        quoted => format!(" '{}'", quoted.replace('\'', r"'\''")),
+    };
+    let worker = worker.map(|worker| format!(" --worker {worker}")).unwrap_or_default();
+    format!("netbricks set {function}.{handler}{argument}{worker}")
 }
 
 /// Nanoseconds since 1970 (UTC).

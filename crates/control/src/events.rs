@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{Event, EventLevel};
+use crate::log::{self, RateLimit};
 
 /// Events that are kept for readers that come later or are slow.
 const KEPT: usize = 1_024;
@@ -29,6 +30,8 @@ struct Record {
     kept: VecDeque<Event>,
     /// Called after each event, such as to wake an asynchronous reader.
     wakers: Vec<Box<dyn Fn() -> bool + Send>>,
+    /// Bounds the lines of the log.
+    lines: RateLimit,
 }
 
 impl std::fmt::Debug for Events {
@@ -47,7 +50,9 @@ impl Events {
         self.0.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an event of now. Answers it with its number.
+    /// Records an event of now, and writes it to the log. Answers it with its number.
+    ///
+    /// Of each kind and subject, the log has 20 lines at once and 10 a second then. The record has all.
     pub fn tell(
         &self,
         level: EventLevel,
@@ -72,8 +77,18 @@ impl Events {
         }
         record.kept.push_back(event.clone());
         record.wakers.retain(|wake| wake());
+        let line = match log::hears(level) {
+            false => None,
+            true => match log::cause(&event) {
+                None => Some(0),
+                Some(cause) => record.lines.admit(&cause, Instant::now()),
+            },
+        };
         drop(record);
         self.0.came.notify_all();
+        if let Some(suppressed) = line {
+            log::event(&event, suppressed);
+        }
         event
     }
 

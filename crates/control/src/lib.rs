@@ -12,6 +12,7 @@ pub mod api;
 pub mod client;
 mod director;
 mod events;
+pub mod log;
 pub mod metrics;
 mod observe;
 mod records;
@@ -26,7 +27,7 @@ pub use director::{
 };
 pub use events::{Events, Subscription};
 pub use observe::{Encode, Observing};
-pub use records::{Records, Written, changed_files, source_of};
+pub use records::{Records, Subject, Written, changed_files, source_of};
 pub use server::{Grant, Grants, ListenConfig, ListenError, Listener, Tokens};
 pub use store::Files;
 pub use trace::{Assembler, Places, TraceEvents};

@@ -67,6 +67,41 @@ impl Family {
     }
 }
 
+impl Family {
+    /// Makes the families of several workers one each: their samples follow each other, equal labels are added up.
+    ///
+    /// Samples beyond the 1,000th of a family are left out.
+    #[must_use]
+    pub fn joined(parts: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut joined: Vec<Self> = Vec::new();
+        for part in parts {
+            let Some(family) = joined.iter_mut().find(|known| known.name == part.name) else {
+                joined.push(part);
+                continue;
+            };
+            let mut places: std::collections::HashMap<String, usize> =
+                family.samples.iter().enumerate().map(|(place, (label, _))| (label.clone(), place)).collect();
+            for (label, number) in part.samples {
+                match places.get(&label) {
+                    Some(place) => family.samples[*place].1 = sum(&family.samples[*place].1, &number),
+                    None if family.samples.len() < MOST_SAMPLES => {
+                        places.insert(label.clone(), family.samples.len());
+                        family.samples.push((label, number));
+                    }
+                    None => {}
+                }
+            }
+        }
+        joined
+    }
+}
+
+fn sum(one: &serde_json::Number, other: &serde_json::Number) -> serde_json::Number {
+    let whole = one.as_u64().zip(other.as_u64()).map(|(one, other)| one.saturating_add(other).into());
+    let broken = || serde_json::Number::from_f64(one.as_f64()? + other.as_f64()?);
+    whole.or_else(broken).unwrap_or_else(|| one.clone())
+}
+
 fn is_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=64).contains(&name.len())
@@ -480,6 +515,23 @@ mod tests {
     fn told() -> Vec<(String, Vec<Family>)> {
         let families = Family::read(TOLD).expect("two families");
         vec![("host".into(), families.clone()), ("other".into(), families)]
+    }
+
+    #[test]
+    fn families_of_workers_become_one() {
+        let family = |samples: &str| {
+            format!(r#"[{{"name":"n","kind":"gauge","help":"h","label":"state","samples":{samples}}}]"#)
+        };
+        let read = |samples: &str| Family::read(&family(samples)).expect("a family");
+        let parts = read(r#"[["running",2],["failed",1]]"#).into_iter();
+        let joined = Family::joined(parts.chain(read(r#"[["running",3],["empty",0.5]]"#)));
+        assert_eq!(joined.len(), 1);
+        let samples = serde_json::to_string(&joined[0].samples).expect("JSON");
+        assert_eq!(samples, r#"[["running",5],["failed",1],["empty",0.5]]"#);
+        let many = (0..900).map(|number| format!("[\"i{number}\",1]")).collect::<Vec<_>>().join(",");
+        let more = many.replace('i', "j");
+        let joined = Family::joined(read(&format!("[{many}]")).into_iter().chain(read(&format!("[{more}]"))));
+        assert_eq!(joined[0].samples.len(), MOST_SAMPLES);
     }
 
     #[test]

@@ -2,20 +2,26 @@
 //!
 //! With a state directory it outlives the process. Without one it is in memory.
 
+mod subject;
+mod written;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Instant;
 
+pub use self::subject::Subject;
+pub(crate) use self::subject::without_superseded;
+use self::subject::{Key, Subjects};
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
 use crate::director::{Changes, UnderWay};
 use crate::events::Events;
+use crate::log;
 use crate::server::remove_dead_socket;
-use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError};
+pub(crate) use crate::store::ROLLBACK;
+use crate::store::{Base, Files, Number, Outcome, Place, Record, State, Store, StoreError, worth};
 
 /// Configurations that the history keeps.
 const KEPT: usize = 50;
-/// The note of a configuration that came by a rollback, before the number of the one that it is again.
-pub(crate) const ROLLBACK: &str = "rollback to ";
 
 /// Bounds of what is kept.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +55,12 @@ pub struct Records {
     pub(crate) unconfirmed: Option<Unconfirmed>,
     /// Writes of handlers since the running configuration was applied.
     pub(crate) written: Vec<Written>,
-    /// The number and bytes of these, of all, and by the tenant who wrote.
+    /// Writes that are made and not durable yet; their askers wait.
+    unwritten: Vec<Unwritten>,
+    /// The number and bytes of all these, and by the tenant who wrote.
     taken: Taken,
+    /// The subjects of `written`, and how many writes others stand for.
+    subjects: Subjects,
     /// Whether older ones were dropped, because there is no state directory to refuse them for.
     dropped: bool,
     pub(crate) limits: Limits,
@@ -60,6 +70,27 @@ pub struct Records {
     transitions: VecDeque<Transition>,
     store: Option<Store>,
 }
+
+/// A write that waits to become durable.
+struct Unwritten {
+    written: Written,
+    time_ns: u64,
+    key: Option<Key>,
+    /// Takes the generation after it, or why the journal lacks it.
+    done: Done,
+}
+
+/// The receiver of the end of a [record](Records::record). It must not wait.
+pub(crate) type Done = Box<dyn FnOnce(u64, Result<(), Problem>) + Send>;
+
+impl std::fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwritten").field("written", &self.written).finish_non_exhaustive()
+    }
+}
+
+/// The least superseded writes for which a journal is written again.
+const SUPERSEDED: usize = 1_000;
 
 /// Room of the journal that writes take.
 #[derive(Debug, Default)]
@@ -112,6 +143,8 @@ struct Remembered {
 pub(crate) struct Unconfirmed {
     pub(crate) until: Instant,
     pub(crate) back_to: u64,
+    /// The time is over, and it is being rolled back.
+    pub(crate) is_overdue: bool,
 }
 
 /// A write of a handler, for the journal.
@@ -164,7 +197,9 @@ impl Records {
             running: 0,
             unconfirmed: None,
             written: Vec::new(),
+            unwritten: Vec::new(),
             taken: Taken::default(),
+            subjects: Subjects::default(),
             dropped: false,
             limits: LIMITS,
             under_way: UnderWay::default(),
@@ -201,6 +236,8 @@ impl Records {
                 records.confirm(number)?;
             }
         }
+        let (configuration, writes) = (records.running, records.written.len());
+        tracing::info!(target: log::CONTROL, configuration, writes, "the state directory is open");
         Ok(records)
     }
 
@@ -234,7 +271,12 @@ impl Records {
 
     /// When the director has to act by itself.
     pub fn deadline(&self) -> Option<Instant> {
-        self.unconfirmed.map(|unconfirmed| unconfirmed.until)
+        self.unconfirmed.filter(|unconfirmed| !unconfirmed.is_overdue).map(|unconfirmed| unconfirmed.until)
+    }
+
+    /// Whether the running configuration is being rolled back, because it was not confirmed in time.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.unconfirmed.is_some_and(|unconfirmed| unconfirmed.is_overdue)
     }
 
     /// The configurations, newest first.
@@ -277,13 +319,15 @@ impl Records {
             // The store has decided which ones it keeps.
             Some(known) => self.history.retain(|remembered| known.contains(&remembered.entry.number)),
             None => {
-                let needed = |known: u64| [running, number].contains(&known) || Some(known) == back_to;
+                let earlier = self.earlier();
+                let needed = |known: u64| {
+                    [running, number].contains(&known) || [back_to, earlier].contains(&Some(known))
+                };
                 let mut bytes: usize = self.history.iter().map(Remembered::bytes).sum();
                 while self.history.len() > KEPT || bytes > self.limits.text {
-                    let Some(place) = self.history.iter().position(|known| !needed(known.entry.number))
-                    else {
-                        break;
-                    };
+                    let places = self.history.iter().enumerate();
+                    let places = places.filter(|(_, known)| !needed(known.entry.number));
+                    let Some((place, _)) = places.min_by_key(|(_, known)| known.worth()) else { break };
                     bytes -= self.history.remove(place).bytes();
                 }
             }
@@ -301,8 +345,10 @@ impl Records {
         kept: &[String],
         time_ns: u64,
     ) -> Result<(), StoreError> {
+        self.write_down();
         let before = std::mem::replace(&mut self.written, written);
         self.taken = Taken::by(&self.written);
+        self.subjects = Subjects::default();
         self.dropped = false;
         let (running, is_stored) = (self.running, self.store.is_some());
         self.transitions.push_back(Transition { from: running, kept: kept.iter().cloned().collect() });
@@ -362,7 +408,7 @@ impl Records {
     }
 
     /// The configuration that this one is again, after rollbacks.
-    fn origin(&self, mut number: u64) -> u64 {
+    pub(crate) fn origin(&self, mut number: u64) -> u64 {
         let again = |number: u64| {
             let known = self.history.iter().find(|known| known.entry.number == number)?;
             known.entry.note.strip_prefix(ROLLBACK)?.parse().ok().filter(|before: &u64| *before < number)
@@ -429,7 +475,7 @@ impl Records {
                     taken.0, taken.1, of_tenant.0, of_tenant.1
                 );
                 return Err(Problem::new(Code::Conflict, detail)
-                    .help("ask the operator to put the changes into the file and apply it"));
+                    .help("ask the operator to put the changes into the file and apply it with `--forget`"));
             }
             if !fits(self.taken.of_tenants, bytes, (writes / 2, most / 2)) {
                 let detail = format!(
@@ -437,18 +483,19 @@ impl Records {
                     self.taken.of_tenants.0
                 );
                 return Err(Problem::new(Code::Conflict, detail)
-                    .help("ask the operator to put the changes into the file and apply it"));
+                    .help("ask the operator to put the changes into the file and apply it with `--forget`"));
             }
         }
-        if fits((self.written.len(), self.taken.bytes), bytes, (writes, most)) {
+        let made = self.written.len() + self.unwritten.len();
+        if fits((made, self.taken.bytes), bytes, (writes, most)) {
             return Ok(());
         }
         let detail = format!(
             "the journal is full: {} writes with {} bytes since the file was applied, and it takes {writes} with {most}",
-            self.written.len(),
-            self.taken.bytes,
+            made, self.taken.bytes,
         );
-        Err(Problem::new(Code::Conflict, detail).help("put the changes into the file and apply it"))
+        Err(Problem::new(Code::Conflict, detail)
+            .help("put the changes into the file and apply it with `--forget`"))
     }
 
     /// Drops the oldest writes of a journal that nothing but this memory keeps.
@@ -517,31 +564,95 @@ impl Records {
     /// Puts a write of a handler that succeeded into the journal of the configuration that it changed.
     ///
     /// Where another one runs since, it also goes into that one's journal, if the function went on. A write that a
-    /// tenant made raises no generation.
+    /// tenant made raises no generation. With a state directory, `done` is called when [`write_down`](Self::write_down)
+    /// has made it durable, together with others.
     pub(crate) fn record(
         &mut self,
         written: Written,
+        subject: Option<Subject>,
         configuration: u64,
         time_ns: u64,
-    ) -> Result<(), Problem> {
-        let tenant = written.tenant.clone();
-        let counts = u64::from(tenant.is_none());
+        done: Done,
+    ) {
+        let counts = u64::from(written.tenant.is_none());
         if configuration != self.running {
-            self.record_late(&written, configuration, time_ns)?;
+            if let Err(problem) = self.record_late(&written, configuration, time_ns) {
+                return done(self.generation, Err(problem));
+            }
             if !self.goes_on_since(configuration, &written.function) {
                 self.generation += counts;
-                return Ok(());
+                return done(self.generation, Ok(()));
             }
         }
-        self.may_record(written.bytes(), tenant.as_deref())?;
-        self.generation += counts;
-        if let Some(store) = &mut self.store {
-            store.append(Number(self.running), &written.record(time_ns)).map_err(|error| unkept(&error))?;
+        if let Err(problem) = self.may_record(written.bytes(), written.tenant.as_deref()) {
+            return done(self.generation, Err(problem));
         }
+        let key = subject.filter(|subject| subject.sets).and_then(|subject| subject.key(&written));
         self.taken.add(&written);
-        self.written.push(written);
-        self.drop_oldest(tenant.as_deref());
-        Ok(())
+        self.unwritten.push(Unwritten { written, time_ns, key, done });
+        if self.store.is_none() {
+            self.write_down();
+        }
+    }
+
+    /// Whether writes wait to become durable.
+    pub(crate) fn is_any_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Makes all writes durable that wait for it, at the cost of one, and tells those who made them.
+    pub(crate) fn write_down(&mut self) {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if unwritten.is_empty() {
+            return;
+        }
+        let appended = self.store.as_mut().map_or(Ok(()), |store| {
+            let records = unwritten.iter().map(|one| one.written.record(one.time_ns));
+            store.append_many(Number(self.running), &records.collect::<Vec<_>>())
+        });
+        let refused = appended.err().map(|error| unkept(&error));
+        for Unwritten { written, key, done, .. } in unwritten {
+            if let Some(problem) = &refused {
+                done(self.generation, Err(problem.clone()));
+                continue;
+            }
+            let tenant = written.tenant.clone();
+            self.generation += u64::from(tenant.is_none());
+            self.written.push(written);
+            self.subjects.add(key);
+            self.drop_oldest(tenant.as_deref());
+            done(self.generation, Ok(()));
+        }
+        if refused.is_some() {
+            self.taken = Taken::by(&self.written);
+        }
+    }
+
+    /// Whether later writes stand for more than half of the journal.
+    pub(crate) fn is_mostly_superseded(&self) -> bool {
+        let superseded = self.subjects.superseded;
+        superseded >= SUPERSEDED && superseded >= self.written.len() / 2
+    }
+
+    /// Drops writes that later ones stand for. `subject` tells the form of a function's handler.
+    pub(crate) fn compact(&mut self, time_ns: u64, subject: impl Fn(&str, &str) -> Option<Subject>) {
+        let mut kept = without_superseded(&self.written, subject);
+        if kept.len() == self.written.len() {
+            return;
+        }
+        // A journal that cannot be written again only stays as long as it is.
+        let records = kept.iter().map(|written| written.record(time_ns)).collect::<Vec<_>>();
+        let rewritten =
+            self.store.as_mut().map_or(Ok(()), |store| store.rewrite(Number(self.running), &records));
+        self.subjects.superseded = 0;
+        match rewritten {
+            Ok(()) => std::mem::swap(&mut self.written, &mut kept),
+            Err(error) => {
+                self.events.tell(EventLevel::Warning, "state-directory", "", error.to_string());
+            }
+        }
+        self.taken = Taken::by(&self.written);
+        self.unwritten.iter().for_each(|one| self.taken.add(&one.written));
     }
 
     /// Puts a write into the journal of a configuration that does not run any more.
@@ -611,10 +722,28 @@ fn bytes_of(written: &[Written]) -> usize {
     written.iter().map(Written::bytes).sum()
 }
 
+/// Writes that are made are in the journal, also where the run ends before their turn.
+impl Drop for Records {
+    fn drop(&mut self) {
+        self.write_down();
+    }
+}
+
 impl Remembered {
     /// The bytes that it takes in memory.
     fn bytes(&self) -> usize {
         self.source.as_ref().map_or(0, |source| source.text.len()) + bytes_of(&self.written)
+    }
+
+    /// As [`worth`] in the store.
+    fn worth(&self) -> u8 {
+        let state = match self.entry.state {
+            ConfigurationState::Confirmed => State::Confirmed,
+            ConfigurationState::Applied => State::Applied,
+            ConfigurationState::RolledBack => State::RolledBack,
+            ConfigurationState::Failed => State::Failed,
+        };
+        worth(state, &self.entry.note)
     }
 
     fn of(entry: &crate::store::Entry) -> Self {
@@ -633,43 +762,5 @@ impl Remembered {
             running: false,
         };
         Self { entry, source: None, written: Vec::new() }
-    }
-}
-
-/// The separator of a worker's number in the journal's name of a handler.
-const ON_WORKER: char = '@';
-
-impl Written {
-    /// The bytes that it takes in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.function.len() + self.handler.len() + self.argument.len()
-    }
-
-    /// The bytes that a call would take.
-    pub(crate) fn bytes_of(call: &crate::Call) -> usize {
-        size_of::<Self>() + call.function.len() + call.handler.len() + call.argument.len()
-    }
-
-    /// The journal's form: a write for one worker has its number behind the handler's name.
-    fn record(&self, time: u64) -> Record {
-        let handler = match self.worker {
-            Some(worker) => format!("{}{ON_WORKER}{worker}", self.handler),
-            None => self.handler.clone(),
-        };
-        let (function, argument, tenant) =
-            (self.function.clone(), self.argument.clone(), self.tenant.clone());
-        Record { function, handler, argument, time, tenant }
-    }
-}
-
-impl From<Record> for Written {
-    fn from(Record { function, handler, argument, tenant, .. }: Record) -> Self {
-        let split =
-            handler.rsplit_once(ON_WORKER).and_then(|(name, worker)| Some((name, worker.parse().ok()?)));
-        let (handler, worker) = match split {
-            Some((name, worker)) => (name.to_owned(), Some(worker)),
-            None => (handler, None),
-        };
-        Self { function, handler, argument, worker, tenant }
     }
 }

@@ -9,6 +9,7 @@ mod calls;
 mod changes;
 mod connection;
 mod live;
+mod logged;
 mod observe;
 mod openapi;
 mod request;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{Events, Tasks};
+use crate::{Events, Tasks, log};
 use access::Access;
 pub use access::Tokens;
 use answer::App;
@@ -44,7 +45,7 @@ pub struct ListenConfig {
     pub unix_read_only: bool,
     /// The address and port for TCP, with its tokens.
     ///
-    /// Without tokens it must be a loopback address, and requests may only read.
+    /// Without a token it must be a loopback address that is [open](Tokens::open), and requests may only read.
     pub tcp: Option<(SocketAddr, Tokens)>,
     /// The credentials of tenants, who see what is theirs alone.
     pub grants: Grants,
@@ -156,6 +157,7 @@ impl Listener {
             access: Arc::new(Access::Unix { read_only: config.unix_read_only }),
             grants: config.grants,
             seats: tenants::Seats::new(limits.tenant_connections),
+            lines: Arc::default(),
             limits,
         };
         let (tell, started) = sync_channel(1);
@@ -179,7 +181,12 @@ impl Listener {
         let thread =
             std::thread::Builder::new().name("nb-control".into()).spawn(run).map_err(ListenError::Thread)?;
         match started.recv() {
-            Ok(Ok(())) => Ok(Self { ending, thread: Some(thread), unix, tcp: tcp_address }),
+            Ok(Ok(())) => {
+                let path = unix.as_ref().map(|unix| unix.path().display().to_string());
+                let tcp = tcp_address.map(|address| address.to_string());
+                tracing::info!(target: log::CONTROL, unix = path, tcp, "listens");
+                Ok(Self { ending, thread: Some(thread), unix, tcp: tcp_address })
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(ListenError::Thread(std::io::Error::other("the thread ended at once"))),
         }

@@ -104,9 +104,16 @@ fn split(pool: &Pool, count: usize, with: bool) -> Graph {
         return finish(graph, pool);
     }
     let mut from = source;
-    for (group, filters) in filters(count).chunks(Demultiplexer::MOST).enumerate() {
+    let all = filters(count);
+    for (group, filters) in all.chunks(Demultiplexer::MOST).enumerate() {
         let ways = filters.len();
-        let node = Demultiplexer::new(filters.to_vec(), true).expect("few tenants");
+        // As for a chain file: each node but the last knows the tenants behind it.
+        let later = all.get((group + 1) * Demultiplexer::MOST..).unwrap_or_default();
+        let node = match later {
+            [] => Demultiplexer::new(filters.to_vec(), true),
+            _ => Demultiplexer::followed(filters.to_vec(), later.to_vec()),
+        };
+        let node = node.expect("few tenants");
         let node = graph.add(format!("split{group}"), Box::new(node)).expect("a name");
         graph.connect(from, Edge::OUT, node, 0).expect("an edge");
         for way in 0..ways {

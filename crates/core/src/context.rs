@@ -48,6 +48,9 @@ pub struct Context<Tail: ?Sized = [()]> {
     pub(crate) burst: usize,
     /// Packets on their way to another edge than `OUT`.
     pub(crate) leaving: Vec<Leaving>,
+    /// Batches that leave on other edges than `OUT`, before those packets. Beyond `batches_used` they are spare.
+    pub(crate) leaving_batches: Vec<(Edge, Batch)>,
+    pub(crate) batches_used: usize,
     /// How many of these packets are new. They exist for the graph only when the call that made them returns.
     newborn: usize,
     /// How many of the new packets are answers, and how many answer the packet in each slot.
@@ -57,6 +60,10 @@ pub struct Context<Tail: ?Sized = [()]> {
     /// The watches over the graph's packets.
     pub(crate) observer: Option<Box<Observer>>,
     pub(crate) node: usize,
+    /// The node that last told its place, and the place.
+    placed: (usize, usize),
+    /// Nodes that cannot do their work, and why.
+    pub(crate) failed: Vec<(usize, String)>,
     /// Whether a lookup met packets in this batch that its usual loops do not handle.
     ///
     /// These are frames of an unusual shape, frames without ports where the keys have ports, or long keys.
@@ -149,12 +156,16 @@ impl OwnedContext {
             follows_arrivals: false,
             burst: BATCH,
             leaving: Vec::with_capacity(2 * BATCH + ANSWERS_LIMIT * BATCH + SEGMENTS_LIMIT),
+            leaving_batches: Vec::new(),
+            batches_used: 0,
             newborn: 0,
             answered: 0,
             answers: [0; BATCH],
+            failed: Vec::new(),
             recorder: Recorder::default(),
             observer: None,
             node: 0,
+            placed: (usize::MAX, 0),
             mixed: false,
             cut: false,
             roles: Vec::new(),
@@ -197,6 +208,21 @@ impl<Tail: ?Sized> Context<Tail> {
     /// Whether the clock has begun to run: periods are counted from its first time and not from 1970.
     pub(crate) fn knows_time(&self) -> bool {
         self.began || self.now > 0
+    }
+    /// The place of the running node through which its packets came, from 0.
+    ///
+    /// A function with state that stands in several chains is one node on a worker. Its uses, in the order of
+    /// the chains, are the node's places. All other nodes have the place 0.
+    #[inline(always)]
+    pub fn place(&self) -> usize {
+        if self.placed.0 == self.node { self.placed.1 } else { 0 }
+    }
+    /// Sets the place of the running node; it holds until that node is called through another place.
+    ///
+    /// For a node in front of a function that stands in several places.
+    #[inline(always)]
+    pub fn set_place(&mut self, place: usize) {
+        self.placed = (self.node, place);
     }
     /// The pool of new packets.
     #[inline(always)]
@@ -295,6 +321,42 @@ impl<Tail: ?Sized> Context<Tail> {
     #[inline]
     pub fn emit(&mut self, edge: Edge, packet: Packet) {
         self.leave(edge, packet, 0);
+    }
+
+    /// Passes all packets of a batch on by an edge, together and in their order. The batch is empty then.
+    ///
+    /// They come behind those that this call has passed on by that edge before.
+    pub fn emit_batch(&mut self, edge: Edge, batch: &mut Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        if !self.leaving.is_empty() || self.observer.is_some() {
+            // Packets that left one by one came first; and a trace looks at each packet.
+            batch.drain().for_each(|packet| self.emit(edge, packet));
+            return;
+        }
+        self.effects |= EMITTED;
+        match self.leaving_batches.get_mut(self.batches_used) {
+            Some((to, spare)) => {
+                *to = edge;
+                std::mem::swap(spare, batch);
+            }
+            None => self.leaving_batches.push((edge, std::mem::take(batch))),
+        }
+        self.batches_used += 1;
+    }
+
+    /// Frees the packets of batches that were to leave; returns how many they were.
+    pub(crate) fn clear_leaving_batches(&mut self) -> usize {
+        let used = std::mem::take(&mut self.batches_used);
+        let batches = self.leaving_batches.iter_mut().take(used);
+        batches
+            .map(|(_, batch)| {
+                let packets = batch.len();
+                batch.clear();
+                packets
+            })
+            .sum()
     }
 
     /// As [`emit`](Self::emit), for a packet that a loop over the batch found in its `slot`.
@@ -441,6 +503,20 @@ impl<Tail: ?Sized> Context<Tail> {
         self.effects |= WOKEN;
     }
 
+    /// Whether the packets' times of arrival drive the clock, as in a replay of captures.
+    #[inline]
+    pub fn follows_arrivals(&self) -> bool {
+        self.follows_arrivals
+    }
+
+    /// Says why the running node cannot do its work. The run goes on, and its end is a failure.
+    ///
+    /// A node calls this once, when it finds out, and from then on drops what comes. The operator sees the sentence at
+    /// once and in the report.
+    pub fn fail(&mut self, problem: String) {
+        self.failed.push((self.node, problem));
+    }
+
     /// Says that the running shuffle has state to give away or to take over.
     pub(crate) fn call_on_duty(&mut self) {
         self.effects |= MIGRATION_REQUESTED;
@@ -454,6 +530,21 @@ impl<Tail: ?Sized> Context<Tail> {
     pub fn receiving(&mut self) -> Receiving<'_, Tail> {
         self.require(Role::Receive);
         Receiving(self)
+    }
+
+    /// The calls for a node that exchanges packets with its copies on other workers.
+    ///
+    /// # Panics
+    /// For a node without a part in the [exchange](crate::Node::as_handoff). The graph
+    /// [contains](crate::graph) this like any panic of the node.
+    #[inline]
+    pub fn exchanging(&mut self) -> Exchanging<'_, Tail> {
+        let bit = self.handoffs.get(self.node).copied();
+        assert!(
+            bit != Some(0),
+            "`Context::exchanging` is for nodes that exchange packets with other workers: `as_handoff` must answer"
+        );
+        Exchanging(self)
     }
 
     /// The calls for a transmit node: how many packets have left.
@@ -550,6 +641,53 @@ impl<Tail: ?Sized> Transmitting<'_, Tail> {
     #[inline]
     pub fn handoff_in(&mut self, packets: u64, bytes: u64) {
         self.0.handoff_in(packets, bytes);
+    }
+}
+
+/// The calls of a node that exchanges packets with its copies on other workers.
+pub struct Exchanging<'c, Tail: ?Sized = [()]>(&'c mut Context<Tail>);
+
+impl<Tail: ?Sized> Exchanging<'_, Tail> {
+    /// Makes a packet ready to go to another worker, whose clock its time of arrival may move.
+    ///
+    /// A function may have written any time: it is limited to the millisecond that now is.
+    #[inline]
+    pub fn departs(&mut self, packet: &mut Packet) {
+        if self.0.follows_arrivals {
+            packet.set_received_at(packet.received_at().min(last_arrival(self.0.now())));
+        }
+    }
+    /// Whether a packet from another worker may be taken now. It moves the clock where only arrivals do.
+    ///
+    /// Where an event is due before, the clock goes to that event's time instead, and the node asks again in its
+    /// next turn.
+    #[inline]
+    pub fn arrives(&mut self, packet: &Packet) -> bool {
+        if !self.0.follows_arrivals {
+            return true;
+        }
+        let time = packet.received_at();
+        if !self.0.approach(time) {
+            return false;
+        }
+        self.0.advance(time - time % MILLISECOND);
+        true
+    }
+    /// Counts packets that this node passes to its copy on another worker: they are no longer this graph's.
+    #[inline]
+    pub fn handoff_out(&mut self, packets: u64, bytes: u64) {
+        self.0.handoff_out(packets, bytes);
+    }
+    /// Counts packets from this node's copy on another worker, which counted them as
+    /// [`handoff_out`](Self::handoff_out).
+    #[inline]
+    pub fn handoff_in(&mut self, packets: u64, bytes: u64) {
+        self.0.handoff_in(packets, bytes);
+    }
+    /// Says whether the node waits for room at other workers: the graph then polls no source that leads to it.
+    #[inline]
+    pub fn set_blocked(&mut self, blocked: bool) {
+        self.0.set_blocked(blocked);
     }
 }
 

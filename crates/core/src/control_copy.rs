@@ -7,6 +7,7 @@ use netbricks_buffer::Pool;
 use crate::graph::{Caught, contain};
 use crate::node::{CallError, Handler, HandlerKind, HandlerSide, Node};
 use crate::registry::Blueprint;
+use crate::state::Declarations;
 use crate::worker::{BuildError, PortNames, Worker};
 use crate::worker_group::WorkerGroup;
 
@@ -58,6 +59,28 @@ impl ControlCopy {
     /// All handlers of the node, those of its workers too.
     pub fn handlers(&self) -> &[Handler] {
         &self.handlers
+    }
+
+    /// Begins with what the copy in whose place it comes had learned: [`Declared::learned`](crate::Declared::learned).
+    ///
+    /// It is called before workers join the state that they share with this copy. Answers what was not taken, and why.
+    pub fn learn_from(&mut self, before: &mut Self) -> Vec<String> {
+        let declared = |copy: &mut Self, ask: &mut dyn FnMut(&Declarations)| {
+            let Some(node) = &mut copy.node else { return Ok(()) };
+            contain(|| {
+                node.state(|state| state.declarations().map(|declared| ask(declared)));
+            })
+            .map_err(|caught| panicked("learning", &caught).problem)
+        };
+        let mut learned = Vec::new();
+        let mut problems: Vec<String> =
+            declared(before, &mut |state| learned = state.learned()).err().into_iter().collect();
+        for (name, bytes) in learned {
+            let mut taken = Ok(());
+            let asked = declared(self, &mut |state| taken = state.learn(&name, &bytes));
+            problems.extend(asked.and(taken).err().map(|problem| format!("{name}: {problem}")));
+        }
+        problems
     }
 
     /// Calls a control handler of this kind.

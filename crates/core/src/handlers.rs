@@ -1,14 +1,19 @@
 //! Handlers of functions: those that an author declares, and those of all declared state.
 
+use std::rc::Rc;
+
 use netbricks_tables::Counters;
 
 use crate::consistency::{Access, Contents};
 use crate::node::{CallError, Handler, HandlerSide};
 use crate::state::{Declarations, Declared};
+use crate::steps::{Steps, to_the_end};
 use crate::worker::Worker;
 
 /// The code of a handler.
 pub(crate) type Call = Box<dyn Fn(&str) -> Result<String, String>>;
+/// The code of a handler that is answered in steps.
+pub(crate) type StepwiseCall = Rc<dyn Fn(&str) -> Result<Steps<String>, String>>;
 
 impl Worker {
     /// Declares a handler of this worker, which the control side may call between batches.
@@ -36,6 +41,20 @@ impl Worker {
     /// ```
     pub fn handler(&self, handler: Handler, call: impl Fn(&str) -> Result<String, String> + 'static) {
         self.declarations.borrow_mut().handlers.push((handler, Box::new(call)));
+    }
+
+    /// Declares a handler that reads more than a worker should look at between two batches.
+    ///
+    /// `begin` gets the argument, and answers the [steps](Steps), between which the worker has packets. See
+    /// [`in_steps`](crate::State::in_steps).
+    pub fn handler_in_steps(
+        &self,
+        handler: Handler,
+        begin: impl Fn(&str) -> Result<Steps<String>, String> + 'static,
+    ) {
+        let begin: StepwiseCall = Rc::new(begin);
+        self.declarations.borrow_mut().stepwise.push((handler.name.clone(), begin.clone()));
+        self.handler(handler, move |argument| begin(argument).map(to_the_end));
     }
 
     /// Declares a handler about one declared state, which decides the handler's [side](HandlerSide).
@@ -135,6 +154,21 @@ impl Declarations {
         let known =
             self.all_handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
+    }
+
+    /// Begins a call of a handler that is answered in steps, if there is one of this name.
+    pub(crate) fn call_in_steps(
+        &self,
+        name: &str,
+        argument: &str,
+    ) -> Option<Result<Steps<String>, CallError>> {
+        let (_, begin) = self.stepwise.iter().find(|(known, _)| known == name)?;
+        let (handler, _) = self.handlers.iter().find(|(handler, _)| handler.name == name)?;
+        let begun = || {
+            handler.admits(argument)?;
+            begin(argument).map_err(|problem| CallError::Argument { name: name.into(), problem })
+        };
+        Some(begun())
     }
 
     /// The answer of a state's own handler, if one has this name.

@@ -54,6 +54,7 @@ pub mod operator;
 pub mod operators;
 mod packet_cursor;
 mod queue_function;
+mod random;
 pub mod reason;
 pub mod recorder;
 pub mod registry;
@@ -61,6 +62,7 @@ pub mod sealed;
 mod settings;
 pub mod shuffle;
 pub mod state;
+mod steps;
 mod stored;
 pub mod tenants;
 pub mod units;
@@ -82,11 +84,12 @@ pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
 pub use node::{
     CallError, Departed, Handler, HandlerKind, HandlerSide, ImportError, Node, NodeQueue, NodeState, Output,
-    Poll, Role, Section, Shape, StateImage,
+    Poll, Role, Section, Shape, StateImage, WriteSubject,
 };
 pub use operator::{Function, Input, Operator, Start};
 pub use operators::LookupHooks;
 pub use queue_function::{QueueFunction, compose_queue};
+pub use random::Random;
 pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
 pub use registry::{Blueprint, Definition, Registry};
 pub use settings::{
@@ -95,10 +98,11 @@ pub use settings::{
 };
 pub use shuffle::{PacketPart, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
+pub use steps::{Steps, at_once};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};
 pub use worker::{BuildError, PortNames, Worker};
-pub use worker_group::WorkerGroup;
+pub use worker_group::{SharedSlot, WorkerGroup};
 
 pub use netbricks_buffer as buffer;
 pub use netbricks_packet as packet;

@@ -9,14 +9,15 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key};
+use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key, MAXIMUM_WORK};
 
 use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::{Events, Schedule};
-use crate::handlers::Call;
+use crate::handlers::{Call, StepwiseCall};
 use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
 use crate::shuffle::{PacketPart, Part, PartStep, ShuffleKey};
+use crate::steps::{Steps, at_once, to_the_end};
 use crate::stored::StoredFlow;
 use crate::worker::{BuildError, Worker};
 
@@ -32,8 +33,7 @@ impl<T: ?Sized> Clone for State<T> {
 impl<T> State<T> {
     /// Borrows the state while the guard lives.
     ///
-    /// A user function that calls this while an operator lends the state out panics, and its panic is contained: use
-    /// the entry that `lookup` passes instead.
+    /// While an operator lends the state out, this panics (contained): use the entry that `lookup` passes.
     #[inline(always)]
     pub fn borrow_mut(&self) -> RefMut<'_, T> {
         self.0.borrow_mut()
@@ -70,6 +70,8 @@ pub trait Declared: Any {
     fn occupancy(&self) -> (u64, u64);
     /// Ends entries that are over at time `now` (ns).
     fn expire_all(&mut self, _now: u64) {}
+    /// As [`expire_all`](Self::expire_all), with a bounded amount of work. The rest only counts as over.
+    fn advance(&mut self, _now: u64) {}
     /// Its counters for metrics, where its entries may end or find no place.
     fn flow_counters(&self) -> Option<Counters> {
         None
@@ -106,6 +108,19 @@ pub trait Declared: Any {
     /// go on then.
     fn is_written(&self) -> bool {
         false
+    }
+    /// The part of [written](Self::is_written) state that came from elsewhere than an operator, such as a routing daemon.
+    ///
+    /// State that begins again in its place [learns](Self::learn) it. A journal of handlers' writes does not have it.
+    fn learned(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// Begins with what the state in whose place it comes had [learned](Self::learned), where that fits.
+    ///
+    /// # Errors
+    /// Bytes of another format; nothing has changed then.
+    fn learn(&mut self, _learned: &[u8]) -> Result<(), String> {
+        Ok(())
     }
     /// A reference to state that workers share, for the graph that replaces this one on the same worker.
     fn shared_state(&self) -> Option<SharedStateRef> {
@@ -200,6 +215,9 @@ where
     }
     fn expire_all(&mut self, now: u64) {
         Self::expire_all(self, now);
+    }
+    fn advance(&mut self, now: u64) {
+        self.expire(now, MAXIMUM_WORK);
     }
     fn take_over(&mut self, old: &mut dyn Declared) -> bool {
         let old: &mut dyn Any = old;
@@ -382,7 +400,7 @@ impl Declared for CounterState {
     }
 }
 
-type Report = Box<dyn Fn() -> Section>;
+type Report = Box<dyn Fn() -> Steps<Section>>;
 type Explain = Box<dyn Fn(&[u8], &mut dyn std::fmt::Write) -> std::fmt::Result>;
 type Take = Box<dyn Fn(&Part, usize) -> (Vec<u8>, Option<usize>)>;
 type GoesBy = fn(ShuffleKey) -> bool;
@@ -392,6 +410,8 @@ type GoesBy = fn(ShuffleKey) -> bool;
 pub struct Declarations {
     pub(crate) states: Vec<(String, Rc<RefCell<dyn Declared>>)>,
     pub(crate) handlers: Vec<(Handler, Call)>,
+    /// Those that are answered in steps, by name.
+    pub(crate) stepwise: Vec<(String, StepwiseCall)>,
     /// Whether they belong to the control side's copy of the node.
     pub(crate) is_control: bool,
     /// Keys of moving entries, by the state's name, where an author's type says more than the stored one.
@@ -477,6 +497,11 @@ impl Worker {
 
     /// Declares a table for the end-of-run report.
     pub fn report(&self, section: impl Fn() -> Section + 'static) {
+        self.report_in_steps(move || at_once(section()));
+    }
+
+    /// As [`report`](Self::report), for a table that takes long to make: a worker has packets between the steps.
+    pub fn report_in_steps(&self, section: impl Fn() -> Steps<Section> + 'static) {
         self.declarations.borrow_mut().reports.push(Box::new(section));
     }
 
@@ -607,6 +632,22 @@ impl Declarations {
     pub(crate) fn leave_written(&mut self) {
         self.states.retain(|(_, state)| !state.borrow().is_written());
     }
+    /// The things that each state which handlers write has [learned](Declared::learned), by name.
+    pub(crate) fn learned(&self) -> Vec<(String, Vec<u8>)> {
+        let of = |(name, state): &(String, Rc<RefCell<dyn Declared>>)| {
+            let mut state = state.borrow_mut();
+            // Where it cannot join what the workers have, the rest of its life is as before.
+            let _apart = state.follow();
+            let learned = if state.is_written() { state.learned() } else { None };
+            Some((name.clone(), learned?))
+        };
+        self.states.iter().filter_map(of).collect()
+    }
+    /// Lets the state of this name begin with what the one before had learned.
+    pub(crate) fn learn(&self, name: &str, learned: &[u8]) -> Result<(), String> {
+        let state = self.states.iter().find(|(known, _)| known == name);
+        state.map_or(Ok(()), |(_, state)| state.borrow_mut().learn(learned))
+    }
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()
     }
@@ -653,6 +694,9 @@ impl NodeState for Declarations {
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         self.call_handler(name, argument)
+    }
+    fn call_steps(&mut self, name: &str, argument: &str) -> Option<Result<Steps<String>, CallError>> {
+        self.call_in_steps(name, argument)
     }
     fn expire(&mut self, now: u64) {
         self.states.iter().for_each(|(_, state)| state.borrow_mut().expire_all(now));
@@ -744,6 +788,10 @@ impl NodeState for Declarations {
         Ok(())
     }
     fn report(&self) -> Vec<Section> {
+        self.reports.iter().map(|report| to_the_end(report())).collect()
+    }
+    fn report_steps(&mut self, now: u64) -> Vec<Steps<Section>> {
+        self.states.iter().for_each(|(_, state)| state.borrow_mut().advance(now));
         self.reports.iter().map(|report| report()).collect()
     }
 }

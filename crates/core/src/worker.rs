@@ -1,6 +1,6 @@
 //! The worker that a node is built for: its number, seed and pool, and where its functions declare their state.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use netbricks_buffer::Pool;
 
 use crate::annotation::Slots;
 use crate::consistency::Shares;
+use crate::random::Random;
 use crate::state::Declarations;
 use crate::worker_group::WorkerGroup;
 
@@ -17,14 +18,32 @@ use crate::worker_group::WorkerGroup;
 pub struct PortNames {
     /// The name of each port, with the number that its packets have as [ingress](netbricks_buffer::Packet::ingress).
     pub names: Arc<[(String, u16)]>,
-    /// The number of the one port to which the packets of the node go, where it is one.
-    pub egress: Option<u16>,
+    /// The ports to which the packets of each [place](crate::Context::place) of the node may go, by their numbers.
+    pub egress: Arc<[Vec<u16>]>,
 }
 
 impl PortNames {
     /// The number of the port with this name.
     pub fn number(&self, name: &str) -> Option<u16> {
         self.names.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+    }
+    /// The name of the port with this number.
+    pub fn name(&self, number: u16) -> Option<&str> {
+        self.names.iter().find(|(_, known)| *known == number).map(|(name, _)| name.as_str())
+    }
+    /// The one port to which packets of each place go; `None` where they may go to several, or to none.
+    pub fn only_egress(&self) -> impl Iterator<Item = Option<u16>> {
+        self.egress.iter().map(|ports| match ports[..] {
+            [port] => Some(port),
+            _ => None,
+        })
+    }
+    /// The ports of the first place whose packets may go to several, by their names.
+    ///
+    /// A function whose rules name the port of departure refuses such rules there.
+    pub fn several_egress(&self) -> Option<Vec<&str>> {
+        let several = self.egress.iter().find(|ports| ports.len() > 1)?;
+        Some(several.iter().filter_map(|port| self.name(*port)).collect())
     }
 }
 
@@ -33,10 +52,14 @@ impl PortNames {
 pub struct Worker {
     index: usize,
     seed: u64,
+    node: Rc<str>,
     pool: Pool,
     group: WorkerGroup,
     control: bool,
+    trial: bool,
     ports: PortNames,
+    /// Whether a function has asked for the ports.
+    asks_ports: Rc<Cell<bool>>,
     pub(crate) declarations: Rc<RefCell<Declarations>>,
     pub(crate) annotations: Rc<RefCell<Slots>>,
     pub(crate) shares: Shares,
@@ -48,10 +71,13 @@ impl Worker {
         Self {
             index,
             seed,
+            node: "".into(),
             pool,
             group: WorkerGroup::new(1),
             control: false,
+            trial: false,
             ports: PortNames::default(),
+            asks_ports: Rc::default(),
             declarations: Rc::default(),
             annotations: Rc::default(),
             shares: Shares::default(),
@@ -69,6 +95,17 @@ impl Worker {
     /// A function whose own state takes much memory makes little of it there.
     pub fn is_control(&self) -> bool {
         self.control
+    }
+    /// The same worker, for nodes that are only asked what they are and never run.
+    ///
+    /// Its group does not tell how many workers there will be.
+    #[must_use]
+    pub fn on_trial(self) -> Self {
+        Self { trial: true, ..self }
+    }
+    /// Whether its nodes [never run](Self::on_trial).
+    pub fn is_on_trial(&self) -> bool {
+        self.trial
     }
     /// The same worker, with the shared state of all workers that were given `shares`.
     ///
@@ -92,16 +129,39 @@ impl Worker {
         Self { ports, ..self }
     }
     /// The ports of the node's network.
+    ///
+    /// A function that asks is made again where they change.
     pub fn ports(&self) -> &PortNames {
+        self.asks_ports.set(true);
         &self.ports
+    }
+    /// Whether a function that was made for this worker has asked for the [ports](Self::ports).
+    pub fn asks_ports(&self) -> bool {
+        self.asks_ports.get()
     }
     /// Its number, from 0.
     pub fn index(&self) -> usize {
         self.index
     }
     /// The seed of everything random in its nodes: a run with the same seed repeats exactly.
+    ///
+    /// It is a secret that keys hashes of flows. Numbers that others see come from [`random`](Self::random).
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+    /// The same worker, for the node of this name.
+    ///
+    /// A graph calls this for the nodes that it makes.
+    #[must_use]
+    pub fn of_node(&self, name: &str) -> Self {
+        Self { node: name.into(), ..self.clone() }
+    }
+    /// Random numbers of this node on this worker, for one purpose of its own.
+    ///
+    /// They do not betray the [seed](Self::seed): for values that leave the process, or that untrusted code sees.
+    pub fn random(&self, purpose: &str) -> Random {
+        let (seed, index) = (self.seed.to_le_bytes(), (self.index as u64).to_le_bytes());
+        Random::of(&[&seed, self.node.as_bytes(), &index, purpose.as_bytes()])
     }
     /// The pool of its new packets.
     pub fn pool(&self) -> &Pool {

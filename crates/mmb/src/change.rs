@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netbricks_core::tables::classifier::{Condition, Matches, Test};
+use netbricks_core::sealed::hash_text;
+use netbricks_core::tables::Secret;
 
 use crate::action::{Choices, actions};
 use crate::compile::{Names, compile, intervals};
 use crate::field::{FieldId, Kind};
+use crate::hidden::{Row, shadowed};
 use crate::language::{Context, SetKind, parse_rule};
-use crate::lint::{Lint, lint, lint_all};
-use crate::random::Random;
 use crate::rule::{Command, MapTo, Mode, Rule, Selector, Value};
-use crate::rules::{Edit, Prepared, RuleCount, RuleData, Rules, Setup, port};
+use crate::rules::{Edit, Prepared, RuleData, Rules, Setup, port};
+use crate::shared::shared_actions;
 
 /// Changes that lines ask for, and what there is to say about them.
 #[derive(Debug, Default)]
@@ -27,13 +28,6 @@ pub(crate) struct Planned {
     pub(crate) added: Vec<usize>,
 }
 
-/// A rule as later lines of a text see it.
-#[derive(Clone, Debug)]
-struct Row {
-    name: Option<Box<str>>,
-    data: Arc<RuleData>,
-}
-
 /// Rules as they are after the changes so far.
 struct After<'r> {
     rules: &'r Rules,
@@ -45,6 +39,10 @@ struct After<'r> {
     sets: BTreeMap<String, Option<Arc<[Value]>>>,
     edits: Vec<Edit>,
     added: Vec<usize>,
+    /// The line at hand.
+    line: usize,
+    /// Rules that lines put behind all others, until `rows` has all rules.
+    behind: Vec<Row>,
 }
 
 impl Names for After<'_> {
@@ -56,6 +54,9 @@ impl Names for After<'_> {
     }
     fn port(&self, name: &str) -> Option<u16> {
         port(&self.rules.setup.ports, name)
+    }
+    fn unknown_out(&self) -> Option<String> {
+        self.rules.unknown_out()
     }
 }
 
@@ -91,9 +92,11 @@ pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned
         })
         .collect();
     let ports: Vec<String> = rules.setup.ports.names.iter().map(|(name, _)| name.clone()).collect();
+    let unknown_out = rules.unknown_out();
     let context = Context {
         outputs: Some(rules.setup.outputs),
         interfaces: (!ports.is_empty()).then_some(&ports[..]),
+        unknown_out: unknown_out.as_deref(),
         sets: Some(&kinds),
         rules: &[],
     };
@@ -117,6 +120,8 @@ pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned
         sets: BTreeMap::new(),
         edits: Vec::new(),
         added: Vec::new(),
+        line: 0,
+        behind: Vec::new(),
     };
     let mut planned = Planned {
         warnings: file.warnings.into_iter().map(|(line, warning)| (line, warning.to_string())).collect(),
@@ -125,118 +130,73 @@ pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned
     if over == Over::Nothing {
         after.clear();
     }
-    let mut begun = None;
-    let mut new = Vec::new();
     let several = text.contains('\n');
-    for (line, command) in file.commands {
-        let fault = |problem: String| if several { format!("line {line}: {problem}") } else { problem };
+    let fault =
+        |line: usize, problem: String| if several { format!("line {line}: {problem}") } else { problem };
+    let (commands, forgotten) = batches(file.commands).map_err(|(line, problem)| fault(line, problem))?;
+    planned.warnings.retain(|(line, _)| !forgotten.iter().any(|lines| lines.contains(line)));
+    for (line, command) in commands {
         match command {
-            Command::Begin => begun = Some((after.edits.len(), after.len)),
-            Command::Commit => begun = None,
-            Command::Abort => {
-                let (edits, _) = begun.take().unwrap_or((0, 0));
-                if edits < after.edits.len() {
-                    return Err(fault("`abort` forgets lines before it: leave them out of the text".into()));
-                }
-            }
             Command::List
             | Command::Show(..)
             | Command::Explain(_)
             | Command::Test(_)
             | Command::Expect(..) => planned.questions.push((line, command)),
             change => {
-                if let Command::Add { at, name, rule } = &change {
-                    let place = at.map_or(after.len, |at| at.saturating_sub(1));
-                    new.push(New { line, place, name: name.clone().unwrap_or_default(), rule: rule.clone() });
-                }
-                after.change(change).map_err(fault)?;
+                after.line = line;
+                after.change(change).map_err(|problem| fault(line, problem))?;
             }
         }
     }
-    planned.warnings.extend(shadowed(rules, over, &new));
+    let may_grow = |edit: &Edit| !matches!(edit, Edit::Remove(_) | Edit::Move(..) | Edit::Flush);
+    let may_grow = after.edits.iter().all(may_grow);
+    planned.warnings.extend(shadowed(rules, after.rows.as_deref(), &after.behind, may_grow));
     planned.edits = after.edits;
     planned.added = after.added;
     Ok(planned)
 }
 
-/// A rule that a line adds.
-struct New {
-    line: usize,
-    place: usize,
-    name: String,
-    rule: Rule,
-}
+/// A command with the number of its line.
+type Numbered = (usize, Command);
+/// The first and the last line of a batch.
+type Lines = std::ops::RangeInclusive<usize>;
 
-/// Rules among which a single new one is compared with all.
-const FEW: usize = 1_000;
-/// Packets of a new rule for which the classifier is asked where there are more.
-const SAMPLES: usize = 32;
-
-/// Warnings about new rules that earlier ones hide: of a whole file, or of one rule among others.
-fn shadowed(rules: &Rules, over: Over, new: &[New]) -> Vec<(usize, String)> {
-    // The parser warns of one-way writes itself.
-    let is_other = |lint: &Lint| !matches!(lint, Lint::OneWay { .. });
-    let called = |name: &str, place: usize| match name {
-        "" => format!("rule {}", place + 1),
-        name => format!("rule {name}"),
-    };
-    if rules.is_empty() || over == Over::Nothing {
-        let names: Vec<String> = new.iter().enumerate().map(|(at, new)| called(&new.name, at)).collect();
-        let all: Vec<(&str, &Rule)> =
-            names.iter().map(String::as_str).zip(new.iter().map(|new| &new.rule)).collect();
-        let lints = lint_all(&all).into_iter().filter(|(_, lint)| is_other(lint));
-        return lints.filter_map(|(at, lint)| Some((new.get(at)?.line, lint.to_string()))).collect();
-    }
-    let [New { line, place, name, rule }] = new else { return Vec::new() };
-    let earlier: BTreeSet<usize> =
-        if rules.len() <= FEW { (0..rules.len()).collect() } else { overlapping(rules, rule) };
-    let known = earlier.into_iter().take_while(|at| at < place).filter_map(|at| {
-        let data = rules.at(at)?;
-        Some((called(data.name.as_deref().unwrap_or_default(), at), parse_rule(&data.text).ok()?))
-    });
-    let known: Vec<(String, Rule)> = known.collect();
-    let mut all: Vec<(&str, &Rule)> = known.iter().map(|(name, rule)| (name.as_str(), rule)).collect();
-    all.push((name, rule));
-    lint(&all, all.len() - 1).into_iter().filter(is_other).map(|lint| (*line, lint.to_string())).collect()
-}
-
-/// The places of rules that match some packet that a new rule means.
+/// The commands that count, and the lines that an `abort` forgets.
 ///
-/// A rule that hides the new one matches all its packets, and so those that are tried. It is left out where each of
-/// those meets another rule before it that ends the rules.
-fn overlapping(rules: &Rules, rule: &Rule) -> BTreeSet<usize> {
-    let Ok(conditions) = compile(&rules.layout, &rule.matches, rules) else { return BTreeSet::new() };
-    let (mut random, mut found, mut places) = (Random::new(1), Matches::default(), BTreeSet::new());
-    for conjunction in conditions.entries.iter().cycle().take(SAMPLES) {
-        let key = sample(rules.layout.layout().words(), conjunction, &mut random);
-        if conjunction.iter().all(|condition| condition.holds(&key)) {
-            rules.classifier.matches(&key, &mut found);
-            places.extend(found.rules().filter_map(|slot| rules.place(slot)));
+/// # Errors
+/// The line of a batch without a beginning or an end, or within another one, and the fault.
+fn batches(commands: Vec<Numbered>) -> Result<(Vec<Numbered>, Vec<Lines>), (usize, String)> {
+    let (mut done, mut forgotten) = (Vec::with_capacity(commands.len()), Vec::new());
+    let mut begun: Option<(usize, usize)> = None;
+    for (line, command) in commands {
+        match (command, begun) {
+            (Command::Begin, None) => begun = Some((line, done.len())),
+            (Command::Begin, Some((first, _))) => {
+                return Err((
+                    line,
+                    format!("a batch began in line {first} already: end it by `commit` or `abort`"),
+                ));
+            }
+            (Command::Commit, Some(_)) => begun = None,
+            (Command::Abort, Some((first, len))) => {
+                done.truncate(len);
+                forgotten.push(first..=line);
+                begun = None;
+            }
+            (end @ (Command::Commit | Command::Abort), None) => {
+                return Err((line, format!("no batch has begun: write `begin` before `{end}`")));
+            }
+            (command, _) => done.push((line, command)),
         }
     }
-    places
-}
-
-/// A key vector for which conditions hold, unless one excludes the values that were chosen for others.
-fn sample(words: usize, conditions: &[Condition], random: &mut Random) -> Vec<u32> {
-    let mut key: Vec<u32> = (0..words).map(|_| random.next() as u32).collect();
-    for Condition { field, test, negated } in conditions {
-        let value = match test {
-            // Other values are likely, and looked at afterwards.
-            _ if *negated => continue,
-            Test::Masked { value, mask } => field.get(&key) & !mask | value & mask,
-            Test::Range { low, high } => low + random.below(high.saturating_sub(*low).saturating_add(1)),
-            Test::Within(set) => {
-                let intervals = set.intervals();
-                let Some((low, high)) = intervals.get(random.below(intervals.len() as u128) as usize) else {
-                    continue;
-                };
-                low + random.below((high - low).saturating_add(1))
-            }
-        };
-        field.put(&mut key, value);
+    match begun {
+        None => Ok((done, forgotten)),
+        Some((line, _)) => {
+            let problem = "the batch has no end: write `commit` into the same text, or type the lines into \
+                           `netbricks shell`, which holds them until then";
+            Err((line, problem.into()))
+        }
     }
-    key
 }
 
 impl After<'_> {
@@ -253,7 +213,7 @@ impl After<'_> {
                         ));
                     }
                 };
-                self.add(place, name, &rule)?;
+                self.add(place, name, rule)?;
             }
             Command::Delete(selector) => {
                 let place = self.find(&selector)?;
@@ -263,7 +223,7 @@ impl After<'_> {
                 let place = self.find(&selector)?;
                 let name = self.name_at(place);
                 self.remove(place);
-                self.add(place, name.map(Into::into), &rule)?;
+                self.add(place, name.map(Into::into), rule)?;
             }
             Command::Move(selector, is_before, other) => self.move_rule(&selector, is_before, &other)?,
             Command::Define(name, values) => self.define(name, values)?,
@@ -302,6 +262,7 @@ impl After<'_> {
             Command::Flush => {
                 self.edits.push(Edit::Flush);
                 self.names.clear();
+                self.behind.clear();
                 self.rows = Some(Vec::new());
                 self.len = 0;
             }
@@ -324,17 +285,10 @@ impl After<'_> {
     /// All rules as they are now.
     fn rows(&mut self) -> &mut Vec<Row> {
         let rules = self.rules;
-        let edits = &self.edits;
+        let behind = &mut self.behind;
         self.rows.get_or_insert_with(|| {
-            let row = |data: &Arc<RuleData>| Row { name: data.name.clone(), data: data.clone() };
-            let mut rows: Vec<Row> = rules.iter().map(row).collect();
-            // Until now there were additions alone.
-            for edit in edits {
-                if let Edit::Insert(place, prepared) = edit {
-                    rows.insert((*place).min(rows.len()), row(&prepared.data));
-                }
-            }
-            rows
+            // Until now rules were added behind the others alone.
+            rules.iter().map(Row::of).chain(behind.drain(..)).collect()
         })
     }
 
@@ -377,7 +331,7 @@ impl After<'_> {
         self.rows().get(place)?.name.clone()
     }
 
-    fn add(&mut self, place: usize, name: Option<String>, rule: &Rule) -> Result<(), String> {
+    fn add(&mut self, place: usize, name: Option<String>, rule: Rule) -> Result<(), String> {
         let name: Option<Box<str>> = name.map(Into::into);
         if let Some(name) = &name {
             let is_taken = match self.names.get(name) {
@@ -394,7 +348,7 @@ impl After<'_> {
             }
             self.names.insert(name.clone(), true);
         }
-        let prepared = Arc::new(prepare(&self.rules.setup, self, rule, name, &self.rules.layout)?);
+        let prepared = Arc::new(prepare(&self.rules.setup, self, &rule, name, &self.rules.layout)?);
         if prepared.data.translates() && !self.rules.may_translate {
             return Err(format!(
                 "a translation needs both directions of its connections on one worker, and {} workers share these \
@@ -402,13 +356,13 @@ impl After<'_> {
                 self.rules.setup.workers
             ));
         }
-        if let Some(rows) = &mut self.rows {
-            let data = prepared.data.clone();
-            rows.insert(place.min(rows.len()), Row { name: data.name.clone(), data });
-        } else if place != self.len {
-            let data = prepared.data.clone();
+        let data = prepared.data.clone();
+        let row = Row { line: self.line, rule: Some(Arc::new(rule)), ..Row::of(&data) };
+        if self.rows.is_none() && place == self.len {
+            self.behind.push(row);
+        } else {
             let rows = self.rows();
-            rows.insert(place.min(rows.len()), Row { name: data.name.clone(), data });
+            rows.insert(place.min(rows.len()), row);
         }
         self.edits.push(Edit::Insert(place, prepared));
         self.len += 1;
@@ -433,8 +387,9 @@ impl After<'_> {
         // The place is counted without the rule itself.
         let target = if other > from { other - 1 } else { other };
         let to = if is_before { target } else { target + 1 };
+        let line = self.line;
         let rows = self.rows();
-        let row = rows.remove(from);
+        let row = Row { line, ..rows.remove(from) };
         rows.insert(to.min(rows.len()), row);
         self.edits.push(Edit::Move(from, to));
         Ok(())
@@ -473,9 +428,15 @@ impl After<'_> {
 
     /// Gives a set its values, and the rules that name it their new conditions.
     fn define(&mut self, name: String, values: Vec<Value>) -> Result<(), String> {
+        let naming = self.naming(&name);
+        if let Some(inner) = naming.iter().find(|inner| values.iter().any(|value| names_set(value, inner))) {
+            return Err(format!(
+                "the set `@{name}` would contain itself, by its value `@{inner}`: leave that out"
+            ));
+        }
         self.sets.insert(name.clone(), Some(values.clone().into()));
         self.edits.push(Edit::Set(name.clone(), Some(values.into())));
-        let affected: Vec<String> = self.naming(&name).into_iter().map(|name| format!("@{name}")).collect();
+        let affected: Vec<String> = naming.into_iter().map(|name| format!("@{name}")).collect();
         let rows = self.rows().clone();
         for (place, row) in rows.iter().enumerate() {
             let uses = |set: &String| row.data.text.split([' ', ',', '{', '}']).any(|word| word == set);
@@ -533,10 +494,13 @@ pub(crate) fn prepare(
     };
     let data = RuleData {
         text: rule.to_string().into(),
+        key: hash_text(&without_comment(rule), &Secret::from_seed(0)),
         name,
         is_stateful: rule.is_stateful,
-        actions: actions(&rule.targets, &choices)?.into(),
-        counts: (0..setup.workers.max(1)).map(|_| RuleCount::default()).collect(),
+        tests_kinds: [conditions.options, conditions.extensions],
+        fields: setup.shared.fields(&conditions.fields),
+        actions: shared_actions(actions(&rule.targets, &choices)?),
+        counts: setup.shared.counts(setup.workers),
     };
     Ok(Prepared { data: Arc::new(data), conditions })
 }
@@ -559,10 +523,13 @@ mod tests {
     use netbricks_core::consistency::Contents;
 
     use super::*;
+    use crate::hidden::FEW;
     use crate::state::First;
 
     fn rules(workers: usize, lines: &str) -> Rules {
-        let setup = Setup { capacity: 16_384, workers, ports: PortNames::default(), outputs: 1, seed: 7 };
+        let shared = Default::default();
+        let setup =
+            Setup { capacity: 16_384, workers, ports: PortNames::default(), outputs: 1, seed: 7, shared };
         Rules::make(&First { setup, lines: lines.into() }).unwrap()
     }
 
@@ -592,6 +559,85 @@ mod tests {
             "add udp-dport 1000-6000 accept",
         ] {
             assert!(warned(line).is_empty(), "{line}: {:?}", warned(line));
+        }
+    }
+
+    /// The lines that are warned about, each with its warning.
+    fn warned(rules: &Rules, text: &str) -> Vec<(usize, String)> {
+        plan(rules, text).unwrap_or_else(|error| panic!("{text}: {error}")).warnings
+    }
+
+    #[test]
+    fn each_rule_of_a_text_is_compared_with_the_rules_after_it() {
+        let few = rules(1, "add tcp-dport 80 drop\nadd udp-dport 53 accept\nadd all accept\n");
+        let many: String =
+            (0..2_000).map(|at| format!("add ip-saddr 10.9.{}.{} drop\n", at / 250, at % 250)).collect();
+        let many =
+            rules(1, &format!("add tcp-dport 80 drop\nadd udp-dport 53 accept\nadd all accept\n{many}"));
+        assert!(many.len() > FEW);
+        for rules in [&few, &many] {
+            let hidden = "the rule never applies: rule 3";
+            for (text, lines) in [
+                ("add udp-dport 7 drop\nadd udp-dport 8 drop\n", vec![1, 2]),
+                ("add at 1 udp-dport 7 drop\nadd udp-dport 8 drop\n", vec![2]),
+                ("move 1 after 3", vec![1]),
+                ("delete 3\nadd udp-dport 8 drop\n", vec![]),
+                ("add at 4 udp-dport 8 drop\nmove 4 before 1\n", vec![]),
+                ("begin\nadd udp-dport 7 drop\nabort\nadd at 1 udp-dport 8 drop\n", vec![]),
+            ] {
+                let found = warned(rules, text);
+                assert_eq!(
+                    found.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
+                    lines,
+                    "{text}: {found:?}"
+                );
+                let is_hidden =
+                    |warning: &String| warning.contains("never applies") && warning.contains("rule ");
+                assert!(found.iter().all(|(_, warning)| is_hidden(warning)), "{text}: {found:?}");
+                if text.starts_with("add udp") {
+                    assert!(found.iter().all(|(_, warning)| warning.starts_with(hidden)), "{found:?}");
+                }
+            }
+        }
+        let replaced = warned(&few, "add udp-dport 9 accept\nreplace 4 udp-dport 7 drop");
+        assert_eq!(replaced.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2], "{replaced:?}");
+        let twice = warned(&rules(1, "add all accept\n"), "add udp-dport 7 drop\nadd udp-dport 7 accept\n");
+        assert_eq!(twice.len(), 2, "{twice:?}");
+    }
+
+    #[test]
+    fn a_rule_that_comes_to_hide_others_is_told() {
+        let rules = rules(1, "add tcp-dport 80 drop\nadd name dns udp-dport 53 accept\nadd all accept\n");
+        for (line, told) in [
+            ("move 3 before 1", "rule 2 and 1 more never apply any more"),
+            ("add at 2 udp-dport {53, 54} drop", "rule dns never applies any more"),
+            ("replace 1 ip-proto udp accept", ""),
+        ] {
+            let all: String =
+                warned(&rules, line).iter().map(|(_, warning)| format!("{warning}\n")).collect();
+            assert!(all.starts_with(told) && all.is_empty() == told.is_empty(), "{line}: {all}");
+        }
+    }
+
+    #[test]
+    fn a_batch_begins_and_ends_within_a_text() {
+        let rules = rules(1, "add all accept\n");
+        let edits = |text: &str| plan(&rules, text).map(|planned| planned.edits.len());
+        assert_eq!(edits("begin\nadd at 1 tcp-dport 80 drop\ncommit\n"), Ok(1));
+        assert_eq!(edits("begin\nadd at 1 tcp-dport 80 drop\nabort\n"), Ok(0));
+        assert_eq!(
+            edits("add at 1 tcp-dport 80 drop\nbegin\nflush\nabort\nadd at 1 tcp-dport 81 drop\n"),
+            Ok(2)
+        );
+        for (text, told) in [
+            ("begin", "the batch has no end: write `commit` into the same text"),
+            ("begin\nflush\n", "line 1: the batch has no end"),
+            ("commit", "no batch has begun: write `begin` before `commit`"),
+            ("flush\nabort\n", "line 2: no batch has begun: write `begin` before `abort`"),
+            ("begin\nbegin\ncommit\n", "line 2: a batch began in line 1 already"),
+        ] {
+            let refused = edits(text).unwrap_err();
+            assert!(refused.starts_with(told), "{text}: {refused}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use netbricks_core::PortNames;
 use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
 
 use crate::field::{FieldId, Kind, Layer};
@@ -24,6 +25,16 @@ pub trait Names {
     fn set(&self, name: &str) -> Option<&[Value]>;
     /// The number from 1 of the port with this name.
     fn port(&self, name: &str) -> Option<u16>;
+    /// The fact that makes the port of departure unknown while rules match, where there is one.
+    fn unknown_out(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The fact for [`Names::unknown_out`] about a function among these ports.
+pub fn unknown_out(ports: &PortNames) -> Option<String> {
+    let several = ports.several_egress()?;
+    Some(format!("its packets may leave by {}", several.join(" or ")))
 }
 
 /// A rule's matches as the classifier takes them.
@@ -51,6 +62,11 @@ pub enum CompileError {
     /// No port has this name.
     #[error("there is no port `{0}` here")]
     NoPort(String),
+    /// The port of departure is not known while rules match.
+    #[error(
+        "`out` is not known here, as {0}: put the function into a chain for each port, behind what chooses one"
+    )]
+    UnknownOut(String),
     /// A value is not of the field's kind.
     #[error("`{field}` cannot have the value {value}")]
     Value {
@@ -188,6 +204,11 @@ impl Compiler<'_> {
 
     fn of_match(&mut self, given: &Match) -> Result<Compiled, CompileError> {
         let info = given.field.info();
+        if info.kind == Kind::Out
+            && let Some(fact) = self.names.unknown_out()
+        {
+            return Err(CompileError::UnknownOut(fact));
+        }
         self.layers |= info.layer.implied();
         let present = self.present(given.field);
         let (holds, requires_presence) = match &given.test {

@@ -9,13 +9,34 @@ use netbricks_core::tables::Encode;
 /// Stateful rules that one connection can have.
 pub(crate) const RULES: usize = 4;
 
-/// A rule, by its slot and by how often the slot was used before.
+/// A stateful rule's number: a hash of its line, and of how often the line was put in before.
+///
+/// It is the same in every process with the same rules, so that connections outlive another order or set of rules. A rule
+/// that was deleted and put in again has another number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RuleId([u32; 2]);
+
+impl RuleId {
+    /// The number of a stateless rule, which no connection has.
+    pub(crate) const NONE: Self = Self([0; 2]);
+
+    /// The number with these bits; 0 stands for none.
+    pub(crate) const fn of(bits: u64) -> Self {
+        Self([(bits >> 32) as u32, bits as u32])
+    }
+    /// Its bits.
+    pub(crate) const fn bits(self) -> u64 {
+        (self.0[0] as u64) << 32 | self.0[1] as u64
+    }
+}
+
+/// A rule, as connections remember it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleRef {
-    /// The slot from 1; 0 stands for none.
+    /// The slot from 1 in which it was last found; 0 stands for no rule.
     pub(crate) slot: u32,
-    /// The slot's use.
-    pub(crate) generation: u32,
+    /// The rule's number, which decides.
+    pub(crate) id: RuleId,
 }
 
 /// Which way a packet of a connection goes.
@@ -58,6 +79,86 @@ impl Progress {
     }
 }
 
+/// The parts of a TCP segment on which its connection's state depends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// The flags.
+    pub(crate) flags: u8,
+    /// The sequence number.
+    pub(crate) sequence: u32,
+    /// The acknowledgment number, which counts with ACK alone.
+    pub(crate) acknowledgment: u32,
+    /// Bytes of its payload.
+    pub(crate) len: u32,
+}
+
+impl Segment {
+    fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+    /// Whether it is the first of a connection: a SYN without ACK, RST or FIN.
+    fn begins(self) -> bool {
+        self.flags & (flags::SYN | flags::ACK | flags::RST | flags::FIN) == flags::SYN
+    }
+}
+
+/// The sequence numbers that a TCP connection has come to, by direction, as their senders count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sequences {
+    /// The number behind the last octet seen of this direction: SND.NXT, as far as it was seen.
+    next: [u32; 2],
+    /// The last number that the receiver of this direction acknowledged: its RCV.NXT, as far as it was seen.
+    acknowledged: [u32; 2],
+    /// Which of them are known: bit 0 and 1 for `next`, 2 and 3 for `acknowledged`.
+    known: u8,
+}
+
+impl Sequences {
+    fn next(&self, direction: usize) -> Option<u32> {
+        (self.known & 1 << direction != 0).then_some(self.next[direction])
+    }
+    fn acknowledged(&self, direction: usize) -> Option<u32> {
+        (self.known & 4 << direction != 0).then_some(self.acknowledged[direction])
+    }
+
+    /// Notes a segment. `is_open` says that the handshake is over, after which a SYN is not of this connection.
+    fn note(&mut self, direction: usize, segment: Segment, is_open: bool) {
+        // Later in the space of sequence numbers (RFC 9293, section 3.4).
+        let is_later = |new: u32, old: Option<u32>| old.is_none_or(|old| new.wrapping_sub(old) as i32 > 0);
+        let ends = u32::from(segment.has(flags::SYN)) + u32::from(segment.has(flags::FIN));
+        let end = segment.sequence.wrapping_add(segment.len).wrapping_add(ends);
+        let is_first = segment.has(flags::SYN) && !is_open;
+        if is_first || !segment.has(flags::SYN) && is_later(end, self.next(direction)) {
+            self.next[direction] = end;
+            self.known |= 1 << direction;
+        }
+        let other = 1 - direction;
+        if segment.has(flags::ACK) && (is_first || is_later(segment.acknowledgment, self.acknowledged(other)))
+        {
+            self.acknowledged[other] = segment.acknowledgment;
+            self.known |= 4 << other;
+        }
+    }
+
+    /// Whether the receiver of a RST takes it, as far as can be seen (RFC 5961, section 3.2).
+    ///
+    /// It takes the number that it expects. That is one from what it last acknowledged to what its peer has sent. Before
+    /// it has heard of its peer, it takes a RST that acknowledges its SYN (RFC 9293, section 3.10.7.3).
+    fn takes_reset(&self, direction: usize, segment: Segment) -> bool {
+        match (self.acknowledged(direction), self.next(direction)) {
+            (Some(first), Some(last)) => {
+                let span = last.wrapping_sub(first);
+                let is_between = span < 1 << 31 && segment.sequence.wrapping_sub(first) <= span;
+                is_between || segment.sequence == first || segment.sequence == last
+            }
+            (Some(expected), None) | (None, Some(expected)) => segment.sequence == expected,
+            (None, None) => {
+                segment.has(flags::ACK) && self.next(1 - direction) == Some(segment.acknowledgment)
+            }
+        }
+    }
+}
+
 /// A connection, under the canonical key of its packets.
 ///
 /// Where a rule maps it, its answers have another key, under which a second entry leads here.
@@ -75,10 +176,16 @@ pub(crate) struct Connection {
     pub(crate) progress: Progress,
     /// TCP flags seen, by direction.
     pub(crate) seen: [u8; 2],
+    /// The place from 1 in `rules` of the one that mapped it; 0 for none.
+    pub(crate) mapped_by: u8,
+    /// The same of the one that translates its sequence numbers.
+    pub(crate) shifted_by: u8,
     /// The values of mapped fields beside addresses and ports.
     pub(crate) values: [u32; 2],
     /// The number that is added to sequence numbers of each direction; 0 without `shuffle`.
     pub(crate) shift: [u32; 2],
+    /// Its sequence numbers, before a translation.
+    pub(crate) sequences: Sequences,
 }
 
 impl Connection {
@@ -91,8 +198,11 @@ impl Connection {
             is_alias: false,
             progress: Progress::Opening,
             seen: [0; 2],
+            mapped_by: 0,
+            shifted_by: 0,
             values: [0; 2],
             shift: [0; 2],
+            sequences: Sequences::default(),
         }
     }
 
@@ -115,37 +225,87 @@ impl Connection {
         }
     }
 
-    /// Notes a packet. `tcp` has the flags of a TCP segment.
-    pub(crate) fn note(&mut self, direction: Direction, tcp: Option<u8>) {
-        self.seen[direction.index()] |= tcp.unwrap_or(flags::ACK);
-        let [forward, reply] = self.seen;
-        self.progress = match tcp {
-            Some(_) if (forward | reply) & flags::RST != 0 || forward & reply & flags::FIN != 0 => {
-                Progress::Closing
+    /// Whether a segment begins another connection of the same addresses and ports, since this one is closing.
+    ///
+    /// RFC 9293, section 3.6.1, has such a SYN accepted in TIME-WAIT.
+    pub(crate) fn is_replaced_by(&self, segment: Option<Segment>) -> bool {
+        self.progress == Progress::Closing && segment.is_some_and(Segment::begins)
+    }
+
+    /// Notes a packet. `segment` is that of TCP.
+    pub(crate) fn note(&mut self, direction: Direction, segment: Option<Segment>) {
+        let at = direction.index();
+        let Some(segment) = segment else {
+            self.seen[at] |= flags::ACK;
+            let is_answered = self.seen[0] != 0 && self.seen[1] != 0;
+            self.progress = if is_answered { Progress::Open } else { Progress::Opening };
+            return;
+        };
+        // Each side acknowledges the numbers that the other's have become.
+        let acknowledgment = segment.acknowledgment.wrapping_sub(self.shift[1 - at]);
+        let segment = Segment { acknowledgment, ..segment };
+        if segment.has(flags::RST) {
+            if !self.sequences.takes_reset(at, segment) {
+                // It ends nothing at its receiver, nor here.
+                return;
             }
+        } else {
+            self.sequences.note(at, segment, self.progress == Progress::Open);
+        }
+        self.seen[at] |= segment.flags;
+        let [forward, reply] = self.seen;
+        self.progress = if (forward | reply) & flags::RST != 0 || forward & reply & flags::FIN != 0 {
+            Progress::Closing
+        } else if forward & reply & flags::ACK != 0 {
             // A SYN answered by a SYN, or a connection of which the middle was met.
-            Some(_) if forward & reply & flags::ACK != 0 => Progress::Open,
-            Some(_) => Progress::Opening,
-            None if forward != 0 && reply != 0 => Progress::Open,
-            None => Progress::Opening,
+            Progress::Open
+        } else {
+            Progress::Opening
         };
     }
 
-    /// Whether the rule is one of this connection's.
-    pub(crate) fn has(&self, rule: RuleRef) -> bool {
-        self.rules.contains(&rule)
+    /// The place from 1 of a rule among those of this connection; 0 if it is none of them.
+    pub(crate) fn place_of(&self, rule: RuleId) -> u8 {
+        self.rules.iter().position(|known| known.slot != 0 && known.id == rule).map_or(0, |at| at as u8 + 1)
     }
 
-    /// Adds a rule; `false` where there is no room.
-    pub(crate) fn join(&mut self, rule: RuleRef, is_live: impl Fn(RuleRef) -> bool) -> bool {
-        let free = self.rules.iter_mut().find(|known| known.slot == 0 || !is_live(**known));
-        match free {
-            Some(free) => {
-                *free = rule;
-                true
+    /// Finds its rules again, forgets those that are gone, and the translations that they gave.
+    ///
+    /// `find` answers a rule's slot, from 0. The result is whether a rule is left.
+    #[inline]
+    pub(crate) fn resolve(&mut self, find: impl Fn(RuleRef) -> Option<u32>) -> bool {
+        let mut is_live = false;
+        for place in 0..RULES {
+            let rule = self.rules[place];
+            if rule.slot == 0 {
+                continue;
             }
-            None => false,
+            if let Some(slot) = find(rule) {
+                self.rules[place].slot = slot + 1;
+                is_live = true;
+            } else {
+                self.forget(place);
+            }
         }
+        is_live
+    }
+
+    #[cold]
+    fn forget(&mut self, place: usize) {
+        self.rules[place] = RuleRef::default();
+        if usize::from(self.mapped_by) == place + 1 {
+            (self.mapped_by, self.translated, self.values) = (0, self.origin, [0; 2]);
+        }
+        if usize::from(self.shifted_by) == place + 1 {
+            (self.shifted_by, self.shift) = (0, [0; 2]);
+        }
+    }
+
+    /// Adds a rule; its place from 1, or `None` where there is no room.
+    pub(crate) fn join(&mut self, rule: RuleRef) -> Option<u8> {
+        let free = self.rules.iter().position(|known| known.slot == 0)?;
+        self.rules[free] = rule;
+        Some(free as u8 + 1)
     }
 }
 
@@ -219,20 +379,22 @@ pub(crate) fn with(flow: &FlowKey, end: End, value: u128) -> FlowKey {
 }
 
 impl Encode for Connection {
-    const SIZE: usize = RULES * 8 + 40 + 40 + 4 + 16;
-    const VERSION: u16 = 1;
+    const SIZE: usize = RULES * 12 + 40 + 40 + 7 + 32;
+    const VERSION: u16 = 2;
 
     fn encode(&self, to: &mut [u8]) {
         let mut bytes = Vec::with_capacity(Self::SIZE);
-        for RuleRef { slot, generation } in self.rules {
+        for RuleRef { slot, id } in self.rules {
             bytes.extend(slot.to_be_bytes());
-            bytes.extend(generation.to_be_bytes());
+            bytes.extend(id.bits().to_be_bytes());
         }
         for word in self.origin.words().into_iter().chain(self.translated.words()) {
             bytes.extend(word.to_be_bytes());
         }
         bytes.extend([self.is_alias.into(), self.progress as u8, self.seen[0], self.seen[1]]);
-        for number in self.values.into_iter().chain(self.shift) {
+        bytes.extend([self.mapped_by, self.shifted_by, self.sequences.known]);
+        let Sequences { next, acknowledged, .. } = self.sequences;
+        for number in [self.values, self.shift, next, acknowledged].into_iter().flatten() {
             bytes.extend(number.to_be_bytes());
         }
         to.copy_from_slice(&bytes);
@@ -247,7 +409,10 @@ impl Encode for Connection {
         };
         let mut rules = [RuleRef::default(); RULES];
         for rule in &mut rules {
-            *rule = RuleRef { slot: take(4)? as u32, generation: take(4)? as u32 };
+            *rule = RuleRef { slot: take(4)? as u32, id: RuleId::of(take(8)?) };
+            if (rule.slot == 0) != (rule.id == RuleId::NONE) {
+                return None;
+            }
         }
         let mut keys = [[0u64; 5]; 2];
         for key in &mut keys {
@@ -268,9 +433,27 @@ impl Encode for Connection {
             _ => return None,
         };
         let seen = [take(1)? as u8, take(1)? as u8];
-        let values = [take(4)? as u32, take(4)? as u32];
-        let shift = [take(4)? as u32, take(4)? as u32];
-        Some(Self { rules, origin, translated, is_alias, progress, seen, values, shift })
+        let [mapped_by, shifted_by] = [take(1)? as u8, take(1)? as u8];
+        let known = take(1)? as u8;
+        if usize::from(mapped_by.max(shifted_by)) > RULES || known > 0xf {
+            return None;
+        }
+        let mut pair = || Some([take(4)? as u32, take(4)? as u32]);
+        let (values, shift) = (pair()?, pair()?);
+        let sequences = Sequences { next: pair()?, acknowledged: pair()?, known };
+        Some(Self {
+            rules,
+            origin,
+            translated,
+            is_alias,
+            progress,
+            seen,
+            mapped_by,
+            shifted_by,
+            values,
+            shift,
+            sequences,
+        })
     }
 }
 
@@ -278,54 +461,142 @@ impl Encode for Connection {
 mod tests {
     use super::*;
 
+    const FORWARD: Direction = Direction::Forward;
+    const REPLY: Direction = Direction::Reply;
+
     fn flow() -> FlowKey {
         FlowKey::new([10, 0, 0, 1].into(), [192, 0, 2, 1].into(), 40_000, 80, 6)
+    }
+
+    fn segment(flags: u8, sequence: u32, acknowledgment: u32, len: u32) -> Option<Segment> {
+        Some(Segment { flags, sequence, acknowledgment, len })
+    }
+
+    /// A connection whose client is at 101 and whose server is at 501.
+    fn open() -> Connection {
+        let mut connection = Connection::new(flow());
+        connection.note(FORWARD, segment(flags::SYN, 100, 0, 0));
+        connection.note(REPLY, segment(flags::SYN | flags::ACK, 500, 101, 0));
+        connection.note(FORWARD, segment(flags::ACK, 101, 501, 0));
+        assert_eq!(connection.progress, Progress::Open);
+        connection
     }
 
     #[test]
     fn a_connection_survives_its_bytes() {
         let mut connection = Connection::new(flow());
         connection.translated = with(&flow(), End::Source, 0xcb00_7107);
-        connection.rules[1] = RuleRef { slot: 7, generation: 3 };
-        connection.shift = [1, u32::MAX];
-        connection.note(Direction::Forward, Some(flags::SYN));
+        connection.rules[1] = RuleRef { slot: 7, id: RuleId::of(3 << 40 | 5) };
+        (connection.mapped_by, connection.shift) = (2, [1, u32::MAX]);
+        connection.note(FORWARD, segment(flags::SYN, 7, 0, 0));
         let mut bytes = [0; Connection::SIZE];
         connection.encode(&mut bytes);
         assert_eq!(Connection::decode(&bytes), Some(connection));
-        bytes[RULES * 8 + 80] = 2;
-        assert_eq!(Connection::decode(&bytes), None);
+        for (at, wrong) in [(0, 2), (1, 3), (4, 5), (5, 5), (6, 0x10)] {
+            let mut bytes = bytes;
+            bytes[RULES * 12 + 80 + at] = wrong;
+            assert_eq!(Connection::decode(&bytes), None, "byte {at}");
+        }
     }
 
     #[test]
     fn answers_are_of_the_translated_tuple() {
         let mut connection = Connection::new(flow());
         connection.translated = with(&flow(), End::Source, 0xcb00_7107);
-        assert_eq!(connection.direction(&flow()), Some(Direction::Forward));
+        assert_eq!(connection.direction(&flow()), Some(FORWARD));
         assert_eq!(connection.direction(&flow().reversed()), None);
         let answer = connection.translated.reversed();
-        assert_eq!(connection.direction(&answer), Some(Direction::Reply));
-        assert_eq!(connection.after(Direction::Reply), flow().reversed());
+        assert_eq!(connection.direction(&answer), Some(REPLY));
+        assert_eq!(connection.after(REPLY), flow().reversed());
     }
 
     #[test]
     fn tcp_opens_by_its_handshake_and_closes_by_both_fins_or_a_reset() {
-        let mut connection = Connection::new(flow());
-        let steps = [
-            (Direction::Forward, flags::SYN, Progress::Opening),
-            (Direction::Reply, flags::SYN | flags::ACK, Progress::Opening),
-            (Direction::Forward, flags::ACK, Progress::Open),
-            (Direction::Forward, flags::FIN | flags::ACK, Progress::Open),
-            (Direction::Reply, flags::FIN | flags::ACK, Progress::Closing),
-        ];
-        for (direction, seen, progress) in steps {
-            connection.note(direction, Some(seen));
-            assert_eq!(connection.progress, progress, "{seen:#x}");
-        }
-        let mut connection = Connection::new(flow());
-        connection.note(Direction::Forward, Some(flags::ACK));
-        connection.note(Direction::Reply, Some(flags::ACK));
-        assert_eq!(connection.progress, Progress::Open, "met in its middle");
-        connection.note(Direction::Reply, Some(flags::RST));
+        let mut connection = open();
+        connection.note(FORWARD, segment(flags::FIN | flags::ACK, 101, 501, 0));
+        assert_eq!(connection.progress, Progress::Open, "one side may go on");
+        connection.note(REPLY, segment(flags::FIN | flags::ACK, 501, 102, 0));
         assert_eq!(connection.progress, Progress::Closing);
+        let mut connection = Connection::new(flow());
+        connection.note(FORWARD, segment(flags::ACK, 7, 9, 0));
+        connection.note(REPLY, segment(flags::ACK, 9, 7, 0));
+        assert_eq!(connection.progress, Progress::Open, "met in its middle");
+        connection.note(REPLY, segment(flags::RST, 9, 0, 0));
+        assert_eq!(connection.progress, Progress::Closing);
+    }
+
+    /// RFC 5961, section 3.2: only the number that the receiver expects resets; others are challenged, or ignored.
+    #[test]
+    fn a_reset_counts_where_its_receiver_takes_it() {
+        let mut connection = open();
+        // Ten octets are on their way to the server, which has acknowledged none of them.
+        connection.note(FORWARD, segment(flags::ACK, 101, 501, 10));
+        for (direction, sequence, is_taken) in [
+            (FORWARD, 101, true),
+            (FORWARD, 106, true),
+            (FORWARD, 111, true),
+            (FORWARD, 100, false),
+            (FORWARD, 112, false),
+            (FORWARD, 0, false),
+            (REPLY, 501, true),
+            (REPLY, 502, false),
+            (REPLY, 0x8000_0000, false),
+        ] {
+            let mut connection = connection;
+            connection.note(direction, segment(flags::RST | flags::ACK, sequence, 0, 0));
+            let progress = if is_taken { Progress::Closing } else { Progress::Open };
+            assert_eq!(connection.progress, progress, "{direction:?} {sequence}");
+        }
+    }
+
+    /// RFC 9293, section 3.10.7.3: a server that is not there refuses a SYN by its acknowledgment.
+    #[test]
+    fn a_refused_syn_is_known_by_its_acknowledgment() {
+        for (acknowledgment, progress) in [(101, Progress::Closing), (100, Progress::Opening)] {
+            let mut connection = Connection::new(flow());
+            connection.note(FORWARD, segment(flags::SYN, 100, 0, 0));
+            connection.note(REPLY, segment(flags::RST | flags::ACK, 0, acknowledgment, 0));
+            assert_eq!(connection.progress, progress, "{acknowledgment}");
+        }
+    }
+
+    #[test]
+    fn acknowledgments_of_translated_numbers_are_those_of_their_senders() {
+        let mut connection = Connection::new(flow());
+        connection.shift = [1_000, 0];
+        connection.note(FORWARD, segment(flags::SYN, 100, 0, 0));
+        connection.note(REPLY, segment(flags::RST | flags::ACK, 0, 1_101, 0));
+        assert_eq!(connection.progress, Progress::Closing);
+    }
+
+    #[test]
+    fn a_syn_replaces_a_connection_that_is_closing() {
+        let syn = segment(flags::SYN, 9_000, 0, 0);
+        let mut connection = open();
+        assert!(!connection.is_replaced_by(syn), "an open one is challenged (RFC 5961, section 4.2)");
+        connection.note(REPLY, segment(flags::RST, 501, 0, 0));
+        assert!(connection.is_replaced_by(syn));
+        for flags in [flags::ACK, flags::SYN | flags::ACK, flags::SYN | flags::FIN, flags::RST] {
+            assert!(!connection.is_replaced_by(segment(flags, 9_000, 0, 0)), "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn a_translation_goes_with_the_rule_that_gave_it() {
+        let mut connection = Connection::new(flow());
+        let rules = [5, 6].map(|id| RuleRef { slot: id, id: RuleId::of(id.into()) });
+        for (at, rule) in rules.into_iter().enumerate() {
+            assert_eq!(connection.join(rule), Some(at as u8 + 1));
+        }
+        connection.translated = with(&flow(), End::Source, 0xcb00_7107);
+        (connection.mapped_by, connection.shifted_by, connection.shift) = (2, 1, [3, 4]);
+        let mut all = connection;
+        assert!(all.resolve(|rule| Some(rule.slot + 10)));
+        assert_eq!((all.translated, all.rules[0].slot, all.rules[1].slot), (connection.translated, 16, 17));
+        assert!(connection.resolve(|rule| (rule.id == RuleId::of(5)).then_some(8)));
+        assert_eq!((connection.translated, connection.mapped_by, connection.shift), (flow(), 0, [3, 4]));
+        assert_eq!((connection.place_of(RuleId::of(5)), connection.place_of(RuleId::of(6))), (1, 0));
+        assert!(!connection.resolve(|_| None));
+        assert_eq!(connection, Connection::new(flow()));
     }
 }

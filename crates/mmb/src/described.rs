@@ -16,13 +16,13 @@ use crate::rule::{Atom, DescribedPacket};
 /// Fields that are not described have usual values: a time to live of 64, no flags.
 ///
 /// # Errors
-/// A sentence, where there is no such packet.
+/// A sentence, where no such packet can be made. Its caller looks whether the frame has all fields as described.
 pub(crate) fn frame(packet: &DescribedPacket) -> Result<Vec<u8>, String> {
     let fields = match packet {
         DescribedPacket::Frame(bytes) => return Ok(bytes.clone()),
         DescribedPacket::Fields(fields) => fields,
     };
-    let layers = fields.iter().fold(0, |layers, (field, _)| layers | field.info().layer.implied());
+    let layers = fields.iter().fold(0, |layers, (field, value)| layers | layers_of(*field, value));
     let has = |layer: Layer| layers & layer.bit() != 0;
     let mut frame = base(fields, &has)?;
     let located = Located::find(&frame, LengthSlack::default());
@@ -47,28 +47,32 @@ pub(crate) fn frame(packet: &DescribedPacket) -> Result<Vec<u8>, String> {
     Ok(frame)
 }
 
+/// The layers of a packet with this field, as bits.
+fn layers_of(field: FieldId, value: &Atom) -> u32 {
+    let info = field.info();
+    let network = match (info.kind, as_number(value)) {
+        (Kind::NetworkProtocol, Some(0x0800)) => Layer::Ipv4.bit(),
+        (Kind::NetworkProtocol, Some(0x86dd)) => Layer::Ipv6.bit(),
+        (Kind::NetworkProtocol, Some(0x0806)) => Layer::Arp.bit(),
+        _ => 0,
+    };
+    info.layer.implied() | network
+}
+
 /// A packet with the layers that are described, and their payload and options.
 fn base(fields: &[(FieldId, Atom)], has: &dyn Fn(Layer) -> bool) -> Result<Vec<u8>, String> {
     let wrong = |error: netbricks_core::packet::build::BuildError| error.to_string();
-    let link = || {
-        let link = ethernet();
-        match (has(Layer::InnerVlan), has(Layer::Vlan)) {
-            (true, _) => Tagged::Two(link.qinq(1, 1)),
-            (false, true) => Tagged::One(link.vlan(1)),
-            _ => Tagged::None(link),
-        }
-    };
     let payload = payload(fields);
     if has(Layer::Arp) {
-        return ethernet().arp_request(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED).build().map_err(wrong);
+        let (none, tagged) = (Ipv4Addr::UNSPECIFIED, link(has)?);
+        return tagged.arp_request(none, none).map_err(wrong);
     }
     let is_v6 = has(Layer::Ipv6);
     let is_v4 = has(Layer::Ipv4);
     let transports = [Layer::Tcp, Layer::Udp, Layer::Icmp, Layer::Icmpv6, Layer::Gre];
     let transport = transports.into_iter().find(|layer| has(*layer));
-    if !is_v4 && !is_v6 && transport.is_none() {
-        let tagged = link();
-        return tagged.with_payload(&payload).map_err(wrong);
+    if !is_v4 && !is_v6 && transport.is_none() && !has(Layer::Mpls) && !has(Layer::Pppoe) {
+        return link(has)?.with_payload(&payload).map_err(wrong);
     }
     let source: IpAddr = if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::new(192, 0, 2, 1).into() };
     let destination: IpAddr =
@@ -109,7 +113,8 @@ fn base(fields: &[(FieldId, Atom)], has: &dyn Fn(Layer) -> bool) -> Result<Vec<u
         Some(Layer::Gre) => 47,
         _ => protocol(fields),
     };
-    let mut bytes = link().with_ip(source, destination, number, &segment).map_err(wrong)?;
+    let mut bytes =
+        link(has)?.with_ip(source, destination, number, &segment, &extensions(fields, has)).map_err(wrong)?;
     // Fields are written into it next, so that its checksums are whatever they are described as.
     bytes.shrink_to_fit();
     Ok(bytes)
@@ -165,11 +170,60 @@ fn tcp(fields: &[(FieldId, Atom)]) -> Result<Vec<u8>, String> {
     Ok(header)
 }
 
-/// A link header with its tags.
+/// The link header with the described tags and labels.
+fn link(has: &dyn Fn(Layer) -> bool) -> Result<Tagged, String> {
+    let link = ethernet();
+    let tags = usize::from(has(Layer::Vlan)) + usize::from(has(Layer::InnerVlan));
+    match (tags, has(Layer::Mpls), has(Layer::Pppoe)) {
+        (_, true, true) => Err("MPLS and PPPoE in one packet: describe it by `hex` and its bytes".into()),
+        (0, false, false) => Ok(Tagged::None(link)),
+        (0, true, _) => Ok(Tagged::Labelled(link.mpls(16))),
+        (0, _, true) => Ok(Tagged::Session(link.pppoe(1))),
+        (1, true, _) => Ok(Tagged::Labelled(link.vlan(1).mpls(16))),
+        (1, _, true) => Ok(Tagged::Session(link.vlan(1).pppoe(1))),
+        (1, ..) => Ok(Tagged::Vlan(link.vlan(1))),
+        (_, true, _) => Ok(Tagged::Labelled(link.qinq(1, 1).mpls(16))),
+        (_, _, true) => Ok(Tagged::Session(link.qinq(1, 1).pppoe(1))),
+        _ => Ok(Tagged::Vlan(link.qinq(1, 1))),
+    }
+}
+
+/// An extension header of IPv6 that a described packet has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    HopByHop,
+    Destination,
+    Routing,
+    Segments,
+}
+
+/// The described extension headers, in the order of RFC 8200, section 4.1.
+///
+/// Others are found to be missing later.
+fn extensions(fields: &[(FieldId, Atom)], has: &dyn Fn(Layer) -> bool) -> Vec<Extension> {
+    let asks = |number: u8| {
+        let of = |(field, value): &(FieldId, Atom)| {
+            field.info().kind == Kind::ExtensionHeader(number) && as_number(value) == Some(1)
+        };
+        fields.iter().any(of)
+    };
+    let routing = if has(Layer::Srv6) { Extension::Segments } else { Extension::Routing };
+    let known = [
+        (asks(0), Extension::HopByHop),
+        (asks(60), Extension::Destination),
+        (asks(43) || has(Layer::Srv6), routing),
+    ];
+    known.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, extension)| extension).collect()
+}
+
+type Linked<L> = netbricks_core::packet::build::Builder<'static, L>;
+
+/// A link header with its tags and labels.
 enum Tagged {
-    None(netbricks_core::packet::build::Builder<'static, netbricks_core::packet::Ethernet>),
-    One(netbricks_core::packet::build::Builder<'static, netbricks_core::packet::Vlan>),
-    Two(netbricks_core::packet::build::Builder<'static, netbricks_core::packet::Vlan>),
+    None(Linked<netbricks_core::packet::Ethernet>),
+    Vlan(Linked<netbricks_core::packet::Vlan>),
+    Labelled(Linked<netbricks_core::packet::Mpls>),
+    Session(Linked<netbricks_core::packet::Ppp>),
 }
 
 type Built = Result<Vec<u8>, netbricks_core::packet::build::BuildError>;
@@ -178,10 +232,26 @@ impl Tagged {
     fn with_payload(self, payload: &[u8]) -> Built {
         match self {
             Self::None(link) => link.payload(payload).build(),
-            Self::One(link) | Self::Two(link) => link.payload(payload).build(),
+            Self::Vlan(link) => link.payload(payload).build(),
+            Self::Labelled(link) => link.payload(payload).build(),
+            Self::Session(link) => link.payload(payload).build(),
         }
     }
-    fn with_ip(self, source: IpAddr, destination: IpAddr, protocol: u8, payload: &[u8]) -> Built {
+    fn arp_request(self, source: Ipv4Addr, destination: Ipv4Addr) -> Built {
+        match self {
+            Self::Vlan(link) => link.arp_request(source, destination).build(),
+            // ARP is behind no label and in no session.
+            _ => ethernet().arp_request(source, destination).build(),
+        }
+    }
+    fn with_ip(
+        self,
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        payload: &[u8],
+        extensions: &[Extension],
+    ) -> Built {
         macro_rules! over {
             ($link:expr) => {
                 match (source, destination) {
@@ -189,7 +259,16 @@ impl Tagged {
                         $link.ipv4(source, destination).protocol(protocol).payload(payload).build()
                     }
                     (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                        $link.ipv6(source, destination).protocol(protocol).payload(payload).build()
+                        let mut ip = $link.ipv6(source, destination);
+                        for extension in extensions {
+                            ip = match extension {
+                                Extension::HopByHop => ip.hop_by_hop(&[]),
+                                Extension::Destination => ip.destination_options(&[]),
+                                Extension::Routing => ip.routing(0, 0, &[]),
+                                Extension::Segments => ip.segment_routing(&[destination]),
+                            };
+                        }
+                        ip.protocol(protocol).payload(payload).build()
                     }
                     _ => $link.payload(payload).build(),
                 }
@@ -197,7 +276,9 @@ impl Tagged {
         }
         match self {
             Self::None(link) => over!(link),
-            Self::One(link) | Self::Two(link) => over!(link),
+            Self::Vlan(link) => over!(link),
+            Self::Labelled(link) => over!(link),
+            Self::Session(link) => over!(link),
         }
     }
 }

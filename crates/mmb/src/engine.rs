@@ -6,12 +6,15 @@ use netbricks_core::operators::ReplaceTcpOptions;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, HashKey};
-use netbricks_core::tables::classifier::{MatchCache, Matches};
-use netbricks_core::tables::{Entry, Table};
-use netbricks_core::{Context, DropReason, Edge, Flows, FrameFunction, Frames, Groups, TableKey, Verdict};
+use netbricks_core::tables::classifier::{Keys, MatchCache, Matches};
+use netbricks_core::tables::{Entry, FlowTable, Table};
+use netbricks_core::{
+    Context, DropReason, Edge, Flows, FrameFunction, Frames, Groups, StoredFlow, TableKey, Verdict,
+};
 
 use crate::action::{self, Action, EditedOptions, NotApplied};
-use crate::connection::{Connection, Direction, Timeouts, with};
+use crate::arrival::{Arrival, First, Fragments, Part};
+use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, with};
 use crate::field::Layer;
 use crate::key::{Located, walk};
 use crate::random::Random;
@@ -21,8 +24,8 @@ use crate::translate;
 
 /// Attempts to find values for a connection whose answers are not another's (mmb's `map`).
 const TRIES: usize = 8;
-/// Flows whose rules a worker remembers.
-const CACHED: usize = 1 << 16;
+/// Tables of the classifier from which on a flow's rules are remembered: fewer are asked as fast.
+const WORTH_CACHING: usize = 3;
 
 /// One worker's part of the function.
 pub(crate) struct Engine {
@@ -30,14 +33,22 @@ pub(crate) struct Engine {
     connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
     worker: usize,
+    /// The number from 1 of the one port to which packets of each place go, or 0.
+    departures: Box<[u16]>,
+    /// The same for the place of the batch at hand.
     egress: u16,
     outputs: usize,
     random: Random,
     hash: HashKey,
+    is_cached: bool,
     cache: MatchCache,
-    located: Vec<Located>,
+    /// The version of the classifier's content, and whether it has tables enough for the cache.
+    caches: (Option<u64>, bool),
+    fragments: Fragments,
+    /// The layers of each packet; `None` for one that rules leave alone.
+    located: Vec<Option<Located>>,
     found: Vec<Matches>,
-    key: Vec<u32>,
+    keys: Keys,
     /// The rules of the packet at hand: order and slot.
     ordered: Vec<(u64, u32)>,
     options: ReplaceTcpOptions,
@@ -53,12 +64,16 @@ pub(crate) struct Parts {
     pub(crate) timeouts: Timeouts,
     /// The worker's number.
     pub(crate) worker: usize,
-    /// The number from 1 of the port to which packets go; 0 where that is not one port.
-    pub(crate) egress: u16,
+    /// The number from 1 of the one port to which packets of each place go, or 0.
+    pub(crate) egress: Box<[u16]>,
     /// Ways out.
     pub(crate) outputs: usize,
-    /// Seed of random values.
+    /// Flows whose rules it remembers; 0 for none.
+    pub(crate) flow_cache: usize,
+    /// Seed of what all workers have in common.
     pub(crate) seed: u64,
+    /// First fragments of packets.
+    pub(crate) fragments: Fragments,
 }
 
 /// The decisions of a packet's rules so far.
@@ -68,6 +83,8 @@ struct Decided {
     is_accepted: bool,
     output: usize,
     options: EditedOptions,
+    /// The slot of the last rule that changed options.
+    options_by: u32,
 }
 
 /// A packet's connection, and how it belongs to it.
@@ -79,17 +96,6 @@ struct Tracked {
     is_related: bool,
 }
 
-/// A packet as connections see it: as it arrived, since rules before the stateful ones may change it.
-#[derive(Clone, Copy, Default)]
-struct Arrival {
-    /// Its flow, or the one that it is an error about; known where some rule asks for flows.
-    flow: Option<FlowKey>,
-    /// The flags of a TCP segment.
-    tcp: Option<u8>,
-    /// Whether it is an ICMP error.
-    is_error: bool,
-}
-
 /// A packet while its rules apply.
 struct Subject<'s, 'b> {
     frame: &'s mut Bytes<'b>,
@@ -98,55 +104,62 @@ struct Subject<'s, 'b> {
     now: u64,
 }
 
-impl Arrival {
-    fn of(located: &Located, frame: &Bytes<'_>) -> Self {
-        let data = frame.data();
-        Self {
-            flow: located.flow(data, netbricks_core::length_slack(frame)),
-            tcp: located.at(Layer::Tcp).and_then(|at| data.get(at + 13).copied()),
-            is_error: is_error(located, data),
-        }
-    }
-}
-
 impl Engine {
     /// An engine that has seen no packet.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { rules, connections, timeouts, worker, egress, outputs, seed } = parts;
+        let Parts { rules, connections, timeouts, worker, egress, outputs, flow_cache, seed, fragments } =
+            parts;
         let words = rules.read(|rules| rules.layout.layout().words());
+        let mut keys = Keys::new(words);
+        // The memory for a whole batch.
+        let _ = keys.rows(BATCH);
+        // A flow has one way out on all workers. Other values are each worker's own.
+        let (mut common, mut random) = (Random::new(seed, 0), Random::new(seed, worker as u64 + 1));
         Self {
             rules,
             connections,
             timeouts,
             worker,
-            egress,
+            departures: egress,
+            egress: 0,
             outputs,
-            random: Random::new(seed),
-            hash: HashKey::new([seed, !seed]),
-            cache: MatchCache::new(CACHED, seed),
+            hash: HashKey::new([common.next(), common.next()]),
+            is_cached: flow_cache > 0,
+            cache: MatchCache::new(flow_cache, random.next()),
+            random,
+            caches: (None, false),
+            fragments,
             located: Vec::with_capacity(BATCH),
             found: (0..BATCH).map(|_| Matches::default()).collect(),
-            key: vec![0; words],
+            keys,
             ordered: Vec::with_capacity(64),
             options: ReplaceTcpOptions::new(),
         }
     }
 
     /// Finds the layers of all packets, and their rules.
-    fn classify<'p>(&mut self, rules: &Rules, packets: impl Iterator<Item = &'p Packet>) {
+    fn classify<'p>(&mut self, rules: &Rules, packets: impl Iterator<Item = &'p Packet> + Clone) {
         self.located.clear();
-        for (packet, found) in packets.zip(&mut self.found) {
+        let count = packets.clone().count();
+        for (packet, key) in packets.zip(self.keys.rows(count)) {
+            let ingress = packet.ingress().saturating_add(1);
+            if rules.disabled.contains(&ingress) {
+                self.located.push(None);
+                continue;
+            }
             let data = packet.data();
             let slack = LengthSlack { missing: packet.missing(), unstated: packet.is_length_unstated() };
             let located = Located::find(data, slack);
-            let ingress = packet.ingress().saturating_add(1);
-            rules.filling.fill(&rules.layout, data, &located, (ingress, self.egress), &mut self.key);
-            if rules.disabled.contains(&ingress) {
-                found.clear();
-            } else {
-                self.cache.matches(&rules.classifier, &self.key, found);
-            }
-            self.located.push(located);
+            rules.filling.fill(&rules.layout, data, &located, (ingress, self.egress), key);
+            self.located.push(Some(located));
+        }
+        let version = Some(rules.classifier.version());
+        if self.caches.0 != version {
+            self.caches = (version, rules.classifier.tables().nth(WORTH_CACHING - 1).is_some());
+        }
+        match self.is_cached && self.caches.1 {
+            true => self.cache.matches_batch(&rules.classifier, &self.keys, &mut self.found),
+            false => rules.classifier.matches_batch(&self.keys, &mut self.found),
         }
     }
 
@@ -158,38 +171,65 @@ impl Engine {
         frame: &mut Bytes<'_>,
         cx: &mut Context,
     ) -> Result<(), Verdict> {
-        let located = self.located[slot];
+        let Some(located) = self.located[slot] else { return Ok(()) };
         let now = cx.now();
         let asks = rules.stateful > 0 || self.outputs > 1;
-        let arrival = if asks { Arrival::of(&located, frame) } else { Arrival::default() };
+        let arrival = match asks {
+            true => Arrival::of(&located, frame.data(), &mut self.fragments, now),
+            false => Arrival::default(),
+        };
+        let done = self.decide(rules, slot, Subject { frame, located: &located, arrival, now }, cx);
+        if let (Part::First(key), Some(flow)) = (arrival.part, arrival.flow) {
+            self.fragments.learn(key, First { flow, is_dropped: done.is_err() }, now);
+        }
+        match done {
+            Ok(0) => Ok(()),
+            Ok(output) => Err(Verdict::leave(Groups::edge(output))),
+            Err(reason) => Err(Verdict::drop(reason)),
+        }
+    }
+
+    /// Applies the rules to a packet; the way out, or why it is dropped.
+    fn decide(
+        &mut self,
+        rules: &Rules,
+        slot: usize,
+        mut packet: Subject<'_, '_>,
+        cx: &mut Context,
+    ) -> Result<usize, DropReason> {
+        let Subject { arrival, now, .. } = packet;
         let mut tracked = if rules.stateful > 0 { self.track(rules, &arrival, now) } else { None };
         self.order_rules(rules, slot, tracked.as_ref());
-        let (bytes, mut decided) = (frame.len() as u64, Decided::default());
-        let mut packet = Subject { frame, located: &located, arrival, now };
+        let (bytes, mut decided) = (packet.frame.len() as u64, Decided::default());
+        // Untranslated, it would show an address that is to be hidden.
+        let is_stray = rules.translating > 0 && tracked.is_none() && arrival.is_stray();
         for place in 0..self.ordered.len() {
             let (_, id) = self.ordered[place];
             let Some(rule) = rules.slot(id) else { continue };
             if rule.data.is_stateful {
+                if is_stray && rule.data.translates() {
+                    return Err(DropReason::Fragment);
+                }
                 self.begin(rules, id, rule, &mut packet, &mut tracked)?;
             }
-            if let Some(count) = rule.data.counts.get(self.worker) {
+            if let Some(count) = rule.data.counts.of(self.worker) {
                 let is_reply =
                     rule.data.is_stateful && tracked.is_some_and(|of| of.direction == Direction::Reply);
                 count.add(bytes, is_reply, now);
             }
-            self.execute(&rule.data, &mut packet, tracked.as_ref(), &mut decided);
+            self.execute((id, rule), &mut packet, tracked.as_ref(), &mut decided);
             if rules.mode == Mode::Ordered && (decided.is_dropped || decided.is_accepted) {
                 break;
             }
         }
         if !decided.is_accepted && (decided.is_dropped || rules.drops_by_default) {
-            return Err(Verdict::drop(DropReason::Denied));
+            return Err(DropReason::Denied);
         }
-        self.finish(rules, &mut packet, tracked.as_ref(), &mut decided, cx);
-        match decided.output {
-            0 => Ok(()),
-            output => Err(Verdict::leave(Groups::edge(output))),
+        if is_stray && !decided.is_accepted {
+            return Err(DropReason::Fragment);
         }
+        self.write_options(rules, &mut packet, &decided, cx);
+        Ok(decided.output)
     }
 
     /// Lists the packet's rules in order: those that match it, and those of its connection.
@@ -198,10 +238,8 @@ impl Engine {
         let found = self.found[slot].rules();
         self.ordered.extend(found.map(|id| (rules.order_of(id), id)));
         let Some(Tracked { connection, .. }) = tracked else { return };
-        for rule in connection.rules {
-            if let Some(live) = rules.live(rule) {
-                self.ordered.push((live.order(), rule.slot - 1));
-            }
+        for slot in connection.rules.iter().filter_map(|rule| rule.slot.checked_sub(1)) {
+            self.ordered.push((rules.order_of(slot), slot));
         }
         self.ordered.sort_unstable();
         self.ordered.dedup();
@@ -209,11 +247,12 @@ impl Engine {
 
     /// The connection of a packet, if it has one with a rule that is still there.
     fn track(&mut self, rules: &Rules, arrival: &Arrival, now: u64) -> Option<Tracked> {
-        let Arrival { flow, tcp, is_error: is_related } = *arrival;
-        let flow = flow?;
+        let is_related = arrival.is_error;
+        let flow = arrival.connects()?;
         let mut table = self.connections.borrow_mut();
         let mut key = flow.canonical();
-        for _ in 0..2 {
+        // An answer leads to its connection; one whose translation ended is looked at once more.
+        for _ in 0..3 {
             let Entry::Found(mut entry) = table.lookup(key.store(), now) else { return None };
             let connection = entry.get_mut();
             if connection.is_alias {
@@ -221,12 +260,19 @@ impl Engine {
                 continue;
             }
             let direction = connection.direction(&flow)?;
-            if !connection.rules.iter().any(|rule| rules.live(*rule).is_some()) {
+            let translated = connection.translated;
+            let is_live = connection.resolve(|rule| rules.find(rule));
+            if !is_live || !is_related && connection.is_replaced_by(arrival.segment) {
                 entry.remove();
+                forget_answers(&mut table, &key, &translated, now);
                 return None;
             }
-            if !is_related {
-                connection.note(direction, tcp);
+            if connection.translated != translated {
+                forget_answers(&mut table, &key, &translated, now);
+                continue;
+            }
+            if !is_related && !arrival.is_later() {
+                connection.note(direction, arrival.segment);
             }
             let connection = *connection;
             let timeout = self.timeouts.of(&connection);
@@ -251,40 +297,43 @@ impl Engine {
         rule: &Slot,
         packet: &mut Subject<'_, '_>,
         tracked: &mut Option<Tracked>,
-    ) -> Result<(), Verdict> {
-        let reference = rules.reference(id);
-        if tracked.as_ref().is_some_and(|of| of.connection.has(reference) || of.is_related) {
+    ) -> Result<(), DropReason> {
+        if tracked.as_ref().is_some_and(|of| of.is_related || of.connection.place_of(rule.id) != 0) {
             return Ok(());
         }
-        let full = || Verdict::drop(DropReason::TableFull);
-        let Arrival { flow: Some(flow), tcp, is_error: false } = packet.arrival else { return Ok(()) };
-        let maps = rule
-            .data
-            .actions
-            .iter()
-            .any(|action| matches!(action, Action::MapEnd(..) | Action::MapValue(..)));
+        let Arrival { segment, is_error: false, .. } = packet.arrival else { return Ok(()) };
+        let Some(flow) = packet.arrival.connects().filter(|_| !packet.arrival.is_later()) else {
+            return Ok(());
+        };
+        let maps = rule.data.maps();
         if maps && tracked.as_ref().is_some_and(|of| of.direction == Direction::Reply) {
             // An answer is of a connection that began without the rule, and which keeps its tuple.
             return Ok(());
         }
         let is_new = tracked.is_none();
         let mut connection = tracked.map_or_else(|| Connection::new(flow), |of| of.connection);
-        if !connection.join(reference, |rule| rules.live(rule).is_some()) {
+        let Some(place) = connection.join(RuleRef { slot: id + 1, id: rule.id }) else {
             self.not_applied(&rule.data);
             return Ok(());
-        }
+        };
         if is_new {
-            connection.note(Direction::Forward, tcp);
+            connection.note(Direction::Forward, segment);
         }
-        if self.shuffles(&rule.data, packet, tcp, is_new) {
-            connection.shift = self.shifts(&rule.data, connection.shift);
+        if self.shuffles(&rule.data, packet, segment, is_new) {
+            (connection.shifted_by, connection.shift) = (place, self.shifts(&rule.data));
         }
         let was = connection.translated;
-        if maps && connection.translated == connection.origin {
-            self.choose(&rule.data, &mut connection, packet.now).ok_or_else(full)?;
+        if maps && connection.mapped_by != 0 {
+            // A connection has the values of one rule.
+            self.not_applied(&rule.data);
+        } else if maps {
+            connection.mapped_by = place;
+            self.choose(&rule.data, &mut connection, packet.now).ok_or(DropReason::TableFull)?;
         }
-        self.store(&connection, connection.translated != was, packet.now).ok_or_else(full)?;
+        let stored = self.store(&connection, connection.translated != was, packet.now);
+        stored.ok_or(DropReason::TableFull)?;
         let direction = tracked.map_or(Direction::Forward, |of| of.direction);
+        debug_assert!(rules.find(connection.rules[usize::from(place) - 1]) == Some(id));
         *tracked = Some(Tracked { connection, direction, is_related: false });
         Ok(())
     }
@@ -292,7 +341,13 @@ impl Engine {
     /// Whether sequence numbers of a new connection can be translated.
     ///
     /// They cannot where they are authenticated, or where the connection's beginning was not seen.
-    fn shuffles(&self, rule: &RuleData, packet: &Subject<'_, '_>, tcp: Option<u8>, is_new: bool) -> bool {
+    fn shuffles(
+        &self,
+        rule: &RuleData,
+        packet: &Subject<'_, '_>,
+        segment: Option<Segment>,
+        is_new: bool,
+    ) -> bool {
         if !rule.actions.iter().any(|action| matches!(action, Action::ShuffleSequence(_))) {
             return false;
         }
@@ -300,15 +355,16 @@ impl Engine {
         // RFC 2385's MD5 signature and RFC 5925's authentication option.
         let is_authenticated =
             walk(options).any(|(kind, _)| matches!(kind, 19 | 29)) || packet.located.has_ah();
-        let begins = is_new && tcp.is_some_and(|seen| seen & flags::SYN != 0);
+        let begins = is_new && segment.is_some_and(|seen| seen.flags & flags::SYN != 0);
         if !begins || is_authenticated {
             self.not_applied(rule);
         }
         begins && !is_authenticated
     }
 
-    fn shifts(&mut self, rule: &RuleData, mut shift: [u32; 2]) -> [u32; 2] {
-        for action in &rule.actions {
+    fn shifts(&mut self, rule: &RuleData) -> [u32; 2] {
+        let mut shift = [0; 2];
+        for action in rule.actions.iter() {
             if let Action::ShuffleSequence(of_first) = action {
                 // Not 0, by which nothing would change.
                 shift[usize::from(!of_first)] = self.random.below(u128::from(u32::MAX)) as u32 + 1;
@@ -321,7 +377,7 @@ impl Engine {
     fn choose(&mut self, rule: &RuleData, connection: &mut Connection, now: u64) -> Option<()> {
         for _ in 0..TRIES {
             let (mut translated, mut values, mut others) = (connection.origin, [0u32; 2], 0);
-            for action in &rule.actions {
+            for action in rule.actions.iter() {
                 match action {
                     Action::MapEnd(end, choices) => {
                         translated = with(&translated, *end, choices.choose(&mut self.random)?);
@@ -395,25 +451,34 @@ impl Engine {
     /// Does what a rule says.
     fn execute(
         &mut self,
-        rule: &RuleData,
+        (id, rule): (u32, &Slot),
         packet: &mut Subject<'_, '_>,
         tracked: Option<&Tracked>,
         decided: &mut Decided,
     ) {
-        let mut values = tracked.map(|of| of.connection.values).into_iter().flatten();
-        for action in &rule.actions {
-            let Subject { frame, located, .. } = packet;
+        // What a connection's other rules chose is theirs to write.
+        let place = tracked.filter(|_| rule.data.is_stateful).map_or(0, |of| of.connection.place_of(rule.id));
+        let of = |by: fn(&Connection) -> u8| tracked.filter(|of| place != 0 && by(&of.connection) == place);
+        let (mapped, shifted) = (of(|of| of.mapped_by), of(|of| of.shifted_by));
+        let mut values = mapped.map(|of| of.connection.values).into_iter().flatten();
+        // Addresses and ports are written together, and so are sequence numbers.
+        let mut written = (false, false);
+        for action in rule.data.actions.iter() {
+            let Subject { frame, located, arrival, .. } = packet;
             let done = match action {
                 Action::Write(field, value) => action::write(frame, located, *field, *value),
                 Action::WritePayload(field, bytes) => action::write_payload(frame, located, *field, bytes),
                 Action::WriteOption(kind, bytes) if decided.options.is_changed => {
+                    decided.options_by = id;
                     decided.options.write(*kind, bytes)
                 }
                 Action::WriteOption(kind, bytes) => action::write_option(frame, located, *kind, bytes),
                 Action::Strip(kinds) => {
+                    decided.options_by = id;
                     with_options(frame, located, |options| decided.options.strip(options, *kinds))
                 }
                 Action::AddOption(kind, data) => {
+                    decided.options_by = id;
                     with_options(frame, located, |options| decided.options.add(options, *kind, data))
                 }
                 Action::Drop => {
@@ -436,11 +501,19 @@ impl Engine {
                     Some(value) => action::write(frame, located, *field, value.into()),
                     None => Ok(()),
                 },
-                // Done for the whole connection, at the end.
-                Action::MapEnd(..) | Action::ShuffleSequence(_) => Ok(()),
+                Action::MapEnd(..) => match mapped.filter(|_| !std::mem::replace(&mut written.0, true)) {
+                    Some(of) => of.translate(frame, located),
+                    None => Ok(()),
+                },
+                Action::ShuffleSequence(_) => {
+                    match shifted.filter(|_| !std::mem::replace(&mut written.1, true)) {
+                        Some(of) => of.shift(frame, located, arrival.segment, &mut decided.options),
+                        None => Ok(()),
+                    }
+                }
             };
             if done.is_err() {
-                self.not_applied(rule);
+                self.not_applied(&rule.data);
             }
         }
     }
@@ -452,61 +525,71 @@ impl Engine {
         outputs.get(place).map_or(0, |output| usize::from(*output).min(self.outputs.saturating_sub(1)))
     }
 
-    /// Translates the packet's connection, and writes its options, which moves bytes, last.
-    fn finish(
+    /// Writes options that rules changed, which moves bytes, last.
+    fn write_options(
         &mut self,
         rules: &Rules,
         packet: &mut Subject<'_, '_>,
-        tracked: Option<&Tracked>,
-        decided: &mut Decided,
+        decided: &Decided,
         cx: &mut Context,
     ) {
-        let mut done = Ok(());
-        if let Some(Tracked { connection, direction, is_related }) = tracked {
-            let Subject { frame, located, .. } = packet;
-            if *is_related {
-                done =
-                    done.and(translate::quoted_sequence_number(frame, located, *direction, connection.shift));
-                done = done.and(translate::related(frame, located, connection, *direction));
-            } else {
-                done = done.and(translate::sequence_numbers(frame, located, *direction, connection.shift));
-                translate::selective(
-                    frame,
-                    located,
-                    decided.options.bytes_mut(),
-                    *direction,
-                    connection.shift,
-                );
-                if connection.translated != connection.origin {
-                    done = done.and(translate::endpoints(frame, located, connection, *direction));
-                }
-            }
-        }
-        if decided.options.is_changed {
-            let replaced = self.options.replace(packet.frame, decided.options.bytes(), cx);
-            done = done.and(replaced.map_err(|_| NotApplied));
-        }
-        if done.is_err()
-            && let Some(rule) = self.ordered.first().and_then(|(_, id)| rules.slot(*id))
+        if decided.options.is_changed
+            && self.options.replace(packet.frame, decided.options.bytes(), cx).is_err()
+            && let Some(rule) = rules.slot(decided.options_by)
         {
             self.not_applied(&rule.data);
         }
     }
 
     fn not_applied(&self, rule: &RuleData) {
-        if let Some(count) = rule.counts.get(self.worker) {
+        if let Some(count) = rule.counts.of(self.worker) {
             count.add_not_applied();
         }
     }
 }
 
-/// Whether a packet is an ICMP or ICMPv6 error, which quotes another.
-fn is_error(located: &Located, frame: &[u8]) -> bool {
-    let kind = |layer| located.at(layer).and_then(|at| frame.get(at).copied());
-    match (kind(Layer::Icmp), kind(Layer::Icmpv6)) {
-        (Some(kind), _) => matches!(kind, 3 | 4 | 5 | 11 | 12),
-        (_, Some(kind)) => kind < 128,
-        _ => false,
+impl Tracked {
+    /// Writes the addresses and ports that the packet has on the other side.
+    fn translate(&self, frame: &mut Bytes<'_>, located: &Located) -> Result<(), NotApplied> {
+        let Self { connection, direction, is_related } = self;
+        match is_related {
+            true => translate::related(frame, located, connection, *direction),
+            false => translate::endpoints(frame, located, connection, *direction),
+        }
+    }
+
+    /// Writes the sequence numbers that it has there.
+    fn shift(
+        &self,
+        frame: &mut Bytes<'_>,
+        located: &Located,
+        segment: Option<Segment>,
+        options: &mut EditedOptions,
+    ) -> Result<(), NotApplied> {
+        let Self { connection: Connection { shift, .. }, direction, is_related } = self;
+        if *is_related {
+            return translate::quoted_sequence_number(frame, located, *direction, *shift);
+        }
+        let Some(segment) = segment else { return Ok(()) };
+        translate::selective(segment, options.bytes_mut(), *direction, *shift);
+        translate::sequence_numbers(frame, located, segment, (*direction, *shift))
+    }
+}
+
+/// Takes out the way to a connection from its answers, which lies under the canonical key of this tuple.
+fn forget_answers(
+    table: &mut FlowTable<StoredFlow, Connection>,
+    key: &FlowKey,
+    translated: &FlowKey,
+    now: u64,
+) {
+    let answers = translated.canonical();
+    if answers != *key
+        && table
+            .get_at(&answers.store(), now)
+            .is_some_and(|known| known.is_alias && known.origin.canonical() == *key)
+    {
+        table.remove(&answers.store());
     }
 }
 
@@ -529,6 +612,7 @@ impl FrameFunction for Engine {
             if rules.is_empty() && !rules.drops_by_default {
                 return;
             }
+            self.egress = self.departures.get(cx.place()).copied().unwrap_or(0);
             self.classify(rules, frames.iter());
             frames.decide(cx, |slot, frame, cx| self.apply(rules, slot, frame, cx));
         });

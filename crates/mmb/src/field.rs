@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 
 use netbricks_core::packet::field::{Field, Show};
 use netbricks_core::packet::{
-    Arp, Ethernet, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ipv4, Ipv6, Mpls, Pppoe, Tcp, Udp, Vlan, Vxlan,
+    Arp, Ethernet, Geneve, Gre, Gtpu, Icmpv4, Icmpv6, Ipv4, Ipv6, Mpls, Pppoe, SegmentRouting, Tcp, Udp,
+    Vlan, Vxlan,
 };
 
 /// A header of a packet, or a part of one, that a packet has or has not.
@@ -60,11 +61,13 @@ pub enum Layer {
     Geneve,
     /// GTP-U, on UDP port 2152.
     Gtpu,
+    /// The segment routing header of IPv6 (RFC 8754).
+    Srv6,
 }
 
 impl Layer {
     /// All layers.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Frame,
         Self::Ethernet,
         Self::Vlan,
@@ -86,6 +89,7 @@ impl Layer {
         Self::Vxlan,
         Self::Geneve,
         Self::Gtpu,
+        Self::Srv6,
     ];
 
     /// Its bit in a set of layers.
@@ -99,7 +103,7 @@ impl Layer {
             | match self {
                 Self::Icmp => Self::Ipv4.bit(),
                 Self::IcmpEcho | Self::IcmpMtu => Self::Icmp.implied(),
-                Self::Icmpv6 => Self::Ipv6.bit(),
+                Self::Icmpv6 | Self::Srv6 => Self::Ipv6.bit(),
                 Self::Icmpv6Echo | Self::Icmpv6Mtu => Self::Icmpv6.implied(),
                 Self::Vxlan | Self::Geneve | Self::Gtpu => Self::Udp.bit(),
                 Self::InnerVlan => Self::Vlan.bit(),
@@ -148,6 +152,7 @@ impl Layer {
             Self::Vxlan => "VXLAN",
             Self::Geneve => "Geneve",
             Self::Gtpu => "GTP-U",
+            Self::Srv6 => "SRv6",
         }
     }
 }
@@ -431,6 +436,11 @@ const STRUCTURE: &[&str] = &[
     "gtpu-npdu-number-flag",
     "gtpu-message-type",
     "gtpu-length",
+    "srv6-next-header",
+    "srv6-header-extension-length",
+    "srv6-routing-type",
+    "srv6-segments-left",
+    "srv6-last-entry",
     "pppoe-version",
     "pppoe-kind",
     // A session's packets have 0 (RFC 2516, section 4).
@@ -479,6 +489,7 @@ impl Catalogue {
         all.table("vxlan", Layer::Vxlan, Vxlan::TABLE);
         all.table("geneve", Layer::Geneve, Geneve::TABLE);
         all.table("gtpu", Layer::Gtpu, Gtpu::TABLE);
+        all.table("srv6", Layer::Srv6, SegmentRouting::TABLE);
         all
     }
 

@@ -13,10 +13,12 @@ use netbricks_core::{
     Settings, Worker, compose_frames, read_text,
 };
 
+use crate::arrival::Fragments;
 use crate::change::Over;
 use crate::connection::{Connection, Timeouts};
 use crate::engine::{Engine, Parts};
 use crate::rules::{Rules, Setup};
+use crate::shared::Shared;
 use crate::shown;
 use crate::state::{First, change, load};
 
@@ -34,6 +36,8 @@ netbricks_core::settings! {
         pub capacity: usize = 262_144, "whole number, conditions";
         /// Connections that each worker remembers.
         pub connections: usize = 65_536, "whole number, connections";
+        /// Flows whose rules each worker remembers; 0 for none.
+        pub flow_cache: usize = 65_536, "whole number, flows";
         /// After this time without a packet, an established TCP connection is forgotten.
         pub tcp: Duration = "4 h", "duration: a number and ns, us, ms, s, min, h or d";
         /// The same for a TCP connection that opens or closes.
@@ -47,6 +51,8 @@ netbricks_core::settings! {
 
 /// The most bytes of a file of rules.
 const LARGEST: u64 = 256 << 20;
+/// The most flows whose rules are remembered.
+const MOST_CACHED: usize = 1 << 24;
 /// The most conditions that there can be room for.
 const MOST_CAPACITY: usize = 1 << 22;
 /// From a millisecond to a week.
@@ -89,6 +95,7 @@ impl MmbSettings {
             ports: worker.ports().clone(),
             outputs: self.outputs,
             seed: worker.seed(),
+            shared: Shared::default(),
         }
     }
 }
@@ -110,6 +117,9 @@ impl Settings for MmbSettings {
                 return refused(key, format!("must be 1 to {most}, found {found}"));
             }
         }
+        if self.flow_cache > MOST_CACHED {
+            return refused("flow_cache", format!("must be 0 to {MOST_CACHED}, found {}", self.flow_cache));
+        }
         for (key, found) in
             [("tcp", self.tcp), ("tcp_transitory", self.tcp_transitory), ("other", self.other)]
         {
@@ -124,6 +134,7 @@ impl Settings for MmbSettings {
             ports: PortNames::default(),
             outputs: self.outputs,
             seed: 1,
+            shared: Shared::default(),
         };
         let text = self.text()?;
         if let Err(problem) = load(&mut Rules::new(setup), &text) {
@@ -176,9 +187,11 @@ pub fn node(settings: &MmbSettings, worker: &Worker) -> Result<Box<dyn Node>, Bu
             connections,
             timeouts,
             worker: worker.index(),
-            egress: worker.ports().egress.map_or(0, |port| port + 1),
+            egress: worker.ports().only_egress().map(|port| port.map_or(0, |port| port + 1)).collect(),
             outputs: settings.outputs,
-            seed: worker.seed() ^ worker.index() as u64,
+            flow_cache: if worker.is_control() { 0 } else { settings.flow_cache },
+            seed: worker.seed(),
+            fragments: Fragments::new(worker),
         })
     })
 }
@@ -212,14 +225,17 @@ fn handlers(rules: &Bounded<Rules>, connections: &Flows<FlowKey, Connection>, wo
     worker.handler_of(rules, lines, |rules, _| Ok(rules.read(crate::state::lines)));
     let connections = connections.clone();
     let live = rules.clone();
-    let show = Handler::read("connections", "Connections, and so many of them, one a line.")
-        .argument("[CONNECTIONS]");
+    let show = Handler::read("connections", "How many connections there are, and up to 1,000 of them.")
+        .argument("[CONNECTIONS [FROM]]");
     worker.handler(show, move |argument| {
-        let most = match argument.trim() {
-            "" => 0,
-            text => text.parse().map_err(|_| format!("expected a number of connections, found `{text}`"))?,
-        };
-        live.read(|rules| Ok(connections.with(|table| shown::connections(rules, table, most))))
+        let mut numbers = argument.split_whitespace().map(|text| {
+            text.parse().map_err(|_| format!("expected a number of connections, found `{text}`"))
+        });
+        let (most, from) = (numbers.next().unwrap_or(Ok(0))?, numbers.next().unwrap_or(Ok(0))?);
+        if numbers.next().is_some() {
+            return Err("expected a number of connections, and an entry to begin from".into());
+        }
+        live.read(|rules| Ok(connections.with(|table| shown::connections(rules, table, most, from))))
     });
 }
 

@@ -4,12 +4,11 @@
 //! packet has not is 0 there, and its bit in the set of layers is 0.
 
 use netbricks_core::buffer::Offload;
-use netbricks_core::packet::flow::FlowKey;
 use netbricks_core::packet::ip::IpFacts;
 use netbricks_core::packet::link::LinkRef;
 use netbricks_core::packet::rewrite::Shape;
 use netbricks_core::packet::stack::{Header, Layer as Parsed, LengthSlack, NOTHING, Root, Stack};
-use netbricks_core::packet::{Icmpv4, Ip, IpRef, Link, Tcp, protocol};
+use netbricks_core::packet::{Icmpv4, Ip, IpRef, Ipv6, Link, SegmentRouting, Tcp, protocol};
 use netbricks_core::tables::classifier::{Field, Layout};
 
 use crate::field::{FieldId, Kind, Layer};
@@ -48,6 +47,8 @@ pub(crate) const EXTENSIONS: [u8; 9] = [0, 43, 44, 50, 51, 60, 135, 139, 140];
 
 /// A number that IANA keeps back, for no protocol.
 const UNKNOWN: u8 = 255;
+/// The number of routing headers (RFC 8200, section 4.4).
+const ROUTING: u8 = 43;
 /// The authentication header's bit.
 const AH: u16 = 1 << 4;
 
@@ -153,8 +154,16 @@ impl Located {
             IpRef::V6(header) => {
                 self.put(Layer::Ipv6, at);
                 self.network = 0x86dd;
+                let mut start = at + Ipv6::SIZE;
                 for extension in header.extensions() {
                     self.extension(extension.kind);
+                    if extension.kind == ROUTING
+                        && !self.has(Layer::Srv6)
+                        && SegmentRouting::find(extension.bytes, 0).is_ok()
+                    {
+                        self.put(Layer::Srv6, start);
+                    }
+                    start += extension.bytes.len();
                 }
                 self.extension(header.protocol());
             }
@@ -296,11 +305,6 @@ impl Located {
             _ => return None,
         };
         (start <= end).then_some(start..end)
-    }
-    /// The flow of the packet, or the one that an ICMP error is about.
-    pub fn flow(&self, frame: &[u8], slack: LengthSlack) -> Option<FlowKey> {
-        self.ip_at()?;
-        FlowKey::related_from_frame_with(frame, slack)
     }
 }
 

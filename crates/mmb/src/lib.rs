@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod arrival;
 mod change;
 pub mod compile;
 pub mod complete;
@@ -14,6 +15,7 @@ mod described;
 mod engine;
 pub mod field;
 mod function;
+mod hidden;
 pub mod import;
 pub mod key;
 pub mod language;
@@ -21,6 +23,7 @@ pub mod lint;
 mod random;
 pub mod rule;
 mod rules;
+mod shared;
 mod shown;
 mod state;
 mod translate;

@@ -2,69 +2,40 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use netbricks_core::PortNames;
-use netbricks_core::tables::Changing;
 use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
+use netbricks_core::tables::{Changing, Secret, hash_words};
 
 use crate::action::Action;
-use crate::compile::{Conditions, Names, compile};
-use crate::connection::RuleRef;
-use crate::field::FieldId;
+use crate::compile::{Conditions, Names, compile, unknown_out};
+use crate::connection::{RuleId, RuleRef};
+use crate::field::{FieldId, Kind};
 use crate::key::{Filling, KeyLayout};
 use crate::language::parse_rule;
 use crate::rule::{Mode, Value};
-
-/// How often a rule was met by packets of one worker.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct RuleCount {
-    /// Packets that it matched, of both directions of its connections.
-    pub(crate) packets: AtomicU64,
-    /// Bytes of their frames.
-    pub(crate) bytes: AtomicU64,
-    /// Packets among them that were answers of its connections.
-    pub(crate) replies: AtomicU64,
-    /// When the last came, in ns.
-    pub(crate) last: AtomicU64,
-    /// Packets that one of its targets could not change, or for which there was no room.
-    pub(crate) not_applied: AtomicU64,
-}
-
-impl RuleCount {
-    /// Counts a packet. Only the worker to which the count belongs calls it.
-    #[inline(always)]
-    pub(crate) fn add(&self, bytes: u64, is_reply: bool, now: u64) {
-        let more = |counter: &AtomicU64, by| {
-            counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-        };
-        more(&self.packets, 1);
-        more(&self.bytes, bytes);
-        if is_reply {
-            more(&self.replies, 1);
-        }
-        self.last.store(now, Ordering::Relaxed);
-    }
-    /// Counts a target that did nothing.
-    pub(crate) fn add_not_applied(&self) {
-        self.not_applied.fetch_add(1, Ordering::Relaxed);
-    }
-}
+use crate::shared::{Counts, RuleCount, Shared};
 
 /// A rule's facts beside its conditions.
 #[derive(Debug)]
 pub(crate) struct RuleData {
     /// The rule as a line, in the canonical form.
     pub(crate) text: Box<str>,
+    /// A hash of the text without its comment.
+    pub(crate) key: u64,
     /// Its name.
     pub(crate) name: Option<Box<str>>,
     /// Whether its first match makes a connection.
     pub(crate) is_stateful: bool,
+    /// Whether it tests which TCP options, and which extension headers, there are.
+    pub(crate) tests_kinds: [bool; 2],
+    /// The fields whose values it tests.
+    pub(crate) fields: Arc<[FieldId]>,
     /// Its actions, in order.
-    pub(crate) actions: Box<[Action]>,
+    pub(crate) actions: Arc<[Action]>,
     /// Counts by worker.
-    pub(crate) counts: Arc<[RuleCount]>,
+    pub(crate) counts: Counts,
 }
 
 impl RuleData {
@@ -76,10 +47,14 @@ impl RuleData {
     pub(crate) fn translates(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, Action::MapEnd(..)))
     }
+    /// Whether it chooses values for each connection.
+    pub(crate) fn maps(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action, Action::MapEnd(..) | Action::MapValue(..)))
+    }
     /// Packets, bytes, answers, the last packet's time and what was not applied, over all workers.
     pub(crate) fn totals(&self) -> [u64; 5] {
         let mut totals = [0u64; 5];
-        for RuleCount { packets, bytes, replies, last, not_applied } in self.counts.iter() {
+        for RuleCount { packets, bytes, replies, last, not_applied } in self.counts.all() {
             for (total, counter) in totals.iter_mut().zip([packets, bytes, replies, not_applied]) {
                 *total += counter.load(Ordering::Relaxed);
             }
@@ -103,20 +78,32 @@ pub(crate) struct Prepared {
 pub(crate) struct Slot {
     /// The rule.
     pub(crate) data: Arc<RuleData>,
-    /// How often the slot was used before.
-    pub(crate) generation: u32,
+    /// Its number, by which connections know it.
+    pub(crate) id: RuleId,
     order: u64,
-    entries: Box<[EntryId]>,
-    fields: Box<[FieldId]>,
-    options: bool,
-    extensions: bool,
+    entries: Entries,
 }
 
-impl Slot {
-    /// Its number in the order of rules.
-    #[inline(always)]
-    pub(crate) fn order(&self) -> u64 {
-        self.order
+/// The classifier's entries of a rule.
+#[derive(Clone, Debug)]
+enum Entries {
+    /// Most rules have one.
+    One(EntryId),
+    Many(Box<[EntryId]>),
+}
+
+impl Entries {
+    fn of(entries: Vec<EntryId>) -> Self {
+        match entries[..] {
+            [entry] => Self::One(entry),
+            _ => Self::Many(entries.into()),
+        }
+    }
+    fn all(&self) -> &[EntryId] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Many(entries) => entries,
+        }
     }
 }
 
@@ -141,6 +128,23 @@ pub(crate) enum Edit {
     Enable(u16, bool),
     /// Takes all rules out.
     Flush,
+    /// Other facts beside the lines. Where the capacity is another one, all rules are entered again.
+    Setup(Arc<Setup>),
+}
+
+/// From so many new rules on, room is made for just these.
+const MANY: usize = 1_000;
+/// The least conditions of which the classifier is tidied at each change.
+const TIDIED: usize = 64;
+
+impl Edit {
+    /// About how many conditions it changes.
+    fn conditions(&self) -> usize {
+        match self {
+            Self::Insert(_, prepared) | Self::Recompile(_, prepared) => prepared.conditions.entries.len(),
+            _ => 1,
+        }
+    }
 }
 
 /// Changes that are made together, or not at all.
@@ -174,13 +178,26 @@ pub(crate) struct Setup {
     pub(crate) outputs: usize,
     /// Seed of the classifier's hashes.
     pub(crate) seed: u64,
+    /// Counters and lists that rules have in common.
+    pub(crate) shared: Shared,
 }
 
 /// Distance between the order numbers of two rules that were added one after the other.
 const GAP: u64 = 1 << 20;
+/// The order number of the first rule: others come before it and behind it.
+const MIDDLE: u64 = 1 << 62;
+/// The largest order number.
+const LAST: u64 = u64::MAX - 1;
+/// How many times the rules in a range of numbers may be those in a range of half its size.
+const CROWDED: f64 = 4.0 / 3.0;
+
+/// Texts of stateful rules that were deleted of which the rules remember how often they were put in.
+const REMEMBERED: usize = 1 << 16;
+/// Seed of the numbers of rules, the same in every process.
+const NUMBERS: u64 = 0x6d6d_622d_7275_6c65;
 
 /// All rules, with the classifier that finds those of a packet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The facts that they need beside their lines.
     pub(crate) setup: Setup,
@@ -200,13 +217,19 @@ pub(crate) struct Rules {
     pub(crate) version: u64,
     /// How many rules are stateful.
     pub(crate) stateful: usize,
+    /// How many rules translate addresses or ports.
+    pub(crate) translating: usize,
     /// A hash of the configuration's lines, by which an export is known.
     pub(crate) origin: u64,
     /// Whether rules may translate addresses and ports: one worker has both directions of their connections.
     pub(crate) may_translate: bool,
     slots: Vec<Option<Slot>>,
-    /// How often each slot was used.
-    uses: Vec<u32>,
+    /// The slots of stateful rules by their numbers.
+    by_id: HashMap<RuleId, u32>,
+    /// How often each stateful rule was put in, by its text's hash.
+    uses: HashMap<u64, u32>,
+    /// How often `uses` was forgotten: part of the numbers of later rules.
+    pub(crate) epoch: u32,
     free: Vec<u32>,
     /// Slots in order.
     order: Vec<u32>,
@@ -224,6 +247,9 @@ impl Names for Rules {
     fn port(&self, name: &str) -> Option<u16> {
         port(&self.setup.ports, name)
     }
+    fn unknown_out(&self) -> Option<String> {
+        unknown_out(&self.setup.ports)
+    }
 }
 
 /// The number of the port with this name, as key vectors have it: 0 stands for none.
@@ -240,10 +266,8 @@ impl Rules {
     /// No rules.
     pub(crate) fn new(setup: Setup) -> Self {
         let layout = Arc::new(KeyLayout::new());
-        let config =
-            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
         Self {
-            classifier: Classifier::new(layout.layout().clone(), config),
+            classifier: Self::classifier_of(&layout, &setup),
             layout,
             filling: Filling::default(),
             mode: Mode::Ordered,
@@ -251,10 +275,13 @@ impl Rules {
             disabled: Vec::new(),
             version: 0,
             stateful: 0,
+            translating: 0,
             origin: 0,
             may_translate: true,
             slots: Vec::new(),
-            uses: Vec::new(),
+            by_id: HashMap::new(),
+            uses: HashMap::new(),
+            epoch: 0,
             free: Vec::new(),
             order: Vec::new(),
             names: HashMap::new(),
@@ -279,7 +306,7 @@ impl Rules {
     }
     /// Whether some rule translates addresses or ports.
     pub(crate) fn translates(&self) -> bool {
-        self.iter().any(|rule| rule.translates())
+        self.translating > 0
     }
     /// The rule at a place from 0.
     pub(crate) fn at(&self, place: usize) -> Option<&Arc<RuleData>> {
@@ -299,15 +326,34 @@ impl Rules {
     pub(crate) fn slot(&self, slot: u32) -> Option<&Slot> {
         self.slots.get(slot as usize)?.as_ref()
     }
-    /// The rule of a reference, unless it was deleted.
+    /// The slot of a stateful rule, unless it was deleted.
     #[inline(always)]
-    pub(crate) fn live(&self, rule: RuleRef) -> Option<&Slot> {
-        self.slot(rule.slot.checked_sub(1)?).filter(|slot| slot.generation == rule.generation)
+    pub(crate) fn find(&self, rule: RuleRef) -> Option<u32> {
+        let slot = rule.slot.checked_sub(1)?;
+        match self.slot(slot) {
+            Some(known) if known.id == rule.id => Some(slot),
+            _ => self.find_id(rule.id),
+        }
     }
-    /// The reference to the rule in a slot.
-    pub(crate) fn reference(&self, slot: u32) -> RuleRef {
-        let generation = self.slot(slot).map_or(0, |slot| slot.generation);
-        RuleRef { slot: slot + 1, generation }
+    /// Whether the rule at a place from 0 tests a port of arrival or departure.
+    pub(crate) fn tests_ports(&self, place: usize) -> bool {
+        let fields = self.order.get(place).and_then(|slot| self.slot(*slot)).map(|slot| &slot.data.fields);
+        fields.is_some_and(|fields| {
+            fields.iter().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
+        })
+    }
+    /// Whether some rule does.
+    pub(crate) fn any_tests_ports(&self) -> bool {
+        self.tested.keys().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
+    }
+    /// As [`find`](Self::find), of a rule that has another slot by now, or is none of these rules.
+    #[cold]
+    fn find_id(&self, id: RuleId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+    /// The rule of a reference, unless it was deleted.
+    pub(crate) fn live(&self, rule: RuleRef) -> Option<&Slot> {
+        self.slot(self.find(rule)?)
     }
     /// The order number of the rule in a slot.
     #[inline(always)]
@@ -328,7 +374,6 @@ impl Rules {
         let order = self.order_at(place);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            self.uses.push(0);
             (self.slots.len() - 1) as u32
         });
         let entries = match self.enter(slot, order, &prepared.data, &prepared.conditions) {
@@ -338,24 +383,65 @@ impl Rules {
                 return Err(refused);
             }
         };
-        let used = &mut self.uses[slot as usize];
-        *used = used.wrapping_add(1);
-        let Conditions { fields, options, extensions, .. } = &prepared.conditions;
-        self.slots[slot as usize] = Some(Slot {
-            data: prepared.data.clone(),
-            generation: *used,
-            order,
-            entries,
-            fields: fields.clone().into(),
-            options: *options,
-            extensions: *extensions,
-        });
+        let id = if prepared.data.is_stateful { self.next_id(prepared.data.key) } else { RuleId::NONE };
+        if prepared.data.is_stateful {
+            self.by_id.insert(id, slot);
+        }
+        self.slots[slot as usize] = Some(Slot { data: prepared.data.clone(), id, order, entries });
         self.order.insert(place, slot);
         if let Some(name) = &prepared.data.name {
             self.names.insert(name.clone(), slot);
         }
         self.stateful += usize::from(prepared.data.is_stateful);
+        self.translating += usize::from(prepared.data.translates());
         self.count_fields(slot, true);
+        Ok(())
+    }
+
+    /// The number of a stateful rule with this text, which no rule had that was deleted since.
+    fn next_id(&mut self, key: u64) -> RuleId {
+        if self.uses.len() >= REMEMBERED + self.stateful {
+            // Numbers of another epoch are others, so that nothing must be remembered of those before.
+            self.uses.clear();
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        let used = self.uses.entry(key).or_default();
+        let words = [key, u64::from(*used), u64::from(self.epoch)];
+        *used = used.wrapping_add(1);
+        RuleId::of(hash_words(&words, &Secret::from_seed(NUMBERS)).max(1))
+    }
+
+    /// The numbers of the stateful rules, in order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RuleId> {
+        self.order
+            .iter()
+            .filter_map(|slot| self.slot(*slot))
+            .filter(|rule| rule.data.is_stateful)
+            .map(|rule| rule.id)
+    }
+
+    /// Gives the stateful rules, in order, numbers that they had elsewhere, in this epoch.
+    ///
+    /// # Errors
+    /// Another number of rules, or a number that occurs twice.
+    pub(crate) fn set_ids(&mut self, ids: &[RuleId], epoch: u32) -> Result<(), String> {
+        if ids.len() != self.stateful {
+            return Err(format!("{} numbers are there of {} stateful rules", ids.len(), self.stateful));
+        }
+        let mut ids = ids.iter();
+        self.by_id.clear();
+        for slot in &self.order {
+            let Some(Some(rule)) = self.slots.get_mut(*slot as usize) else { continue };
+            if let Some(id) = rule.data.is_stateful.then(|| ids.next()).flatten() {
+                rule.id = *id;
+                if self.by_id.insert(*id, *slot).is_some() {
+                    return Err("two stateful rules have one number".into());
+                }
+            }
+        }
+        self.uses.clear();
+        // What was deleted before the export had numbers of the epoch that ends here.
+        self.epoch = epoch.wrapping_add(1);
         Ok(())
     }
 
@@ -366,7 +452,7 @@ impl Rules {
         order: u64,
         data: &RuleData,
         conditions: &Conditions,
-    ) -> Result<Box<[EntryId]>, Refused> {
+    ) -> Result<Entries, Refused> {
         let mut entries = Vec::with_capacity(conditions.entries.len());
         let last = data.is_last() && self.mode == Mode::Ordered;
         for conjunction in &conditions.entries {
@@ -379,7 +465,7 @@ impl Rules {
                 }
             }
         }
-        Ok(entries.into())
+        Ok(Entries::of(entries))
     }
 
     fn leave(&mut self, entries: &[EntryId]) {
@@ -395,11 +481,13 @@ impl Rules {
         let slot = self.order.remove(place);
         self.count_fields(slot, false);
         let Some(old) = self.slots[slot as usize].take() else { return };
-        self.leave(&old.entries);
+        self.leave(old.entries.all());
+        self.by_id.remove(&old.id);
         if let Some(name) = &old.data.name {
             self.names.remove(name);
         }
         self.stateful -= usize::from(old.data.is_stateful);
+        self.translating -= usize::from(old.data.translates());
         self.free.push(slot);
     }
 
@@ -407,13 +495,10 @@ impl Rules {
         let Prepared { data, conditions } = prepared;
         let Some(slot) = self.order.get(place).copied() else { return Ok(()) };
         let Some(old) = self.slot(slot).cloned() else { return Ok(()) };
-        self.leave(&old.entries);
+        self.leave(old.entries.all());
         let entries = self.enter(slot, old.order, data, conditions)?;
         self.count_fields(slot, false);
-        let Conditions { fields, options, extensions, .. } = conditions;
-        let (fields, options, extensions) = (fields.clone().into(), *options, *extensions);
-        self.slots[slot as usize] =
-            Some(Slot { data: data.clone(), entries, fields, options, extensions, ..old });
+        self.slots[slot as usize] = Some(Slot { data: data.clone(), entries, ..old });
         self.count_fields(slot, true);
         Ok(())
     }
@@ -432,7 +517,7 @@ impl Rules {
     fn renumber(&mut self, slot: u32, order: u64) {
         let Some(Some(rule)) = self.slots.get_mut(slot as usize) else { return };
         rule.order = order;
-        for id in &rule.entries {
+        for id in rule.entries.all() {
             self.classifier.set_order(*id, order);
         }
     }
@@ -440,23 +525,53 @@ impl Rules {
     /// An order number for a rule between the neighbours of a place.
     fn order_at(&mut self, place: usize) -> u64 {
         for _ in 0..2 {
-            let before = place.checked_sub(1).map_or(0, |at| self.order_of(self.order[at]));
-            let behind = self.order.get(place).map_or(before + 2 * GAP, |slot| self.order_of(*slot));
-            if behind - before > 1 {
-                return before + (behind - before) / 2;
+            let before =
+                place.checked_sub(1).and_then(|at| self.order.get(at)).map(|slot| self.order_of(*slot));
+            let behind = self.order.get(place).map(|slot| self.order_of(*slot));
+            match (before, behind) {
+                (None, None) => return MIDDLE,
+                (Some(before), None) if before < LAST - GAP => return before + GAP,
+                (None, Some(behind)) if behind > GAP => return behind - GAP,
+                _ => {}
             }
-            // No number is left between them: all get new ones.
-            for (at, slot) in self.order.clone().into_iter().enumerate() {
-                self.renumber(slot, (at as u64 + 1) * GAP);
+            let (low, high) = (before.unwrap_or(0), behind.unwrap_or(LAST));
+            if high - low > 1 {
+                return low + (high - low) / 2;
             }
+            self.spread(place);
         }
         unreachable!("rules that were numbered again have numbers between them")
+    }
+
+    /// Gives the rules around a place other numbers, so that there are free ones between them.
+    ///
+    /// The rules are those of the smallest range of numbers with few enough of them (Bender, Cole, Demaine,
+    /// Farach-Colton and Zito, ESA 2002). So an insertion renumbers on average as many rules as the logarithm of
+    /// their number.
+    fn spread(&mut self, place: usize) {
+        let around = self.order.get(place).or(self.order.last()).map_or(MIDDLE, |slot| self.order_of(*slot));
+        let mut most = 1.0f64;
+        for bits in 1..64u32 {
+            most *= CROWDED;
+            let low = around >> bits << bits;
+            let high = (low | ((1 << bits) - 1)).min(LAST);
+            let first = self.order.partition_point(|slot| self.order_of(*slot) < low);
+            let end = self.order.partition_point(|slot| self.order_of(*slot) <= high);
+            let count = (end - first) as u64;
+            let step = (high - low) / (count + 1);
+            if count as f64 <= most && step > 1 {
+                for at in 0..count {
+                    self.renumber(self.order[first + at as usize], low + step * (at + 1));
+                }
+                return;
+            }
+        }
     }
 
     fn count_fields(&mut self, slot: u32, is_new: bool) {
         let Some(Some(rule)) = self.slots.get(slot as usize) else { return };
         let mut is_other = false;
-        for field in &rule.fields {
+        for field in rule.data.fields.iter() {
             let count = self.tested.entry(*field).or_default();
             *count = if is_new { *count + 1 } else { *count - 1 };
             is_other |= *count == usize::from(is_new);
@@ -464,7 +579,7 @@ impl Rules {
                 self.tested.remove(field);
             }
         }
-        for (count, tests) in self.tested_kinds.iter_mut().zip([rule.options, rule.extensions]) {
+        for (count, tests) in self.tested_kinds.iter_mut().zip(rule.data.tests_kinds) {
             if tests {
                 *count = if is_new { *count + 1 } else { *count - 1 };
                 is_other |= *count == usize::from(is_new);
@@ -482,6 +597,30 @@ impl Rules {
             return Ok(());
         }
         self.mode = mode;
+        self.enter_again()
+    }
+
+    fn set_up(&mut self, setup: &Setup) -> Result<(), Refused> {
+        let before = std::mem::replace(&mut self.setup, setup.clone());
+        if before.capacity == self.setup.capacity {
+            return Ok(());
+        }
+        self.classifier = Self::classifier_of(&self.layout, &self.setup);
+        // The numbers of entries are those of the classifier before.
+        for slot in self.slots.iter_mut().flatten() {
+            slot.entries = Entries::of(Vec::new());
+        }
+        self.enter_again()
+    }
+
+    fn classifier_of(layout: &KeyLayout, setup: &Setup) -> Classifier {
+        let config =
+            ClassifierConfig { capacity: setup.capacity, seed: setup.seed, ..ClassifierConfig::default() };
+        Classifier::new(layout.layout().clone(), config)
+    }
+
+    /// Compiles all rules again, and puts their conditions into the classifier.
+    fn enter_again(&mut self) -> Result<(), Refused> {
         for place in 0..self.order.len() {
             let Some(data) = self.at(place).cloned() else { continue };
             let Ok(rule) = parse_rule(&data.text) else { continue };
@@ -513,32 +652,64 @@ impl Rules {
                 }
             }
             Edit::Flush => (0..self.order.len()).rev().for_each(|place| self.remove(place)),
+            Edit::Setup(setup) => self.set_up(setup)?,
         }
         Ok(())
     }
 }
 
 impl Rules {
-    /// Checks that there is room for these changes.
+    /// Checks that there is room for these changes, one after the other.
     ///
     /// # Errors
     /// The number of conditions that find no room.
     pub(crate) fn has_room(&self, edits: &[Edit]) -> Result<(), String> {
-        let capacity = self.setup.capacity;
-        let (mut room, mut needed) = (self.room(), 0);
+        let new = |edit: &Edit| match edit {
+            Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => prepared.conditions.entries.len(),
+            _ => 0,
+        };
+        let is_larger = |edit: &Edit| matches!(edit, Edit::Setup(_));
+        // Most changes find room also where nothing goes.
+        if !edits.iter().any(is_larger) && edits.iter().map(new).sum::<usize>() <= self.room() {
+            return Ok(());
+        }
+        let (mut capacity, mut taken) = (self.setup.capacity, self.classifier.len());
+        let mut by_place: Vec<usize> = self
+            .order
+            .iter()
+            .map(|slot| self.slot(*slot).map_or(0, |slot| slot.entries.all().len()))
+            .collect();
         for edit in edits {
             match edit {
-                Edit::Flush => (room, needed) = (capacity, 0),
-                Edit::Insert(_, prepared) | Edit::Recompile(_, prepared) => {
-                    needed += prepared.conditions.entries.len();
+                Edit::Flush => {
+                    by_place.clear();
+                    taken = 0;
                 }
+                Edit::Insert(place, _) => {
+                    by_place.insert((*place).min(by_place.len()), new(edit));
+                    taken += new(edit);
+                }
+                Edit::Remove(place) if *place < by_place.len() => taken -= by_place.remove(*place),
+                Edit::Move(from, to) if *from < by_place.len() => {
+                    let moved = by_place.remove(*from);
+                    by_place.insert((*to).min(by_place.len()), moved);
+                }
+                Edit::Recompile(place, _) => {
+                    if let Some(known) = by_place.get_mut(*place) {
+                        taken = taken - *known + new(edit);
+                        *known = new(edit);
+                    }
+                }
+                Edit::Setup(setup) => capacity = setup.capacity,
                 _ => {}
             }
-        }
-        if needed > room {
-            return Err(format!(
-                "there is room for {room} of {capacity} conditions, and the change needs {needed}: raise `capacity`"
-            ));
+            if taken > capacity {
+                return Err(format!(
+                    "there is room for {capacity} conditions, {} are taken, and the change needs {taken} at once: delete \
+                     rules before others come, or raise `capacity`",
+                    self.classifier.len()
+                ));
+            }
         }
         Ok(())
     }
@@ -553,10 +724,21 @@ impl Changing for Rules {
             return Err(Refused::Changed);
         }
         self.has_room(edits).map_err(Refused::Full)?;
+        let new = edits.iter().filter(|edit| matches!(edit, Edit::Insert(..))).count();
+        if new > MANY {
+            // A file's rules take the room that they need, and not twice as much.
+            self.slots.reserve_exact(new.saturating_sub(self.free.len()));
+            self.order.reserve_exact(new);
+        }
         for edit in edits.iter() {
             self.apply_one(edit)?;
         }
         self.version += 1;
+        // What was taken out or moved leaves the tables less tidy.
+        self.classifier.maintain(edits.iter().map(Edit::conditions).sum::<usize>().max(TIDIED));
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

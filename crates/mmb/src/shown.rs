@@ -1,5 +1,6 @@
 //! Answers to `list`, `show`, `explain` and `expect`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use netbricks_core::StoredFlow;
@@ -8,13 +9,13 @@ use netbricks_core::tables::FlowTable;
 use netbricks_core::tables::classifier::Matches;
 
 use crate::change::{Over, Planned, plan, plan_over};
-use crate::compile::compile;
+use crate::compile::{CompileError, Conditions, Names, compile};
 use crate::connection::Connection;
 use crate::described;
-use crate::field::FieldId;
+use crate::field::{FieldId, Kind};
 use crate::key::{Filling, Located};
 use crate::language::parse_rule;
-use crate::rule::{Command, DescribedPacket, Mode, Rule, Shown};
+use crate::rule::{Atom, Command, Comparison, DescribedPacket, Match, Mode, Rule, Shown, Value};
 use crate::rules::{RuleData, Rules};
 use crate::state::tried;
 
@@ -136,7 +137,7 @@ pub(crate) fn list_json(rules: &Rules) -> String {
 pub(crate) fn report_rows(rules: &Rules, worker: usize) -> Vec<Vec<String>> {
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
     let row = |(place, rule): (usize, &std::sync::Arc<RuleData>)| {
-        let count = rule.counts.get(worker)?;
+        let count = rule.counts.of(worker)?;
         let (packets, not_applied) = (read(&count.packets), read(&count.not_applied));
         let name = rule.name.as_deref().map_or_else(|| format!("{} {}", place + 1, rule.text), Into::into);
         (packets + not_applied > 0)
@@ -186,40 +187,133 @@ fn fields() -> String {
     text
 }
 
-/// Connections of this worker: how many there are, and the first.
-pub(crate) fn connections(rules: &Rules, table: &FlowTable<StoredFlow, Connection>, most: usize) -> String {
-    let live = || {
-        table
-            .iter()
-            .map(|(_, connection)| connection)
-            .filter(|of| !of.is_alias && of.rules.iter().any(|rule| rules.live(*rule).is_some()))
-    };
-    let mut text = format!("{} connections\n", live().count());
-    for connection in live().take(most) {
-        let _ = write!(text, "{}  {}", connection.origin, connection.progress.name());
-        if connection.translated != connection.origin {
-            let _ = write!(text, "  as {}", connection.translated);
+/// Connections that one answer has at most, and entries of the table that it looks at.
+const MOST_CONNECTIONS: usize = 1_000;
+const MOST_LOOKED_AT: usize = 1 << 18;
+
+/// Connections of this worker behind so many entries of its table: so many of them, one a line.
+///
+/// From the first entry on it says how many there are. The last line says from which entry on there may be more.
+/// The work is bounded, since packets wait meanwhile.
+pub(crate) fn connections(
+    rules: &Rules,
+    table: &FlowTable<StoredFlow, Connection>,
+    most: usize,
+    from: usize,
+) -> String {
+    let (mut lines, mut shown, mut count) = (String::new(), 0, 0);
+    let (mut next, mut all) = (None, true);
+    for (at, (_, of)) in table.iter().enumerate().skip(from) {
+        if at - from == MOST_LOOKED_AT || next.is_some() && from > 0 {
+            (next, all) = (next.or(Some(at)), false);
+            break;
         }
-        text.push('\n');
+        if of.is_alias || !of.rules.iter().any(|rule| rules.live(*rule).is_some()) {
+            continue;
+        }
+        count += 1;
+        if shown == most.min(MOST_CONNECTIONS) {
+            next = next.or(Some(at));
+            continue;
+        }
+        shown += 1;
+        let _ = write!(lines, "{}  {}", of.origin, of.progress.name());
+        if of.translated != of.origin {
+            let _ = write!(lines, "  as {}", of.translated);
+        }
+        lines.push('\n');
+    }
+    let mut text = match (from, all) {
+        (0, true) => format!("{count} connections\n"),
+        (0, false) => format!("at least {count} connections\n"),
+        _ => String::new(),
+    };
+    text += &lines;
+    if let Some(next) = next.filter(|_| most > 0) {
+        let _ = writeln!(text, "more from {next}");
     }
     text
 }
 
-/// The rules that a frame matches, in order: their places from 0.
-fn matching(rules: &Rules, frame: &[u8]) -> Vec<usize> {
+/// A packet that is asked about, with the numbers of its ports from 1; 0 is none.
+struct Asked {
+    frame: Vec<u8>,
+    ports: (u16, u16),
+    /// Its values of all fields.
+    key: Vec<u32>,
+}
+
+impl Asked {
+    /// The described packet.
+    ///
+    /// # Errors
+    /// An interface that is not there, or a field that the packet cannot be made with.
+    fn of(rules: &Rules, packet: &DescribedPacket) -> Result<Self, String> {
+        let frame = described::frame(packet)?;
+        let fields: &[(FieldId, Atom)] = match packet {
+            DescribedPacket::Fields(fields) => fields,
+            DescribedPacket::Frame(_) => &[],
+        };
+        let mut ports = (0, 0);
+        for (field, value) in fields {
+            let port = match field.info().kind {
+                Kind::In => &mut ports.0,
+                Kind::Out => &mut ports.1,
+                _ => continue,
+            };
+            let Atom::Interface(name) = value else { continue };
+            *port = rules.port(name).ok_or_else(|| format!("there is no interface `{name}`"))?;
+        }
+        let located = Located::find(&frame, LengthSlack::default());
+        let filling = Filling::of(&rules.layout, FieldId::all(), true, true);
+        let mut key = vec![0; rules.layout.layout().words()];
+        filling.fill(&rules.layout, &frame, &located, ports, &mut key);
+        for (field, value) in fields.iter().filter(|(field, _)| !is_port(*field)) {
+            let test = Some((Comparison::Equal, Value::Atom(value.clone())));
+            let has = Match { is_negated: false, field: *field, test, span: 0..0 };
+            let holds = match compile(&rules.layout, std::slice::from_ref(&has), rules) {
+                Ok(conditions) => holds(&conditions, &key),
+                // More bytes than rules compare.
+                Err(CompileError::TooManyBytes { .. }) => true,
+                Err(error) => return Err(error.to_string()),
+            };
+            if !holds {
+                return Err(format!(
+                    "no packet is made with `{has}` here: describe it by `hex` and its bytes"
+                ));
+            }
+        }
+        Ok(Self { frame, ports, key })
+    }
+
+    fn matching(&self, rules: &Rules) -> Vec<usize> {
+        matching(rules, &self.frame, self.ports)
+    }
+}
+
+fn is_port(field: FieldId) -> bool {
+    matches!(field.info().kind, Kind::In | Kind::Out)
+}
+
+fn holds(conditions: &Conditions, key: &[u32]) -> bool {
+    conditions.entries.iter().any(|all| all.iter().all(|one| one.holds(key)))
+}
+
+/// The rules that a frame of these ports matches, in order: their places from 0.
+fn matching(rules: &Rules, frame: &[u8], ports: (u16, u16)) -> Vec<usize> {
     let located = Located::find(frame, LengthSlack::default());
     let mut key = vec![0; rules.layout.layout().words()];
-    rules.filling.fill(&rules.layout, frame, &located, (0, 0), &mut key);
+    rules.filling.fill(&rules.layout, frame, &located, ports, &mut key);
     let mut found = Matches::default();
     rules.classifier.matches(&key, &mut found);
     found.rules().filter_map(|slot| rules.place(slot)).collect()
 }
 
-/// Whether a packet of no known connection is dropped.
-fn is_dropped(rules: &Rules, frame: &[u8]) -> bool {
+/// Whether a packet of no known connection that matches these rules is dropped.
+fn is_dropped(rules: &Rules, matched: &[usize]) -> bool {
     let actions = || {
-        let of = |place: usize| rules.at(place).map(|rule| rule.actions.iter());
-        matching(rules, frame).into_iter().filter_map(of).flatten()
+        let of = |place: &usize| rules.at(*place).map(|rule| rule.actions.iter());
+        matched.iter().filter_map(of).flatten()
     };
     use crate::action::Action;
     match rules.mode {
@@ -249,8 +343,16 @@ pub(crate) fn expected(rules: &Rules, planned: &Planned) -> Result<(), String> {
 }
 
 fn expect(rules: &Rules, packet: &DescribedPacket, drops: bool) -> Result<String, String> {
-    let frame = described::frame(packet)?;
-    if is_dropped(rules, &frame) == drops {
+    let asked = Asked::of(rules, packet)?;
+    let names_ports = || match packet {
+        DescribedPacket::Fields(fields) => fields.iter().any(|(field, _)| is_port(*field)),
+        DescribedPacket::Frame(_) => false,
+    };
+    // In a file that is only checked, all names stand for one port.
+    if rules.setup.ports.names.is_empty() && (names_ports() || rules.any_tests_ports()) {
+        return Ok(String::new());
+    }
+    if is_dropped(rules, &asked.matching(rules)) == drops {
         return Ok(String::new());
     }
     let (wanted, found) = if drops { ("drop", "accept") } else { ("accept", "drop") };
@@ -258,18 +360,14 @@ fn expect(rules: &Rules, packet: &DescribedPacket, drops: bool) -> Result<String
 }
 
 fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
-    let frame = described::frame(packet)?;
-    let matched = matching(rules, &frame);
+    let asked = Asked::of(rules, packet)?;
+    let matched = asked.matching(rules);
     let mut text = String::new();
     for place in &matched {
         if let Some(rule) = rules.at(*place) {
             let _ = writeln!(text, "rule {} matches: {}", place + 1, rule.text);
         }
     }
-    let located = Located::find(&frame, LengthSlack::default());
-    let filling = Filling::of(&rules.layout, FieldId::all(), true, true);
-    let mut key = vec![0; rules.layout.layout().words()];
-    filling.fill(&rules.layout, &frame, &located, (0, 0), &mut key);
     let mut nearly = 0;
     for (place, rule) in rules.iter().enumerate() {
         if matched.contains(&place) || nearly == NEARLY {
@@ -278,9 +376,8 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
         let Ok(parsed) = parse_rule(&rule.text) else { continue };
         let holds = |given: &crate::rule::Match| {
             let alone = Rule { matches: vec![given.clone()], ..parsed.clone() };
-            compile(&rules.layout, &alone.matches, rules).is_ok_and(|conditions| {
-                conditions.entries.iter().any(|all| all.iter().all(|one| one.holds(&key)))
-            })
+            compile(&rules.layout, &alone.matches, rules)
+                .is_ok_and(|conditions| self::holds(&conditions, &asked.key))
         };
         let failed: Vec<&crate::rule::Match> = parsed.matches.iter().filter(|given| !holds(given)).collect();
         if let [failed] = failed[..]
@@ -290,9 +387,24 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
             let _ = writeln!(text, "rule {} would match but for `{failed}`: {}", place + 1, rule.text);
         }
     }
-    let verdict = if is_dropped(rules, &frame) { "drop" } else { "accept" };
+    let verdict = if is_dropped(rules, &matched) { "drop" } else { "accept" };
     let _ = writeln!(text, "{verdict}");
     Ok(text)
+}
+
+/// The ports of arrival and departure that packets may have, by their numbers from 1.
+fn possible_ports(rules: &Rules) -> Vec<(u16, u16)> {
+    const MOST: usize = 256;
+    if !rules.any_tests_ports() {
+        return vec![(0, 0)];
+    }
+    let ports = &rules.setup.ports;
+    let departures: BTreeSet<u16> = ports.only_egress().map(|port| port.map_or(0, |port| port + 1)).collect();
+    let arrivals = ports.names.iter().map(|(_, number)| number + 1);
+    arrivals
+        .flat_map(|arrival| departures.iter().map(move |departure| (arrival, *departure)))
+        .take(MOST)
+        .collect()
 }
 
 /// The sentence of a trace about a frame.
@@ -300,7 +412,10 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
 /// # Errors
 /// Those of `why`.
 pub(crate) fn why(rules: &Rules, frame: &[u8], why: &mut dyn std::fmt::Write) -> std::fmt::Result {
-    let matched = matching(rules, frame);
+    // The frame alone does not say by which port it came or goes.
+    let by_ports: BTreeSet<Vec<usize>> =
+        possible_ports(rules).into_iter().map(|ports| matching(rules, frame, ports)).collect();
+    let matched: BTreeSet<usize> = by_ports.iter().flatten().copied().collect();
     if matched.is_empty() {
         return why.write_str(if rules.drops_by_default {
             "no rule matches, and the policy drops"
@@ -311,7 +426,11 @@ pub(crate) fn why(rules: &Rules, frame: &[u8], why: &mut dyn std::fmt::Write) ->
     for (at, place) in matched.iter().take(4).enumerate() {
         let Some(rule) = rules.at(*place) else { continue };
         let before = if at == 0 { "" } else { "; " };
-        write!(why, "{before}rule {} matches: {}", place + 1, rule.text)?;
+        let matches = match by_ports.iter().all(|matched| matched.contains(place)) {
+            true => "matches",
+            false => "matches where its ports are the packet's",
+        };
+        write!(why, "{before}rule {} {matches}: {}", place + 1, rule.text)?;
     }
     match matched.len().saturating_sub(4) {
         0 => Ok(()),

@@ -1,17 +1,23 @@
 //! The rules as declared state: made from a file's lines, changed by handlers, exported as lines.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use netbricks_core::consistency::{Access, Bounded, Contents};
-use netbricks_core::sealed::{hash_text, open, seal};
+use netbricks_core::sealed::{damaged, hash_text, open, seal};
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::state::Mobility;
 use netbricks_core::tables::{Changing, Secret};
 use netbricks_core::{Declared, PortNames};
 
+use crate::action::Action;
 use crate::change::{Over, Planned, plan, plan_over};
-use crate::rule::{Command, Mode};
-use crate::rules::{Edits, Refused, Rules, Setup};
+use crate::compile::{Names, compile, unknown_out};
+use crate::connection::RuleId;
+use crate::language::parse_rule;
+use crate::rule::{Command, Mode, Value};
+use crate::rules::{Edit, Edits, Prepared, Refused, Rules, Setup, port};
+use crate::shared::Shared;
 use crate::shown;
 
 /// Most attempts at a change while other changes come first.
@@ -26,11 +32,11 @@ pub(crate) struct First {
     pub(crate) lines: Arc<str>,
 }
 
-/// Workers, ports and the seed do not make other rules.
+/// Workers and the seed do not make other rules.
 impl PartialEq for First {
     fn eq(&self, other: &Self) -> bool {
-        (self.setup.capacity, self.setup.outputs, &self.lines)
-            == (other.setup.capacity, other.setup.outputs, &other.lines)
+        (self.setup.capacity, self.setup.outputs, &self.setup.ports, &self.lines)
+            == (other.setup.capacity, other.setup.outputs, &other.setup.ports, &other.lines)
     }
 }
 
@@ -39,6 +45,15 @@ impl Contents for Rules {
     /// Other rules in the file count more than changes by handlers.
     const IS_CONFIGURED: bool = true;
 
+    /// Room, ways out and ports leave the rules as they are.
+    fn gives_way(old: &First, new: &First) -> bool {
+        old.lines != new.lines
+    }
+
+    fn fit(&self, First { setup, .. }: &First) -> Result<Option<Edits>, String> {
+        self.fitted(setup).map(Some)
+    }
+
     fn make(first: &First) -> Result<Self, String> {
         let mut rules = Self::new(first.setup.clone());
         load(&mut rules, &first.lines)?;
@@ -46,9 +61,85 @@ impl Contents for Rules {
         rules.may_translate = first.setup.workers == 1 || rules.translates();
         Ok(rules)
     }
+    /// Both copies count in the same counters.
+    fn copy(&self) -> Option<Self> {
+        Some(self.clone())
+    }
     fn least() -> Self {
-        let setup = Setup { capacity: 1, workers: 1, ports: PortNames::default(), outputs: 1, seed: 0 };
+        let setup = Setup {
+            capacity: 1,
+            workers: 1,
+            ports: PortNames::default(),
+            outputs: 1,
+            seed: 0,
+            shared: Shared::default(),
+        };
         Self::new(setup)
+    }
+}
+
+/// Names as they are with other ports.
+struct Among<'r> {
+    rules: &'r Rules,
+    ports: &'r PortNames,
+}
+
+impl Names for Among<'_> {
+    fn set(&self, name: &str) -> Option<&[Value]> {
+        self.rules.set(name)
+    }
+    fn port(&self, name: &str) -> Option<u16> {
+        port(self.ports, name)
+    }
+    fn unknown_out(&self) -> Option<String> {
+        unknown_out(self.ports)
+    }
+}
+
+impl Rules {
+    /// The changes that fit the rules to other room, ways out or ports.
+    ///
+    /// # Errors
+    /// The first rule that does not fit.
+    fn fitted(&self, setup: &Setup) -> Result<Edits, String> {
+        // The number of workers stays while a process runs, and counts are by worker.
+        let setup = Setup {
+            workers: self.setup.workers,
+            seed: self.setup.seed,
+            shared: self.setup.shared.clone(),
+            ..setup.clone()
+        };
+        let names = Among { rules: self, ports: &setup.ports };
+        if self.classifier.len() > setup.capacity {
+            return Err(format!(
+                "the rules have {} conditions, and `capacity` is {}",
+                self.classifier.len(),
+                setup.capacity
+            ));
+        }
+        let mut edits = vec![Edit::Setup(Arc::new(setup.clone()))];
+        for (place, data) in self.iter().enumerate() {
+            let balances = |action: &Action| matches!(action, Action::Balance(outputs) if outputs.iter().any(|output| usize::from(*output) >= setup.outputs));
+            if data.actions.iter().any(balances) {
+                return Err(format!("rule {} names a way out that is not there: {}", place + 1, data.text));
+            }
+            // Conditions name ports by their numbers.
+            if self.setup.ports == setup.ports || !self.tests_ports(place) {
+                continue;
+            }
+            let rule = parse_rule(&data.text).map_err(|error| error.to_string())?;
+            let conditions = compile(&self.layout, &rule.matches, &names)
+                .map_err(|error| format!("rule {}: {error}", place + 1))?;
+            edits.push(Edit::Recompile(place, Arc::new(Prepared { data: data.clone(), conditions })));
+        }
+        for number in &self.disabled {
+            let after = self.setup.ports.name(number - 1).and_then(|name| names.port(name));
+            if after != Some(*number) {
+                edits.push(Edit::Enable(*number, true));
+                edits.extend(after.map(|number| Edit::Enable(number, false)));
+            }
+        }
+        Ok(Edits { base: self.version, edits: edits.into() })
     }
 }
 
@@ -111,6 +202,44 @@ pub(crate) fn tried(rules: &Rules, planned: &Planned) -> Result<(), String> {
     }
 }
 
+/// Values of a set in one line, so that no line is too long to be read.
+const VALUES: usize = 256;
+
+/// The sets, each behind those that it names.
+fn in_order(rules: &Rules) -> Vec<(&str, &[Value])> {
+    let sets = rules.sets();
+    let mut done: Vec<(&str, &[Value])> = Vec::with_capacity(sets.len());
+    let mut placed: HashSet<&str> = HashSet::with_capacity(sets.len());
+    for first in sets.keys() {
+        // A set is placed when it comes up a second time: those that it names are above it until then.
+        let mut waiting = vec![(first.as_str(), false)];
+        while let Some((name, is_second)) = waiting.pop() {
+            let Some((name, values)) = sets.get_key_value(name).filter(|_| !placed.contains(name)) else {
+                continue;
+            };
+            if is_second {
+                placed.insert(name);
+                done.push((name, values));
+                continue;
+            }
+            waiting.push((name, true));
+            let mut named = Vec::new();
+            values.iter().for_each(|value| sets_of(value, &mut named));
+            waiting.extend(named.into_iter().map(|name| (name, false)));
+        }
+    }
+    done
+}
+
+/// The names of the sets that a value consists of.
+fn sets_of<'v>(value: &'v Value, names: &mut Vec<&'v str>) {
+    match value {
+        Value::Named(name) => names.push(name),
+        Value::Set(values) => values.iter().for_each(|value| sets_of(value, names)),
+        _ => {}
+    }
+}
+
 /// The lines that make these rules.
 pub(crate) fn lines(rules: &Rules) -> String {
     let mut text = String::new();
@@ -127,9 +256,15 @@ pub(crate) fn lines(rules: &Rules) -> String {
             text.push('\n');
         }
     }
-    for (name, values) in rules.sets() {
-        text += &Command::Define(name.clone(), values.to_vec()).to_string();
+    for (name, values) in in_order(rules) {
+        let mut parts = values.chunks(VALUES);
+        let first = parts.next().unwrap_or_default().to_vec();
+        text += &Command::Define(name.to_owned(), first).to_string();
         text.push('\n');
+        for part in parts {
+            text += &Command::Extend(name.to_owned(), part.to_vec()).to_string();
+            text.push('\n');
+        }
     }
     for rule in rules.iter() {
         let stateful = if rule.is_stateful { "add-stateful " } else { "add " };
@@ -145,7 +280,7 @@ pub(crate) fn lines(rules: &Rules) -> String {
     text
 }
 
-const FORMAT: &str = "mmb-rules-1";
+const FORMAT: &str = "mmb-rules-2";
 const SEED: u64 = 0x006d_6d62_7275_6c65;
 
 /// The hash of the configuration's lines.
@@ -153,21 +288,37 @@ fn hash(lines: &str) -> u64 {
     hash_text(lines, &Secret::from_seed(SEED))
 }
 
-/// The format is lines: the hash of the configuration's lines, those that make the rules, and the checksum.
+/// The format is lines.
+///
+/// First is the hash of the configuration's lines, then the epoch with the numbers of stateful rules. The lines that make
+/// the rules and the checksum follow.
 impl Declared for Rules {
     fn export(&self) -> Vec<u8> {
-        seal(format!("{FORMAT} {:016x}\n{}", self.origin, lines(self)), SEED)
+        let mut numbers = format!("{:x}", self.epoch);
+        for id in self.ids() {
+            numbers += &format!(" {:x}", id.bits());
+        }
+        seal(format!("{FORMAT} {:016x}\n{numbers}\n{}", self.origin, lines(self)), SEED)
     }
 
     /// Takes over changes made by handlers, unless the configuration has other lines since.
     fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let (origin, lines) = open(bytes, SEED, FORMAT, "rules")?;
+        let (origin, rest) = open(bytes, SEED, FORMAT, "rules")?;
         if origin != format!("{:016x}", self.origin) {
             return Ok(());
+        }
+        let (numbers, lines) = rest.split_once('\n').ok_or_else(|| damaged("rules"))?;
+        let mut numbers = numbers.split(' ').map(|number| u64::from_str_radix(number, 16));
+        let mut number = || numbers.next().transpose().map_err(|_| damaged("rules"));
+        let epoch = number()?.unwrap_or(0) as u32;
+        let mut ids = Vec::new();
+        while let Some(bits) = number()? {
+            ids.push(RuleId::of(bits));
         }
         let mut fresh = Self::new(self.setup.clone());
         fresh.may_translate = self.may_translate;
         load(&mut fresh, lines)?;
+        fresh.set_ids(&ids, epoch)?;
         fresh.origin = self.origin;
         fresh.version = self.version + 1;
         *self = fresh;
@@ -184,5 +335,70 @@ impl Declared for Rules {
 
     fn is_written(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(lines: &str) -> Rules {
+        let setup = Setup {
+            capacity: 1 << 18,
+            workers: 1,
+            ports: PortNames::default(),
+            outputs: 4,
+            seed: 7,
+            shared: Shared::default(),
+        };
+        Rules::make(&First { setup, lines: lines.into() }).unwrap()
+    }
+
+    /// Rules come back from their lines and their export as they were.
+    #[track_caller]
+    fn comes_back(rules: &Rules) {
+        let text = lines(rules);
+        let again = self::rules(&text);
+        assert_eq!(lines(&again), text);
+        let mut imported = Rules::make(&First { setup: rules.setup.clone(), lines: "".into() }).unwrap();
+        imported.origin = rules.origin;
+        imported.import(&rules.export(), 0).unwrap();
+        assert_eq!(lines(&imported), text);
+    }
+
+    #[test]
+    fn sets_come_back_behind_those_that_they_name() {
+        let rules = rules(
+            "define @zz {80}\ndefine @m {@zz, 22}\ndefine @aa {@m, @zz, 443}\nadd tcp-dport @aa drop\n",
+        );
+        assert_eq!(
+            lines(&rules),
+            "define @zz {80}\ndefine @m {@zz, 22}\ndefine @aa {@m, @zz, 443}\nadd tcp-dport @aa drop\n"
+        );
+        comes_back(&rules);
+    }
+
+    #[test]
+    fn a_set_that_is_longer_than_a_line_comes_back() {
+        let mut text = String::from("define @large {10.0.0.0}\n");
+        for high in 0..40 {
+            let values: Vec<String> = (1..250).map(|low| format!("10.200.{high}.{low}/32")).collect();
+            text += &format!("extend @large {{{}}}\n", values.join(", "));
+        }
+        text += "add ip-saddr @large drop\n";
+        let rules = rules(&text);
+        assert_eq!(rules.sets()["large"].len(), 1 + 40 * 249);
+        comes_back(&rules);
+    }
+
+    #[test]
+    fn a_set_does_not_contain_itself() {
+        let mut rules = rules("define @a {80}\ndefine @b {@a, 443}\ndefine @c {@b}\n");
+        for line in ["extend @a {@c}", "define @a {1, @b}", "extend @a {@a}"] {
+            let refused = load(&mut rules, line).map(drop).unwrap_err();
+            assert!(refused.contains("the set `@a` would contain itself"), "{line}: {refused}");
+        }
+        load(&mut rules, "define @b {443}\nextend @a {@c}").unwrap();
+        comes_back(&rules);
     }
 }

@@ -3,9 +3,10 @@
 use netbricks_core::buffer::Bytes;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::rewrite::{QuotedChange, RewriteError, change_quoted};
+use netbricks_core::packet::tcp::flags;
 
 use crate::action::{NotApplied, change_icmp, change_tcp};
-use crate::connection::{Connection, Direction};
+use crate::connection::{Connection, Direction, Segment};
 use crate::field::Layer;
 use crate::key::{Located, walk_at};
 
@@ -34,6 +35,10 @@ pub(crate) fn endpoints(
     }
     if before.destination() != after.destination() {
         done(shape.set_destination(ip, after.destination()))?;
+    }
+    if found.is_later_fragment {
+        // The first has the ports.
+        return Ok(());
     }
     let (from, to) = (after.source_port(), after.destination_port());
     if found.has(Layer::IcmpEcho) || found.has(Layer::Icmpv6Echo) {
@@ -99,47 +104,38 @@ fn outer_source(ip: &[u8]) -> Option<std::net::IpAddr> {
 
 /// Translates sequence and acknowledgment numbers, those of SACK blocks too.
 ///
+/// They are those with which the segment arrived, also where an earlier rule wrote others.
+///
 /// # Errors
 /// When the segment is not whole.
 pub(crate) fn sequence_numbers(
     frame: &mut Bytes<'_>,
     found: &Located,
-    direction: Direction,
-    shift: [u32; 2],
+    segment: Segment,
+    (direction, shift): (Direction, [u32; 2]),
 ) -> Result<(), NotApplied> {
-    if shift == [0, 0] {
-        return Ok(());
-    }
     let Some(at) = found.at(Layer::Tcp) else { return Ok(()) };
-    let (own, other) = match direction {
-        Direction::Forward => (shift[0], shift[1]),
-        Direction::Reply => (shift[1], shift[0]),
-    };
-    let has_ack = frame.data().get(at + 13).is_some_and(|flags| flags & 0x10 != 0);
-    add(frame, found, at + 4, own)?;
-    if has_ack {
-        add(frame, found, at + 8, 0u32.wrapping_sub(other))?;
+    let (own, other) = (shift[direction.index()], shift[1 - direction.index()]);
+    if own != 0 {
+        put(frame, found, at + 4, segment.sequence.wrapping_add(own))?;
+    }
+    if segment.flags & flags::ACK != 0 && other != 0 {
+        put(frame, found, at + 8, segment.acknowledgment.wrapping_sub(other))?;
         let options = found.tcp_options();
         let mut edges = [0usize; EDGES];
         let count = selective_edges(frame.data().get(options.clone()).unwrap_or_default(), &mut edges);
         for edge in &edges[..count] {
-            add(frame, found, options.start + edge, 0u32.wrapping_sub(other))?;
+            let at = options.start + edge;
+            change_tcp(frame, found, at..at + 4, |bytes| shift_number(bytes, 0u32.wrapping_sub(other)))?;
         }
     }
     Ok(())
 }
 
 /// Translates the SACK blocks among options that rules have changed, and that replace those of the packet.
-pub(crate) fn selective(
-    frame: &Bytes<'_>,
-    found: &Located,
-    options: &mut [u8],
-    direction: Direction,
-    shift: [u32; 2],
-) {
+pub(crate) fn selective(segment: Segment, options: &mut [u8], direction: Direction, shift: [u32; 2]) {
     let other = shift[1 - direction.index()];
-    let has_ack = |at: usize| frame.data().get(at + 13).is_some_and(|flags| flags & 0x10 != 0);
-    if other == 0 || !found.at(Layer::Tcp).is_some_and(has_ack) {
+    if other == 0 || segment.flags & flags::ACK == 0 {
         return;
     }
     let mut edges = [0usize; EDGES];
@@ -198,11 +194,8 @@ pub(crate) fn quoted_sequence_number(
     change_icmp(frame, found, at..at + 4, |bytes| shift_number(bytes, own))
 }
 
-fn add(frame: &mut Bytes<'_>, found: &Located, at: usize, by: u32) -> Result<(), NotApplied> {
-    if by == 0 {
-        return Ok(());
-    }
-    change_tcp(frame, found, at..at + 4, |bytes| shift_number(bytes, by))
+fn put(frame: &mut Bytes<'_>, found: &Located, at: usize, number: u32) -> Result<(), NotApplied> {
+    change_tcp(frame, found, at..at + 4, |bytes| bytes.copy_from_slice(&number.to_be_bytes()))
 }
 
 fn shift_number(bytes: &mut [u8], by: u32) {

@@ -295,7 +295,7 @@ fn shown(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\t' => out.extend(std::iter::repeat_n(' ', TAB)),
-            c if c.is_control() => out.push('\u{FFFD}'),
+            c if acts(c) => out.push('\u{FFFD}'),
             c => out.push(c),
         }
     }
@@ -304,7 +304,12 @@ fn shown(text: &str) -> String {
 
 /// A message that may contain text of the file: in one line, and without control characters.
 pub(crate) fn visible(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+    text.chars().map(|c| if acts(c) { '\u{FFFD}' } else { c }).collect()
+}
+
+/// Whether a terminal acts on a character: controls, and those that turn the direction of the text that follows.
+fn acts(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The faults found in one file.

@@ -1,4 +1,4 @@
-//! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, memif, and wrappers.
+//! Ports: memory, captures, generator, TAP, AF_PACKET, AF_XDP, memif, vhost-user, and wrappers.
 //!
 //! Read in this order: `port` (the traits of every port), `driver` (how settings become an open port), `open`
 //! (drivers by name), `node` (a port in a graph), then any driver. `wrap` has the wrappers for all ports,
@@ -22,6 +22,7 @@ pub mod open;
 #[cfg(test)]
 mod panics;
 pub mod pcap;
+mod peer;
 pub mod port;
 mod privileges;
 mod returning;
@@ -35,6 +36,7 @@ mod taken;
 pub mod tap;
 #[cfg(test)]
 mod testing;
+pub mod vhost_user;
 mod virtio;
 pub mod wrap;
 

@@ -9,6 +9,7 @@ use crate::null::NullDriver;
 use crate::open::Drivers;
 use crate::pcap::PcapDriver;
 use crate::tap::TapDriver;
+use crate::vhost_user::VhostUserDriver;
 
 impl Drivers {
     /// The drivers of this crate.
@@ -19,6 +20,7 @@ impl Drivers {
             .add(AfXdpDriver)
             .add(TapDriver)
             .add(MemifDriver)
+            .add(VhostUserDriver)
             .add(MemoryDriver::default())
             .add(NullDriver)
             .add(PcapDriver)

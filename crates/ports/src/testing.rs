@@ -1,6 +1,7 @@
 //! Support for the tests of several drivers: a graph of one receive and one transmit node, run to its end.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netbricks_buffer::Pool;
 use netbricks_core::{Edge, Graph, GraphBuilder, Totals, Turn};
@@ -21,7 +22,10 @@ pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("netbricks-ports-{name}-{}", std::process::id()));
+        // Tests that run at the same time may choose the same name.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("netbricks-ports-{name}-{process}-{number}"));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::clock::Clock;
 use crate::config::{Change, Factory};
 use crate::event::Event;
-use crate::report::{CommandError, GraphReport, Replaced, WorkerReport};
+use crate::report::{CommandError, GraphReport, NodeSection, Replaced, WorkerReport};
 use crate::worker::{Hosted, Prepared, Worker, contained, tell_panics};
 
 /// Records state of a node that could not move.
@@ -22,6 +22,14 @@ fn lose(node: &str, error: &ImportError, moved: &mut Vec<(String, String)>, refu
     if matches!(error, ImportError::Panicked { .. }) {
         let gone = moved.extract_if(.., |(of, _)| of == node);
         refused.extend(gone.map(|(of, state)| format!("{of}: `{state}` went with that")));
+    }
+}
+
+/// The error of a call of this node.
+pub(crate) fn refusal(worker: usize, graph: &str, node: &str, error: CallError) -> CommandError {
+    match error {
+        CallError::Panicked { message, .. } => CommandError::Panicked { worker, message },
+        error => CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error },
     }
 }
 
@@ -227,6 +235,7 @@ impl Worker {
     /// `taken` names the state that has moved already, by node and name. Where it is given, nodes without a
     /// successor are meant to go, and their state with them.
     fn replace_by(&mut self, place: usize, graph: Graph, clock: Clock, taken: Option<TakenOver>) -> Replaced {
+        self.takeovers += 1;
         let index = self.context.index();
         let mut new = Hosted::new(graph, clock, self.shared.config.burst);
         let old = &mut self.graphs[place];
@@ -276,7 +285,8 @@ impl Worker {
         let name = new.graph.name().to_owned();
         std::mem::swap(&mut self.graphs[place], &mut new);
         self.tell_graphs();
-        let old = GraphReport::of(&new.graph);
+        // Its tables are those of state that has moved on.
+        let old = GraphReport::counters(&new.graph);
         tell_panics(&mut new, &mut self.panics, &self.shared, index, self.now);
         self.let_go(new.graph);
         self.retire(&old);
@@ -298,6 +308,7 @@ impl Worker {
     pub(crate) fn remove(&mut self, graph: &str) -> Result<GraphReport, CommandError> {
         let place = self.position(graph)?;
         let mut hosted = self.graphs.remove(place);
+        self.takeovers += 1;
         self.tell_graphs();
         let report = self.wind_up(&mut hosted).checked();
         self.let_go(hosted.graph);
@@ -326,22 +337,28 @@ impl Worker {
         }
     }
 
-    /// Keeps the counters of a graph that is gone.
+    /// Keeps the sums of a graph that is gone, and hands in the counters of its nodes.
     ///
     /// The sections of its nodes are left to the caller: their state has moved on, and would be reported
     /// twice.
     fn retire(&mut self, report: &GraphReport) {
-        match self.retired.iter_mut().find(|known| known.graph == report.graph) {
-            Some(known) => known.absorb(report),
-            None => {
-                self.retired.push(GraphReport {
-                    sections: Vec::new(),
-                    dropped_headers: Vec::new(),
-                    tenants: Vec::new(),
-                    tables: Vec::new(),
-                    ..report.clone()
-                });
-            }
+        self.add_totals(report);
+        if report.nodes.is_empty() && report.unbalanced.is_empty() {
+            return;
+        }
+        self.changes += 1;
+        let counters = GraphReport {
+            nodes: report.nodes.clone(),
+            unbalanced: report.unbalanced.clone(),
+            ..GraphReport::empty(&report.graph)
+        };
+        self.shared.retired[self.context.index()].hand_in(self.changes, counters);
+    }
+
+    fn add_totals(&mut self, report: &GraphReport) {
+        match self.retired.iter_mut().find(|(graph, _)| *graph == report.graph) {
+            Some((_, totals)) => totals.merge(&report.totals),
+            None => self.retired.push((report.graph.clone(), report.totals.clone())),
         }
     }
 
@@ -358,15 +375,21 @@ impl Worker {
         if !self.graphs[place].graph.has(node) {
             return Err(CommandError::NoNode { worker, node: node.to_owned() });
         }
-        self.graphs[place].graph.call(node, handler, argument).map_err(|error| match error {
-            CallError::Panicked { message, .. } => CommandError::Panicked { worker, message },
-            error => CommandError::Call { worker, graph: graph.to_owned(), node: node.to_owned(), error },
-        })
+        self.graphs[place]
+            .graph
+            .call(node, handler, argument)
+            .map_err(|error| refusal(worker, graph, node, error))
     }
 
-    /// The report of this worker so far.
-    pub(crate) fn snapshot(&self) -> WorkerReport {
-        self.so_far(GraphReport::of)
+    /// The report of this worker so far, with these tables of its nodes.
+    pub(crate) fn with_sections(&self, sections: Vec<NodeSection>) -> WorkerReport {
+        let mut report = self.so_far(GraphReport::with_headers);
+        for section in sections {
+            if let Some(graph) = report.graphs.iter_mut().find(|graph| graph.graph == section.graph) {
+                graph.sections.push(section);
+            }
+        }
+        report
     }
 
     /// The counters of this worker so far.
@@ -375,14 +398,26 @@ impl Worker {
     }
 
     fn so_far(&self, of: fn(&Graph) -> GraphReport) -> WorkerReport {
-        let mut graphs: Vec<GraphReport> = self.graphs.iter().map(|hosted| of(&hosted.graph)).collect();
-        for retired in &self.retired {
-            match graphs.iter_mut().find(|graph| graph.graph == retired.graph) {
-                Some(graph) => graph.absorb(retired),
-                None => graphs.push(retired.clone()),
+        self.with_retired(self.graphs.iter().map(|hosted| of(&hosted.graph)).collect())
+    }
+
+    /// The report of these graphs, with the sums of those that are gone.
+    fn with_retired(&self, graphs: Vec<GraphReport>) -> WorkerReport {
+        let mut all: Vec<GraphReport> = Vec::with_capacity(graphs.len());
+        for (graph, totals) in &self.retired {
+            all.push(GraphReport { totals: totals.clone(), ..GraphReport::empty(graph) });
+        }
+        for graph in graphs {
+            match all.iter_mut().find(|known| known.graph == graph.graph) {
+                Some(known) => {
+                    let mut totals = std::mem::take(&mut known.totals);
+                    totals.merge(&graph.totals);
+                    *known = GraphReport { totals, ..graph };
+                }
+                None => all.push(graph),
             }
         }
-        self.report(graphs.into_iter().map(GraphReport::checked).collect())
+        self.report(all.into_iter().map(GraphReport::checked).collect())
     }
 
     fn report(&self, graphs: Vec<GraphReport>) -> WorkerReport {
@@ -391,12 +426,14 @@ impl Worker {
             worker: self.context.index(),
             core: self.context.core(),
             graphs,
+            retired: Some(self.changes),
             turns: self.turns,
             sleeps: self.idler.sleeps,
             cpu_seconds: used.tv_sec as f64 + used.tv_nsec as f64 / 1e9,
             panics: self.panics.reports().to_vec(),
             failure: None,
             gave_up: self.gave_up.clone(),
+            failed_nodes: self.failures.clone(),
         }
     }
 
@@ -404,22 +441,9 @@ impl Worker {
     pub(crate) fn finish(&mut self) -> WorkerReport {
         self.now = Instant::now();
         let mut graphs = std::mem::take(&mut self.graphs);
-        for hosted in &mut graphs {
-            let report = self.wind_up(hosted);
-            match self.retired.iter_mut().find(|known| known.graph == report.graph) {
-                Some(known) => {
-                    let sections = report.sections.clone();
-                    let headers = report.dropped_headers.clone();
-                    known.absorb(&report);
-                    known.sections = sections;
-                    known.dropped_headers = headers;
-                }
-                None => self.retired.push(report),
-            }
-        }
-        let reports = std::mem::take(&mut self.retired);
-        let report = self.report(reports.into_iter().map(GraphReport::checked).collect());
-        self.retired.clone_from(&report.graphs);
+        let reports = graphs.iter_mut().map(|hosted| self.wind_up(hosted)).collect::<Vec<_>>();
+        let report = self.with_retired(reports.clone());
+        reports.iter().for_each(|report| self.add_totals(report));
         self.publish();
         for hosted in graphs {
             self.let_go(hosted.graph);
@@ -436,6 +460,8 @@ impl Worker {
         for (_, prepared) in std::mem::take(&mut self.prepared) {
             self.discard(prepared);
         }
+        // Those who asked see that the worker has ended.
+        let _chores = contained(|| self.chores.clear());
         for (name, message) in self.context.release_all() {
             let worker = self.context.index();
             let warning =

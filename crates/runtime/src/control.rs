@@ -19,11 +19,15 @@ use crate::mailbox::{Claim, Letterbox};
 use crate::observe::Watches;
 use crate::progress::{PacketLimit, Progress, Published};
 use crate::report::{CommandError, GraphReport, Replaced, Snapshot, WorkerReport};
+use crate::retired::Retired;
 use crate::shuffles::compare;
 use crate::worker::{Worker, contained};
 
 /// The time between two looks around while a call waits for a worker.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// Takes a worker's report, on its thread.
+type Told = Box<dyn FnMut(WorkerReport)>;
 
 /// Called while a call waits for a worker; `true` means that it need not wait any longer.
 type Waiting = Box<dyn FnMut(usize) -> bool + Send>;
@@ -46,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) group: WorkerGroup,
     pub(crate) watches: Watches,
     waiting: Mutex<Option<Waiting>>,
+    /// The nodes that are gone, by worker.
+    pub(crate) retired: Vec<Retired>,
 }
 
 impl Shared {
@@ -65,6 +71,7 @@ impl Shared {
             group: WorkerGroup::new(workers),
             watches: Watches::default(),
             waiting: Mutex::new(None),
+            retired: (0..workers).map(|_| Retired::default()).collect(),
         }
     }
 
@@ -99,8 +106,9 @@ impl Shared {
     pub(crate) fn ended(&self) -> MutexGuard<'_, Vec<Option<WorkerReport>>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    pub(crate) fn end(&self, report: WorkerReport) {
+    pub(crate) fn end(&self, mut report: WorkerReport) {
         let worker = report.worker;
+        self.retired[worker].complete(&mut report);
         self.published[worker].end();
         self.ended()[worker] = Some(report);
         self.someone_ended.notify_all();
@@ -410,23 +418,18 @@ impl Control {
         deadline: Instant,
         answer: impl FnOnce(Result<String, CommandError>) + Send + 'static,
     ) -> Result<(), CommandError> {
-        let HandlerCall { graph, node, handler, argument } = call;
-        let posted = self.letterbox(worker)?.post(Box::new(move |hands| {
-            let result = if Instant::now() > deadline {
-                Err(CommandError::TooLate { worker })
-            } else {
-                contained(|| hands.call(&graph, &node, &handler, &argument))
-                    .unwrap_or_else(|message| Err(CommandError::Panicked { worker, message }))
-            };
-            answer(result);
+        let posted = self.letterbox(worker)?.post(Box::new(move |hands| match Instant::now() > deadline {
+            true => answer(Err(CommandError::TooLate { worker })),
+            // The node's code is contained by its graph.
+            false => hands.answer_call(call, deadline, Box::new(answer)),
         }));
         if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
     }
 
     /// Asks a worker for its counters, between two of its batches; the answer comes later.
     ///
-    /// The report has no tables of nodes and no dropped headers, which take longer. `answer` is called once, on
-    /// the worker's thread: it must not wait.
+    /// The report has no tables of nodes and no dropped headers, which take longer, and no nodes that are gone:
+    /// [`complete`](Self::complete) adds them. `answer` is called once, on the worker's thread: it must not wait.
     ///
     /// # Errors
     /// [`CommandError::NoWorker`] or [`CommandError::Ended`]; `answer` is then not called.
@@ -437,6 +440,13 @@ impl Control {
     ) -> Result<(), CommandError> {
         let posted = self.letterbox(worker)?.post(Box::new(move |hands| answer(hands.counters())));
         if posted { Ok(()) } else { Err(CommandError::Ended { worker }) }
+    }
+
+    /// Adds the nodes that are gone to a worker's counters, once. Their packets are in the sums already.
+    pub fn complete(&self, report: &mut WorkerReport) {
+        if let Some(retired) = self.0.retired.get(report.worker) {
+            retired.complete(report);
+        }
     }
 
     /// The last report of a worker that has ended.
@@ -503,17 +513,39 @@ impl Control {
 
     /// The state of all workers, each between two of its batches.
     ///
-    /// Workers that have ended appear with their last report.
+    /// Tables of nodes are made in steps, with packets between them. Workers that have ended appear with their last
+    /// report.
     ///
     /// # Errors
     /// [`CommandError::NoAnswer`] when a worker is stuck.
     pub fn snapshot(&self) -> Result<Snapshot, CommandError> {
-        let asked: Vec<_> =
-            (0..self.workers()).map(|worker| self.post(worker, |hands| Ok(hands.snapshot()))).collect();
+        self.snapshot_by(|hands, answer| hands.report_in_steps(answer))
+    }
+
+    /// As [`snapshot`](Self::snapshot), without tables of nodes and dropped headers, which take longer.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot).
+    pub fn counters(&self) -> Result<Snapshot, CommandError> {
+        self.snapshot_by(|hands, mut answer| answer(hands.counters()))
+    }
+
+    fn snapshot_by(&self, of: fn(&mut Worker, Told)) -> Result<Snapshot, CommandError> {
+        let ask = |worker| {
+            let (sender, answer) = channel();
+            self.post_command(worker, move |hands| {
+                of(hands, Box::new(move |report| drop(sender.send(report))));
+            })?;
+            Ok((worker, answer))
+        };
+        let asked: Vec<Result<_, CommandError>> = (0..self.workers()).map(ask).collect();
         let mut reports = Vec::with_capacity(asked.len());
         for (worker, pending) in asked.into_iter().enumerate() {
-            match pending.and_then(|pending| self.wait(pending)) {
-                Ok(report) => reports.push(report),
+            match pending.and_then(|(worker, answer)| self.answer_of(worker, &answer, None)) {
+                Ok(mut report) => {
+                    self.complete(&mut report);
+                    reports.push(report);
+                }
                 // A worker hands in its last report within moments of closing its mailbox.
                 Err(CommandError::Ended { .. }) => reports.extend(self.last_report(worker)),
                 Err(error) => return Err(error),
@@ -552,6 +584,8 @@ impl Control {
     }
 
     fn ticket(&self) -> u64 {
+        // Before each change, so that what workers hand in does not pile up.
+        self.0.retired.iter().for_each(Retired::add_up);
         self.0.tickets.fetch_add(1, Ordering::Relaxed)
     }
 

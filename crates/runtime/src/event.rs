@@ -25,6 +25,17 @@ pub enum Event {
         /// Panics of this node since the last reported one.
         untold: u64,
     },
+    /// A node cannot do its work. It drops what comes, and the end of the run is a failure.
+    NodeFailed {
+        /// The worker on which it runs.
+        worker: usize,
+        /// The graph.
+        graph: String,
+        /// The node.
+        node: String,
+        /// The reason, which may have several lines.
+        problem: String,
+    },
     /// A port can no longer give or take packets.
     PortDown {
         /// The port.
@@ -79,6 +90,10 @@ impl fmt::Display for Event {
                     }
                 }
                 more(f, *untold)
+            }
+            Self::NodeFailed { worker, graph, node, problem } => {
+                let problem = problem.lines().collect::<Vec<_>>().join(" | ");
+                write!(f, "`{node}` of `{graph}` cannot do its work on worker {worker}: {problem}")
             }
             Self::PortDown { port, problem } => write!(f, "port `{port}` is down: {problem}"),
             Self::PortUp { port } => write!(f, "port `{port}` is up again"),

@@ -55,6 +55,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod chores;
 mod clock;
 mod config;
 mod control;
@@ -65,6 +66,7 @@ mod observe;
 mod placement;
 mod progress;
 mod report;
+mod retired;
 mod runtime;
 mod shuffles;
 mod signals;

@@ -254,6 +254,11 @@ impl GraphReport {
             .flat_map(|(node, sections)| sections.into_iter().map(move |section| (node.clone(), section)))
             .map(|(node, section)| NodeSection { graph: name.to_owned(), node, section })
             .collect();
+        Self { sections, ..Self::with_headers(graph) }
+    }
+
+    /// The counters of a graph, and the headers of its last dropped packets.
+    pub(crate) fn with_headers(graph: &Graph) -> Self {
         let dropped_headers = graph
             .dropped_headers()
             .map(|(node, record)| DroppedHeader {
@@ -264,7 +269,7 @@ impl GraphReport {
                 bytes: record.bytes().to_vec(),
             })
             .collect();
-        Self { sections, dropped_headers, ..Self::counters(graph) }
+        Self { dropped_headers, ..Self::counters(graph) }
     }
 
     /// The report of a graph of which nothing is known.
@@ -324,15 +329,6 @@ impl GraphReport {
         }
         self
     }
-
-    /// Adds the counters of an earlier graph of this name on the same worker.
-    pub(crate) fn absorb(&mut self, earlier: &Self) {
-        self.totals.merge(&earlier.totals);
-        for node in &earlier.nodes {
-            merge_node(&mut self.nodes, node);
-        }
-        self.unbalanced.extend(earlier.unbalanced.iter().cloned());
-    }
 }
 
 fn imbalance(node: &NodeReport) -> Option<String> {
@@ -356,23 +352,26 @@ fn imbalance(node: &NodeReport) -> Option<String> {
     })
 }
 
-fn merge_node(nodes: &mut Vec<NodeReport>, node: &NodeReport) {
-    match nodes.iter_mut().find(|known| known.graph == node.graph && known.node == node.node) {
-        Some(known) => known.counters.merge(&node.counters),
-        None => nodes.push(node.clone()),
-    }
+/// Reports of one kind that are merged by a key, in the order in which they came.
+struct Merged<K, T> {
+    places: BTreeMap<K, usize>,
+    all: Vec<T>,
+    merge: fn(&mut T, &T),
 }
 
-fn merge_section(sections: &mut Vec<NodeSection>, section: &NodeSection) {
-    let same = |known: &&mut NodeSection| {
-        known.graph == section.graph
-            && known.node == section.node
-            && known.section.title == section.section.title
-            && known.section.columns == section.section.columns
-    };
-    match sections.iter_mut().find(same) {
-        Some(known) => known.section.absorb(&section.section),
-        None => sections.push(section.clone()),
+impl<K: Ord, T: Clone> Merged<K, T> {
+    fn new(merge: fn(&mut T, &T)) -> Self {
+        Self { places: BTreeMap::new(), all: Vec::new(), merge }
+    }
+
+    fn add(&mut self, key: K, report: &T) {
+        match self.places.get(&key) {
+            Some(place) => (self.merge)(&mut self.all[*place], report),
+            None => {
+                self.places.insert(key, self.all.len());
+                self.all.push(report.clone());
+            }
+        }
     }
 }
 
@@ -385,6 +384,9 @@ pub struct WorkerReport {
     pub core: Option<usize>,
     /// Its graphs, removed and replaced ones included (their counters only).
     pub graphs: Vec<GraphReport>,
+    /// The changes after which it was made, while nodes that are gone are missing.
+    #[serde(skip)]
+    pub(crate) retired: Option<u64>,
     /// Turns that its graphs had.
     pub turns: u64,
     /// Times that it went to sleep in the kernel.
@@ -398,6 +400,8 @@ pub struct WorkerReport {
     /// The reason why it ended a run before its sources had ended: they waited for buffers, and none came
     /// back.
     pub gave_up: Option<String>,
+    /// Nodes that could not do their work, and why.
+    pub failed_nodes: Vec<String>,
 }
 
 /// All workers at one moment (each between two of its batches).
@@ -427,43 +431,31 @@ pub struct Snapshot {
 impl Snapshot {
     /// The reports of all workers together.
     pub fn of(workers: Vec<WorkerReport>) -> Self {
-        let mut snapshot = Self {
-            totals: Totals::default(),
-            nodes: Vec::new(),
-            sections: Vec::new(),
-            panics: Vec::new(),
-            unbalanced: Vec::new(),
-            tenants: Vec::new(),
-            tables: Vec::new(),
-            workers: Vec::new(),
-        };
+        let mut totals = Totals::default();
+        let mut nodes = Merged::new(|known: &mut NodeReport, node| known.counters.merge(&node.counters));
+        let mut sections =
+            Merged::new(|known: &mut NodeSection, section| known.section.absorb(&section.section));
+        let mut tenants = Merged::new(TenantReport::absorb);
+        let mut tables = Merged::new(TableReport::absorb);
+        let (mut panics, mut unbalanced) = (Vec::new(), Vec::new());
         for worker in &workers {
             for graph in &worker.graphs {
-                snapshot.totals.merge(&graph.totals);
-                graph.nodes.iter().for_each(|node| merge_node(&mut snapshot.nodes, node));
-                graph.sections.iter().for_each(|section| merge_section(&mut snapshot.sections, section));
-                for tenant in &graph.tenants {
-                    match snapshot.tenants.iter_mut().find(|known| known.tenant == tenant.tenant) {
-                        Some(known) => known.absorb(tenant),
-                        None => snapshot.tenants.push(tenant.clone()),
-                    }
+                totals.merge(&graph.totals);
+                graph.nodes.iter().for_each(|node| nodes.add((&node.graph, &node.node), node));
+                for of in &graph.sections {
+                    sections.add((&of.graph, &of.node, &of.section.title, &of.section.columns), of);
                 }
+                graph.tenants.iter().for_each(|tenant| tenants.add(&tenant.tenant, tenant));
                 for table in &graph.tables {
-                    let same = |known: &&mut TableReport| {
-                        (&known.graph, &known.node, &known.table) == (&table.graph, &table.node, &table.table)
-                    };
-                    match snapshot.tables.iter_mut().find(same) {
-                        Some(known) => known.absorb(table),
-                        None => snapshot.tables.push(table.clone()),
-                    }
+                    tables.add((&table.graph, &table.node, &table.table), table);
                 }
                 let wrong = graph.unbalanced.iter().map(|what| format!("worker {}, {what}", worker.worker));
-                snapshot.unbalanced.extend(wrong);
+                unbalanced.extend(wrong);
             }
-            worker.panics.iter().for_each(|panic| merge(&mut snapshot.panics, panic.clone()));
+            worker.panics.iter().for_each(|panic| merge(&mut panics, panic.clone()));
         }
-        snapshot.workers = workers;
-        snapshot
+        let (nodes, sections, tenants, tables) = (nodes.all, sections.all, tenants.all, tables.all);
+        Self { totals, nodes, sections, panics, unbalanced, tenants, tables, workers }
     }
 }
 
@@ -508,7 +500,7 @@ pub struct Replaced {
     ///
     /// State that went on as it is has none.
     pub copied: BTreeMap<String, u64>,
-    /// The report of the old graph.
+    /// The counters of the old graph.
     pub old: GraphReport,
 }
 

@@ -267,12 +267,14 @@ impl Seat {
             worker: index,
             core,
             graphs: Vec::new(),
+            retired: None,
             turns: 0,
             sleeps: 0,
             cpu_seconds: 0.0,
             panics: Vec::new(),
             failure: Some(format!("the worker itself panicked: {message}")),
             gave_up: None,
+            failed_nodes: Vec::new(),
         });
         // The mailbox closes and every frame returns to the pool before the end is published.
         let closed = contained(|| drop(worker));

@@ -4,7 +4,7 @@
 //! The number of turns is adapted so that a round takes some tens of microseconds. So these checks cost
 //! almost nothing a packet, and graphs never see a time that is much older.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,13 +15,13 @@ use netbricks_core::observer::Watch;
 use netbricks_core::tenants::ThreadTime;
 use netbricks_core::{Graph, GraphBuilder, Totals, Turn};
 
+use crate::chores::Chore;
 use crate::clock::Clock;
 use crate::config::WorkerContext;
 use crate::control::Shared;
 use crate::event::{Event, PanicLog, TenantLog};
 use crate::idle::{Idler, Rest, Sleeper, Woken};
 use crate::mailbox::Mailbox;
-use crate::report::GraphReport;
 
 /// The most turns of a round, and the duration that a round should have.
 const MOST_TURNS: u32 = 256;
@@ -162,10 +162,16 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     mailbox: Mailbox,
     pub(crate) graphs: Vec<Hosted>,
-    /// Counters of graphs that were removed or replaced, by name.
-    pub(crate) retired: Vec<GraphReport>,
+    /// The sums of packets of graphs that were removed or replaced, by name. Their nodes are handed in.
+    pub(crate) retired: Vec<(String, Totals)>,
+    /// Changes by which nodes went.
+    pub(crate) changes: u64,
     /// Graphs that wait until the other workers have made theirs, by ticket.
     pub(crate) prepared: BTreeMap<u64, Prepared>,
+    /// Work that is done in steps, one between two rounds.
+    pub(crate) chores: VecDeque<Chore>,
+    /// Graphs that took over or went.
+    pub(crate) takeovers: u64,
     /// The watches over the packets of its graphs.
     pub(crate) watches: Vec<Watch>,
     pub(crate) idler: Idler,
@@ -174,6 +180,8 @@ pub(crate) struct Worker {
     tenants: TenantLog,
     /// The reason why it ended the run.
     pub(crate) gave_up: Option<String>,
+    /// Nodes that could not do their work, and why.
+    pub(crate) failures: Vec<String>,
     pub(crate) now: Instant,
     round_turns: u32,
     pub(crate) turns: u64,
@@ -188,13 +196,17 @@ impl Worker {
             mailbox,
             graphs: Vec::new(),
             retired: Vec::new(),
+            changes: 0,
             prepared: BTreeMap::new(),
+            chores: VecDeque::new(),
+            takeovers: 0,
             watches: Vec::new(),
             idler,
             sleeper: Sleeper::default(),
             panics: PanicLog::default(),
             tenants: TenantLog::default(),
             gave_up: None,
+            failures: Vec::new(),
             now: Instant::now(),
             round_turns: 1,
             turns: 0,
@@ -319,6 +331,7 @@ impl Worker {
             round.alive |= !hosted.done;
             round.unsettled |= !rested && !hosted.done;
             tell_panics(hosted, &mut self.panics, &self.shared, self.context.index(), self.now);
+            tell_failures(hosted, &mut self.failures, &self.shared, self.context.index());
             if hosted.graph.is_correction_due() {
                 correct_time(hosted, &mut self.tenants, &self.shared, self.context.index(), self.now);
             }
@@ -385,6 +398,10 @@ impl Worker {
                 break;
             }
         }
+        self.do_chore();
+        if !self.chores.is_empty() {
+            self.mailbox.bell.ring();
+        }
         published.commanded(false);
         published.paused(before.elapsed());
     }
@@ -397,7 +414,7 @@ impl Worker {
 
     pub(crate) fn publish(&self) {
         let mut totals = Totals::default();
-        self.retired.iter().for_each(|graph| totals.merge(&graph.totals));
+        self.retired.iter().for_each(|(_, of)| totals.merge(of));
         self.graphs.iter().for_each(|hosted| totals.merge(&hosted.graph.totals()));
         self.shared.published[self.context.index()].publish(&totals, self.turns, self.idler.sleeps);
     }
@@ -483,6 +500,19 @@ pub(crate) fn tell_panics(
         if let Some(event) = log.add(worker, hosted.graph.name(), panic, now) {
             shared.config.events.tell(event);
         }
+    }
+}
+
+/// Tells of nodes that cannot do their work, and keeps that for the report.
+#[inline(always)]
+fn tell_failures(hosted: &mut Hosted, failures: &mut Vec<String>, shared: &Shared, worker: usize) {
+    if !hosted.graph.has_failures() {
+        return;
+    }
+    for (node, problem) in hosted.graph.take_failures() {
+        let event = Event::NodeFailed { worker, graph: hosted.graph.name().to_owned(), node, problem };
+        failures.push(event.to_string());
+        shared.config.events.tell(event);
     }
 }
 

@@ -142,7 +142,8 @@ int32_t NB_IMPORT(nb_resize)(uint32_t packet, uint32_t len);
  * counter begins at 0 when it is first named, and outlives the instance. Reports show it. Returns 0 or NB_NO_COUNTER. */
 int32_t NB_IMPORT(nb_count)(const char *name, uint32_t len, uint64_t add);
 
-/* Returns a random number. The sequence follows from the run's seed: a replay gives the same numbers. */
+/* Returns a random number. The sequence follows from the run's seed, the function's name and the worker: a replay gives the same
+ * numbers. Nothing leads from them back to the seed. */
 uint64_t NB_IMPORT(nb_random)(void);
 
 /* Tells the operator a line of up to 256 bytes of UTF-8. Ten lines a second are kept; others are counted only. */

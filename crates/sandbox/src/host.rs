@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use netbricks_core::Random;
 use netbricks_core::buffer::{Batch, NoRoom};
 
 use crate::abi::{self, BATCH, PACKET_BYTES, PACKETS, Refusal, VERDICT, Writes, get, put};
@@ -18,7 +19,7 @@ pub(crate) const PAGE: usize = 64 << 10;
 /// Bytes of a cache line: frames lie on lines of their own in the module's memory.
 const LINE: usize = 64;
 /// Frames of which a module reads more than this lie in large slots from the start.
-const MOST_SMALL: usize = 256;
+pub(crate) const MOST_SMALL: usize = 256;
 /// Room before and behind a frame in its large slot, for `nb_push_front` and `nb_resize`.
 const ROOM: usize = 128;
 /// Most bytes of a module's configuration.
@@ -115,7 +116,7 @@ pub(crate) struct Host {
     now: u64,
     most_calls: u32,
     calls: u32,
-    random: u64,
+    random: Random,
     records: Rc<RefCell<Records>>,
     /// A breach of the interface that a host call found.
     pub(crate) breach: Option<String>,
@@ -126,7 +127,7 @@ impl Host {
         needs: Needs,
         window: Window,
         most_calls: u32,
-        seed: u64,
+        random: Random,
         records: Rc<RefCell<Records>>,
     ) -> Self {
         Self {
@@ -143,7 +144,7 @@ impl Host {
             now: 0,
             most_calls,
             calls: 0,
-            random: seed,
+            random,
             records,
             breach: None,
         }
@@ -255,20 +256,23 @@ impl Host {
             self.fill_large(memory);
             return;
         }
-        let (reads, stride) = (self.needs.reads, self.window.small_stride);
-        let mut at = self.small_at(0);
-        for packet in self.batch.iter() {
-            let data = packet.data();
-            if let Some(slot) = memory.get_mut(at..at + stride) {
-                bring(slot, data, reads);
+        let (reads, stride, len) = (self.needs.reads, self.window.small_stride, self.batch.len());
+        let first = self.small_at(0);
+        // Each part in one go: so the bounds of both are looked at once for the batch.
+        if let Some(slots) = memory.get_mut(first..first + len * stride) {
+            for (slot, packet) in slots.chunks_exact_mut(stride).zip(self.batch.iter()) {
+                bring(slot, packet.data(), reads);
             }
-            if let Some(entry) = memory.get_mut(table..table + PACKET_BYTES) {
-                entry[..4].copy_from_slice(&(at as u32).to_le_bytes());
-                entry[4..8].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        }
+        if let Some(entries) = memory.get_mut(table..table + len * PACKET_BYTES) {
+            let (entries, _) = entries.as_chunks_mut::<PACKET_BYTES>();
+            let mut at = first as u32;
+            for (entry, packet) in entries.iter_mut().zip(self.batch.iter()) {
+                let fields = u64::from(at) | (packet.len() as u64) << 32;
+                entry[..8].copy_from_slice(&fields.to_le_bytes());
                 entry[8..].copy_from_slice(&abi::PASS.to_le_bytes());
+                at += stride as u32;
             }
-            at += stride;
-            table += PACKET_BYTES;
         }
     }
 
@@ -540,18 +544,50 @@ impl Host {
         self.records.borrow_mut().log(self.now, line);
     }
 
-    /// `nb_random`: the next number of the node's own sequence (SplitMix64), which the run's seed began.
+    /// `nb_random`: the next number of the node's own sequence, which tells the module nothing of the run's seed.
     pub(crate) fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.random.draw()
     }
 
     /// The verdict of the packet in a slot, as the module left it.
     pub(crate) fn verdict(&self, memory: &[u8], slot: usize) -> u32 {
         get(memory, self.table_at(slot) + VERDICT).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the verdict of every packet is to pass.
+    pub(crate) fn all_pass(&self, memory: &[u8]) -> bool {
+        const { assert!(abi::PASS == 0, "the verdicts are joined bit by bit") };
+        let from = self.table_at(0);
+        let Some(table) = memory.get(from..from + self.batch.len() * PACKET_BYTES) else { return false };
+        let verdict = |entry: &[u8; PACKET_BYTES]| {
+            let [.., a, b, c, d] = *entry;
+            u32::from_le_bytes([a, b, c, d])
+        };
+        let (entries, _) = table.as_chunks::<PACKET_BYTES>();
+        entries.iter().fold(abi::PASS, |joined, entry| joined | verdict(entry)) == abi::PASS
+    }
+
+    /// Takes back what the module has written, where all packets stay in the graph.
+    pub(crate) fn settle_all(&mut self, memory: &[u8]) {
+        if self.needs.writes == Writes::None {
+            self.mapped().into_iter().for_each(Copies::clear);
+            return;
+        }
+        if self.mapped.is_some() || self.moved {
+            let kept = self.settle(memory, |_| (true, 0));
+            debug_assert_eq!(kept, self.batch.len());
+            return;
+        }
+        // The slots lie one behind the other, each with a frame's first bytes.
+        let (from, stride) = (self.small_at(0), self.window.small_stride);
+        let Self { batch, needs, .. } = self;
+        let (len, reads) = (batch.len(), needs.reads);
+        let Some(slots) = memory.get(from..from + len * stride) else { return };
+        batch.each_beside(slots.chunks_exact(stride), |_, frame, slot| {
+            let data = frame.data_mut();
+            let count = reads.min(data.len()).min(slot.len());
+            copy(&mut data[..count], &slot[..count]);
+        });
     }
 
     /// Decides on each packet by its verdict, as [`Batch::compact`] does.

@@ -20,6 +20,7 @@ mod node;
 mod policy;
 mod prepare;
 mod records;
+mod starts;
 #[expect(unsafe_code, reason = "signals, native code and mappings; each block has its proof")]
 mod sys;
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::Batch;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::{
-    BuildError, Context, Counter, DropReason, Edge, Handler, Node, Output, Section, Shape, Worker,
+    BuildError, Context, Counter, DropReason, EVENTS, Edge, Handler, Node, Output, Section, Shape, Worker,
     declare_node,
 };
 
@@ -15,7 +15,9 @@ use crate::backend::{Fault, Instance, Loaded};
 use crate::config::{KeptState, Mode, SandboxSettings, Stopped};
 use crate::host::{Host, Window};
 use crate::policy::{Status, Strikes};
-use crate::records::Records;
+use crate::prepare::Prepared;
+use crate::records::{KEPT_EVENTS, Records, Told};
+use crate::starts::{AT_ONCE, Starts};
 use crate::sys::frames::{Copies, Frames, TOO_BIG};
 use crate::sys::ticks::thread_time;
 
@@ -30,44 +32,48 @@ pub fn node(settings: &SandboxSettings, worker: &Worker) -> Result<Box<dyn Node>
     let running = if worker.is_control() {
         None
     } else {
-        let loaded = prepared.program.load(settings.limits()).map_err(BuildError::new)?;
-        let (window, frames) = match settings.mode {
-            Mode::Copy => {
-                (Window::new(prepared.needs, worker.pool().largest_packet(), prepared.config.len()), None)
-            }
+        let mapped = settings.mode == Mode::Mapped;
+        let loaded = prepared.program.load(settings.limits(), mapped).map_err(BuildError::new)?;
+        let frames = match settings.mode {
+            Mode::Copy => None,
             Mode::Mapped => {
-                let frames = mapped_frames(settings, worker)?;
-                (Window::without_frames(prepared.config.len()), Some(frames))
+                Some(Frames::of(settings.pool.as_deref(), settings.frames).map_err(BuildError::new)?)
             }
         };
-        let seed = worker.seed() ^ (worker.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let host = Host::new(prepared.needs, window, settings.calls, seed, Rc::clone(&records));
+        let (window, _) = window(settings, &prepared, worker);
+        let random = worker.random("module");
+        let host = Host::new(prepared.needs, window, settings.calls, random, Rc::clone(&records));
         let host = Box::new(match frames {
             Some(frames) => host.over(Copies::of(frames)),
             None => host,
         });
-        let instance = loaded.start(host, &prepared.config);
-        let instance = instance.map_err(|(fault, _)| {
+        let state = begin(&*loaded, host, &prepared.config).map_err(|fault| {
             BuildError::new(format_args!("setting up {} failed: {fault}", settings.module.display()))
         })?;
-        Some((loaded, instance))
+        if let State::Waiting(_) = state {
+            strikes.borrow_mut().status = Status::New;
+        }
+        Some((loaded, state))
     };
     declare_node(worker, || {
         handlers(worker, &records, &strikes);
+        let events = worker.event_log(EVENTS, KEPT_EVENTS, |told: &Told, to| told.write(to));
+        records.borrow_mut().tell(events);
         let counters = Counters::declare(worker);
         report(worker, &records, &strikes, &counters);
         explain(worker, settings, &records, &strikes);
         let (loaded, state) = match running {
-            Some((loaded, instance)) => (Some(loaded), State::Running(instance)),
+            Some((loaded, state)) => (Some(loaded), state),
             None => (None, State::Gone),
         };
         SandboxNode {
+            is_noted: false,
             loaded,
             state,
             config: prepared.config.clone(),
             stopped: settings.stopped,
             outputs: settings.outputs,
-            demands: Demands::of(settings),
+            demands: Demands::of(settings, &prepared, worker),
             strikes,
             records,
             counters,
@@ -75,18 +81,27 @@ pub fn node(settings: &SandboxSettings, worker: &Worker) -> Result<Box<dyn Node>
     })
 }
 
-/// The frames that are mapped into a module's memory.
+/// The first instance, or the host that waits for it where the worker has set up enough in this change.
 ///
 /// # Errors
-/// Packets may change threads, or there is no memory.
-fn mapped_frames(settings: &SandboxSettings, worker: &Worker) -> Result<Rc<Frames>, BuildError> {
-    if worker.group().workers() > 1 {
-        return Err(BuildError::new(
-            "`mode = \"mapped\"` needs `workers = 1`: the module could change frames while another worker has them; \
-             set that, or `mode = \"copy\"`",
-        ));
+/// The fault of an instance that cannot begin.
+fn begin(loaded: &dyn Loaded, host: Box<Host>, config: &[u8]) -> Result<State, Fault> {
+    let began = thread_time();
+    if !Starts::here(|starts| starts.has_room(began)) {
+        return Ok(State::Waiting(host));
     }
-    Frames::of(settings.pool.as_deref(), settings.frames).map_err(BuildError::new)
+    let instance = loaded.start(host, config).map_err(|(fault, _)| fault)?;
+    Starts::here(|starts| starts.note(began, thread_time().wrapping_sub(began)));
+    Ok(State::Running(instance))
+}
+
+/// The host's window in the module's memory, and the frames that are mapped beside it.
+fn window(settings: &SandboxSettings, prepared: &Prepared, worker: &Worker) -> (Window, usize) {
+    let config = prepared.config.len();
+    match settings.mode {
+        Mode::Copy => (Window::new(prepared.needs, worker.pool().largest_packet(), config), 0),
+        Mode::Mapped => (Window::without_frames(config), settings.frames),
+    }
 }
 
 /// The memory and frames of a function that its tables do not count, and its state.
@@ -98,10 +113,13 @@ struct Demands {
 }
 
 impl Demands {
-    fn of(settings: &SandboxSettings) -> Self {
-        let frames = if settings.mode == Mode::Mapped { settings.frames } else { 0 };
+    /// Beside what the module may have, there are the host's window behind it, the configuration, and the native code.
+    fn of(settings: &SandboxSettings, prepared: &Prepared, worker: &Worker) -> Self {
+        let (window, frames) = window(settings, prepared, worker);
+        let room = window.room(Frames::bytes_of(frames)) + prepared.config.len();
+        let code = prepared.program.contents().code;
         let by_flow = settings.state == KeptState::Flow;
-        Self { memory: settings.memory.bytes(), frames, by_flow }
+        Self { memory: settings.memory.bytes() + (room + code) as u64, frames, by_flow }
     }
 }
 
@@ -127,6 +145,7 @@ impl Counters {
 
 fn described(strikes: &Strikes) -> String {
     match strikes.status {
+        Status::New => "new: it begins with its first packets".to_owned(),
         Status::Running => format!("running, {} strikes", strikes.count()),
         Status::Waiting(until) => format!("waiting until {until} ns, {} strikes", strikes.count()),
         Status::Stopped => format!("stopped, {} strikes", strikes.count()),
@@ -222,6 +241,8 @@ enum State {
 }
 
 struct SandboxNode {
+    /// Whether the thread is noted as a worker.
+    is_noted: bool,
     loaded: Option<Box<dyn Loaded>>,
     state: State,
     config: Vec<u8>,
@@ -233,17 +254,13 @@ struct SandboxNode {
     counters: Counters,
 }
 
-/// CPU time (ns) of a new instance after which its first batch waits for the next turn.
-///
-/// So a turn holds the worker for the time of one of both.
-const SAME_TURN: u64 = 2_000_000;
-
 impl SandboxNode {
     /// Counts a fault and decides how to go on.
     #[cold]
     fn strike(&mut self, fault: &Fault, now: u64) -> DropReason {
-        self.records.borrow_mut().fault(now, fault.to_string());
         self.strikes.borrow_mut().strike(now);
+        let state = described(&self.strikes.borrow());
+        self.records.borrow_mut().fault(now, fault.to_string(), state);
         match fault {
             Fault::Trapped(_) => {
                 self.counters.traps.add(1);
@@ -257,6 +274,9 @@ impl SandboxNode {
     }
 
     /// Makes the next instance, where it is due. Answers whether it may run in this turn.
+    ///
+    /// After a fault, one that took long to begin gets no packets in the same turn: so a turn holds the worker for the time of
+    /// one of both. The first one gets them, as no packet may be lost by a change.
     #[cold]
     fn revive(&mut self, now: u64) -> bool {
         if !self.strikes.borrow().is_due(now) {
@@ -271,13 +291,16 @@ impl SandboxNode {
             State::Gone => return false,
         };
         let Some(loaded) = &self.loaded else { return false };
+        let is_first = self.strikes.borrow().status == Status::New;
         let began = thread_time();
-        match loaded.start(host, &self.config) {
+        let started = loaded.start(host, &self.config);
+        let took = thread_time().wrapping_sub(began);
+        match started {
             Ok(instance) => {
-                self.counters.restarts.add(1);
+                self.counters.restarts.add(u64::from(!is_first));
                 self.strikes.borrow_mut().status = Status::Running;
                 self.state = State::Running(instance);
-                thread_time().wrapping_sub(began) <= SAME_TURN
+                is_first || took <= AT_ONCE
             }
             Err((fault, host)) => {
                 self.state = State::Waiting(host);
@@ -301,15 +324,18 @@ impl SandboxNode {
     }
 }
 
-/// Runs the module over the batch that its host holds.
+/// Runs the module over the batch that its host holds. Answers whether all packets pass, as most batches do.
 ///
 /// # Errors
 /// The module trapped, or left a verdict that is none.
-fn run(instance: &mut dyn Instance, outputs: usize, now: u64) -> Result<(), Fault> {
+fn run(instance: &mut dyn Instance, outputs: usize, now: u64) -> Result<bool, Fault> {
     let (memory, host) = instance.parts();
     host.fill(memory, now);
     instance.process()?;
     let (memory, host) = instance.parts();
+    if host.all_pass(memory) {
+        return Ok(true);
+    }
     for slot in 0..host.batch.len() {
         let verdict = host.verdict(memory, slot);
         if fate(verdict, outputs).is_none() {
@@ -318,7 +344,7 @@ fn run(instance: &mut dyn Instance, outputs: usize, now: u64) -> Result<(), Faul
             )));
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// How a verdict of [`Batch::compact`] marks another edge; the numbers below are those of reasons, from 1.
@@ -326,6 +352,11 @@ const TO_EDGE: u16 = 0x100;
 
 impl Node for SandboxNode {
     fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        if !self.is_noted {
+            // Not when it is made: checks make nodes on other threads, too.
+            self.is_noted = true;
+            self.loaded.iter().for_each(|loaded| loaded.note_worker());
+        }
         let runs = self.strikes.borrow().status == Status::Running || self.revive(cx.now());
         let instance = match &mut self.state {
             State::Running(instance) if runs => instance,
@@ -344,13 +375,21 @@ impl Node for SandboxNode {
             return;
         }
         std::mem::swap(&mut host.batch, batch);
-        if let Err(fault) = run(&mut **instance, self.outputs, cx.now()) {
-            self.fail(&fault, batch, cx);
-            return;
-        }
+        let all_pass = match run(&mut **instance, self.outputs, cx.now()) {
+            Ok(all_pass) => all_pass,
+            Err(fault) => {
+                self.fail(&fault, batch, cx);
+                return;
+            }
+        };
         let outputs = self.outputs;
         let (memory, host) = instance.parts();
         self.counters.host_calls.add(u64::from(host.calls()));
+        if all_pass {
+            host.settle_all(memory);
+            std::mem::swap(&mut host.batch, batch);
+            return;
+        }
         let kept = host.settle(memory, |verdict| mark(verdict, outputs));
         std::mem::swap(&mut host.batch, batch);
         if kept != batch.len() {
@@ -412,8 +451,8 @@ pub(crate) fn depart(batch: &mut Batch, kept: usize, cx: &mut Context) {
 
 #[cfg(test)]
 mod tests {
-    use netbricks_core::DetachedContext;
     use netbricks_core::buffer::Pool;
+    use netbricks_core::{DetachedContext, Random};
 
     use super::*;
     use crate::abi::Writes;
@@ -440,6 +479,7 @@ mod tests {
     struct Slow(u64);
 
     impl Loaded for Slow {
+        fn note_worker(&self) {}
         fn declared(&self) -> Result<Declared, Fault> {
             Ok(Declared { abi: 1, reads: 64, writes: 0 })
         }
@@ -465,10 +505,11 @@ mod tests {
         strikes.borrow_mut().strike(0);
         let needs = Needs { reads: 64, writes: Writes::None };
         let records = Rc::<RefCell<Records>>::default();
-        let host = Host::new(needs, Window::new(needs, 2_048, 0), 16, 0, Rc::clone(&records));
+        let host = Host::new(needs, Window::new(needs, 2_048, 0), 16, Random::of(&[]), Rc::clone(&records));
         let mut cx = DetachedContext::new(pool.clone());
         let mut node = declare_node(&worker, || SandboxNode {
-            loaded: Some(Box::new(Slow(SAME_TURN + 1))),
+            is_noted: false,
+            loaded: Some(Box::new(Slow(AT_ONCE + 1))),
             state: State::Waiting(Box::new(host)),
             config: Vec::new(),
             stopped: Stopped::Drop,

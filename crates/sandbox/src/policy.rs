@@ -17,6 +17,8 @@ pub(crate) struct Policy {
 /// Whether a node's module runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
+    /// It gets its first instance with its first packets.
+    New,
     /// It has an instance.
     Running,
     /// It gets an instance at this time (ns).
@@ -68,7 +70,11 @@ impl Strikes {
     /// Whether the node gets a new instance at time `now` (ns).
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
-        matches!(self.status, Status::Waiting(until) if now >= until)
+        match self.status {
+            Status::New => true,
+            Status::Waiting(until) => now >= until,
+            Status::Running | Status::Stopped => false,
+        }
     }
 
     /// Has a node that stopped try once more, after the time that its strikes ask for.

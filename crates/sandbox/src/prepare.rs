@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use netbricks_core::Random;
+
 use crate::backend::wasmtime::Wasmtime;
 use crate::backend::{Backend, Contents, Declared, Limits, Loaded, Program, Refused};
 use crate::cache::Cache;
@@ -32,6 +34,8 @@ pub struct Inspection {
     pub declared: Option<Declared>,
     /// Reasons for which it is refused; none where it is taken.
     pub problems: Vec<String>,
+    /// Properties that cost more than they have to.
+    pub notes: Vec<String>,
 }
 
 /// A module with its configuration, to be tried.
@@ -55,7 +59,8 @@ impl Trial<'_> {
         let program = Wasmtime.compile(module, limits, cache)?;
         found.contents = Some(program.contents().clone());
         program.check(limits)?;
-        let loaded = program.load(limits)?;
+        let mapped = frames.is_some();
+        let loaded = program.load(limits, mapped)?;
         let declared = declared(&*loaded)?;
         found.declared = Some(declared);
         let needs = needs(declared).map_err(Refused::new)?;
@@ -63,7 +68,7 @@ impl Trial<'_> {
             Some(_) => Window::without_frames(config.len()),
             None => Window::new(needs, TRIAL, config.len()),
         };
-        let host = Host::new(needs, window, calls, 0, Rc::<RefCell<Records>>::default());
+        let host = Host::new(needs, window, calls, Random::of(&[]), Rc::<RefCell<Records>>::default());
         let frames = frames.map(|frames| Frames::of(None, frames)).transpose().map_err(Refused::new)?;
         program.contents().has_room(window.room(frames.as_ref().map_or(0, |frames| frames.bytes())))?;
         let host = Box::new(match frames {
@@ -73,6 +78,7 @@ impl Trial<'_> {
         if let Err((fault, _)) = loaded.start(host, &config) {
             return Err(Refused::new(format!("setting it up failed: {fault}")));
         }
+        program.load_ahead(mapped);
         Ok(Prepared { program, needs, config })
     }
 }

@@ -1,20 +1,23 @@
 //! Counters, lines and faults of a module, kept for reports and handlers.
 
 use std::collections::VecDeque;
+use std::fmt::{self, Write};
 
-use netbricks_core::Section;
 use netbricks_core::node::SectionMerge;
+use netbricks_core::{EventLog, Section, write_json_text};
 
 /// Counters that a module may have.
 const MOST_COUNTERS: usize = 64;
-/// Lines that are kept.
+/// Lines that are kept, and as many faults.
 const KEPT_LINES: usize = 32;
+/// Events that are kept until the run has read them.
+pub(crate) const KEPT_EVENTS: usize = 2 * KEPT_LINES;
 /// Lines that a module may write at once, and the time (ns) after which it may write one more.
 const LINES_AT_ONCE: u64 = 10;
 const LINE_EVERY: u64 = 100_000_000;
 
 /// A module's counters and lines, and the faults that ended its instances.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Records {
     counters: Vec<(Vec<u8>, u64)>,
     lines: VecDeque<(u64, String)>,
@@ -22,6 +25,36 @@ pub(crate) struct Records {
     /// The time (ns) at which all lines at once are allowed again.
     refilled: u64,
     faults: VecDeque<(u64, String)>,
+    /// The events of the run, once they are declared.
+    events: Option<EventLog<Told>>,
+}
+
+/// An event for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// A line of the module.
+    Line(String),
+    /// A fault that ended the module's instance, and the strikes then.
+    Strike { fault: String, state: String },
+}
+
+impl Told {
+    /// Writes it as a JSON object. What a module wrote is text within it.
+    pub(crate) fn write(&self, to: &mut dyn Write) -> fmt::Result {
+        match self {
+            Self::Line(line) => {
+                to.write_str("{\"event\":\"log\",\"line\":\"")?;
+                write_json_text(to, line.as_bytes())?;
+            }
+            Self::Strike { fault, state } => {
+                to.write_str("{\"event\":\"strike\",\"level\":\"warning\",\"fault\":\"")?;
+                write_json_text(to, fault.as_bytes())?;
+                to.write_str("\",\"state\":\"")?;
+                write_json_text(to, state.as_bytes())?;
+            }
+        }
+        to.write_str("\"}")
+    }
 }
 
 impl Records {
@@ -48,12 +81,25 @@ impl Records {
             return;
         }
         self.refilled = refilled.saturating_add(LINE_EVERY);
-        keep(&mut self.lines, now, printable(line));
+        let line = printable(line);
+        if let Some(events) = &self.events {
+            events.push(Told::Line(line.clone()));
+        }
+        keep(&mut self.lines, now, line);
     }
 
-    /// Keeps a fault.
-    pub(crate) fn fault(&mut self, now: u64, fault: String) {
+    /// Keeps a fault, after which the module's state is this.
+    pub(crate) fn fault(&mut self, now: u64, fault: String, state: String) {
+        if let Some(events) = &self.events {
+            events.push(Told::Strike { fault: fault.clone(), state });
+        }
         keep(&mut self.faults, now, fault);
+    }
+
+    /// Makes lines and faults events from now on, and the lines that the module wrote as it was set up.
+    pub(crate) fn tell(&mut self, events: EventLog<Told>) {
+        self.lines.iter().for_each(|(_, line)| events.push(Told::Line(line.clone())));
+        self.events = Some(events);
     }
 
     /// Lines that were suppressed.

@@ -108,6 +108,12 @@ impl TimerWheel {
         self.nodes.len() * size_of::<Node>()
     }
 
+    /// Bytes of memory that a wheel of so many timers takes.
+    #[must_use]
+    pub const fn bytes_for(timers: usize) -> usize {
+        timers.saturating_add(FIRST).saturating_mul(size_of::<Node>())
+    }
+
     /// How many timers there can be.
     #[must_use]
     pub fn capacity(&self) -> usize {

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use netbricks_core::{Blueprint, BuildError, Function, Graph, Input, Node, Turn, Worker, compose};
+use netbricks_core::{
+    Blueprint, BuildError, Function, Graph, ImportError, Input, Node, Turn, Worker, compose,
+};
 
 use crate::run::{BURSTS, Frame, Report, Sink, assemble, worker};
 
@@ -146,6 +148,20 @@ impl Clocked {
         first
     }
 
+    /// Has another function take over, as in a run whose configuration changes: by state that both declare.
+    ///
+    /// # Panics
+    /// When the function cannot be built, or refuses state that it is given.
+    pub fn replace_by(
+        &mut self,
+        make: impl Fn(&Worker) -> Result<Box<dyn Node>, BuildError> + Clone + Send + Sync + 'static,
+    ) {
+        let now = self.now;
+        for bench in &mut self.graphs {
+            bench.replace_by(&Blueprint::new(make.clone()), now);
+        }
+    }
+
     /// Ends the test: the packets that the function holds leave, as at the end of a run.
     ///
     /// # Panics
@@ -183,16 +199,48 @@ impl std::fmt::Debug for Clocked {
 impl Bench {
     fn new(burst: usize, blueprint: &Blueprint) -> Self {
         let (waiting, out, replies) = (Rc::default(), Sink::default(), Sink::default());
-        let mut graph = match assemble(blueprint, Rc::clone(&waiting), false, worker().pool(), &out, &replies)
-        {
-            Ok(graph) => graph,
-            Err(error) => panic!("a test's graph cannot be built: {error}"),
-        };
-        graph.set_burst(burst);
+        let graph = Self::graph(burst, blueprint, &waiting, &out, &replies);
         let mut bench = Self { burst, graph, waiting, out, replies };
         // Events count their periods from the first turn.
         bench.run_until(START, START);
         bench
+    }
+
+    fn graph(
+        burst: usize,
+        blueprint: &Blueprint,
+        waiting: &Rc<RefCell<VecDeque<Vec<u8>>>>,
+        out: &Sink,
+        replies: &Sink,
+    ) -> Graph {
+        match assemble(blueprint, Rc::clone(waiting), false, worker().pool(), out, replies) {
+            Ok(mut graph) => {
+                graph.set_burst(burst);
+                graph
+            }
+            Err(error) => panic!("a test's graph cannot be built: {error}"),
+        }
+    }
+
+    fn replace_by(&mut self, blueprint: &Blueprint, now: u64) {
+        let mut graph = Self::graph(self.burst, blueprint, &self.waiting, &self.out, &self.replies);
+        graph.advance(now);
+        let shared = graph.adopt(&self.graph);
+        let refused =
+            |node: &str, error: ImportError| -> () { panic!("state of {node} is refused: {error}") };
+        let mut known = Vec::new();
+        for (node, state, done) in shared {
+            done.unwrap_or_else(|error| refused(&node, error));
+            known.push((node, state));
+        }
+        for (node, (state, bytes)) in self.graph.export() {
+            if !known.contains(&(node.clone(), state.clone())) {
+                graph.import(&node, &state, &bytes).unwrap_or_else(|error| refused(&node, error));
+            }
+        }
+        self.graph.drain(now);
+        self.graph = graph;
+        self.run_until(now, now);
     }
 
     /// Runs everything that is due up to `to`, each at its time.

@@ -13,9 +13,6 @@ use crate::toolchain::{self, Toolchain};
 use crate::unit::{self, Plan, Report};
 use crate::{Error, Features, Finding, Rule};
 
-/// The configuration of clippy's lints: `cargo` never sees a crate's own.
-const LINTS: &str = include_str!("lints/clippy.toml");
-
 /// One run of `cargo`.
 pub(crate) struct Pass<'a> {
     pub(crate) toolchain: &'a Toolchain,
@@ -26,6 +23,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) program: &'a Path,
     pub(crate) features: &'a Features,
     pub(crate) limit: Duration,
+    /// The configuration of clippy's lints.
+    pub(crate) lints: &'a str,
     /// The programs to build, by name; nothing is built without any.
     pub(crate) build: Option<&'a str>,
 }
@@ -81,7 +80,7 @@ impl Pass<'_> {
         let wrapper = self.work.join(unit::NAME);
         let write = || {
             fs::write(self.work.join("plan.json"), plan)?;
-            fs::write(self.work.join("clippy.toml"), LINTS)?;
+            fs::write(self.work.join("clippy.toml"), self.lints)?;
             let _ = fs::remove_dir_all(&reports);
             fs::create_dir_all(&reports)?;
             let _ = fs::remove_file(&wrapper);

@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use crate::{Error, hash};
 
+/// The configuration of clippy's lints: `cargo` never sees a crate's own.
+const LINTS: &str = include_str!("lints/clippy.toml");
+
 /// The list as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +74,9 @@ pub(crate) struct Offer {
     /// Attributes that its derives read.
     #[serde(default)]
     pub(crate) attributes: Vec<String>,
+    /// Its functions that the lints refuse and this list allows.
+    #[serde(default)]
+    methods: Vec<String>,
 }
 
 impl Offer {
@@ -98,6 +104,8 @@ pub struct List {
     pub(crate) trees: Vec<Tree>,
     pub(crate) crates: Vec<Listed>,
     pub(crate) offers: Vec<Offer>,
+    /// The configuration of clippy's lints, without what this list allows.
+    pub(crate) lints: String,
 }
 
 impl List {
@@ -137,6 +145,9 @@ impl List {
                 )));
             }
         }
+        let methods: Vec<&str> =
+            written.uses.iter().flat_map(|offer| &offer.methods).map(String::as_str).collect();
+        let lints = lints(&methods).map_err(invalid)?;
         let beside = path.parent().map(Path::to_owned).unwrap_or_default();
         let trees = written.tree.into_iter().map(|tree| {
             let folder = beside.join(&tree.path);
@@ -153,6 +164,7 @@ impl List {
             trees: trees.collect::<Result<_, Error>>()?,
             crates: written.crates,
             offers: written.uses,
+            lints,
         })
     }
 
@@ -176,6 +188,32 @@ struct LockedPackage {
     checksum: Option<String>,
 }
 
+/// The configuration of the lints, without these methods.
+///
+/// # Errors
+/// Where the lints refuse no method of a name.
+fn lints(allowed: &[&str]) -> Result<String, String> {
+    let mut lints: toml::Table = toml::from_str(LINTS).map_err(|error| error.to_string())?;
+    let refused = lints.get_mut("disallowed-methods").and_then(toml::Value::as_array_mut);
+    let refused = refused.ok_or("the lints refuse no methods")?;
+    for method in allowed {
+        let is_other = |entry: &toml::Value| path_of(entry) != Some(method);
+        let before = refused.len();
+        refused.retain(is_other);
+        if refused.len() == before {
+            return Err(format!(
+                "`methods` names `{method}`, which no lint refuses: leave it out, or write its path as in lints/clippy.toml"
+            ));
+        }
+    }
+    toml::to_string(&lints).map_err(|error| error.to_string())
+}
+
+/// The path of an entry, which is a text or a table.
+fn path_of(entry: &toml::Value) -> Option<&str> {
+    entry.as_str().or_else(|| entry.get("path")?.as_str())
+}
+
 /// Reads a Cargo.lock.
 pub(crate) fn read_lock(path: &Path) -> Result<Lock, Error> {
     let text =
@@ -186,4 +224,24 @@ pub(crate) fn read_lock(path: &Path) -> Result<Lock, Error> {
     Ok(packages
         .map(|LockedPackage { name, version, source, checksum }| ((name, version), (source, checksum)))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_that_the_list_allows_is_refused_no_more_and_all_others_are() {
+        let methods = |text: &str| {
+            let table: toml::Table = toml::from_str(text).unwrap();
+            let methods = table["disallowed-methods"].as_array().unwrap();
+            methods.iter().map(|entry| path_of(entry).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let all = methods(LINTS);
+        let left = methods(&lints(&["netbricks_core::read_text"]).unwrap());
+        assert!(all.contains(&"netbricks_core::read_text".to_owned()));
+        let others = |path: &&String| *path != "netbricks_core::read_text";
+        assert_eq!(left, all.iter().filter(others).cloned().collect::<Vec<_>>());
+        assert!(lints(&["netbricks_core::read"]).unwrap_err().contains("which no lint refuses"));
+    }
 }

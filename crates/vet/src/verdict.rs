@@ -218,7 +218,9 @@ impl Verdict {
             }
             text += &format!("{name} {version}  REFUSED, {}\n", counted(findings.len(), "finding"));
             for finding in findings {
-                text += &format!("  {finding}\n");
+                // Names of files and texts are the author's: one line each, without what a terminal acts on.
+                let shown: String = finding.to_string().chars().map(shown).collect();
+                text += &format!("  {shown}\n");
             }
             let mut rules: Vec<Rule> = findings.iter().map(|finding| finding.rule).collect();
             rules.sort_unstable();
@@ -240,4 +242,36 @@ impl Verdict {
 
 fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn shown(c: char) -> char {
+    let turns = matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() || turns { '\u{FFFD}' } else { c }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authors_names_do_nothing_to_a_terminal() {
+        let finding =
+            Finding::new(Rule::Unsafe, Path::new("src/\x1b[2J\n.rs"), (1, 2), "an `unsafe` block\u{202e}");
+        let vetted = CrateVerdict {
+            name: "evil".into(),
+            version: "1.0.0".into(),
+            folder: String::new(),
+            sha256: String::new(),
+            selected: true,
+            clean: false,
+            findings: vec![finding],
+        };
+        let verdict =
+            Verdict { clean: false, crates: vec![vetted], listed: Vec::new(), rustc: "rustc".into() };
+        let text = verdict.text();
+        assert!(
+            text.contains("  src/\u{FFFD}[2J\u{FFFD}.rs:1:2: unsafe: an `unsafe` block\u{FFFD}\n"),
+            "{text}"
+        );
+    }
 }

@@ -321,6 +321,7 @@ impl<'a> Vetting<'a> {
             program: &self.request.program,
             features: &self.request.features,
             limit: self.request.limit,
+            lints: &self.list.lints,
             build,
         }
     }

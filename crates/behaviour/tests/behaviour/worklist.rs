@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use netbricks_core::buffer::Batch;
 use netbricks_core::{DropReason, Edge, merge};
 use netbricks_testkit::BURSTS;
 
@@ -79,6 +80,68 @@ fn packets_from_one_node_to_one_input_stay_in_order_over_any_edge() {
     assert_eq!(*seen.borrow(), (0..512).collect::<Vec<_>>());
     // 512 packets in two turns of 256 came in two batches, not in 512.
     assert_eq!(counters(&graph, "b").batches, 2);
+}
+
+#[test]
+fn a_batch_leaves_by_an_edge_as_a_whole() {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let log = seen.clone();
+    let mut rig = Rig::new();
+    let source = rig.add("source", Box::new(Feed::of((0..600).map(numbered))));
+    let a = rig.add(
+        "a",
+        act(|_, batch, cx| {
+            // Every third packet leaves alone behind the others; edge 3 leads nowhere.
+            let (mut whole, mut lost) = (Batch::new(), Batch::new());
+            let mut alone = Vec::new();
+            for packet in batch.drain() {
+                match number(packet.data()) % 3 {
+                    0 => alone.push(packet),
+                    1 => assert!(whole.push(packet).is_ok()),
+                    _ => assert!(lost.push(packet).is_ok()),
+                }
+            }
+            cx.emit_batch(Edge(1), &mut whole);
+            cx.emit_batch(Edge(3), &mut lost);
+            let mut last: Option<Batch> = None;
+            for packet in alone {
+                if number(packet.data()).is_multiple_of(2) {
+                    cx.emit(Edge(1), packet);
+                } else {
+                    assert!(last.get_or_insert_default().push(packet).is_ok());
+                }
+            }
+            // Behind packets that left one by one, so does a batch.
+            cx.emit_batch(Edge(1), &mut last.unwrap_or_default());
+            assert!(whole.is_empty() && lost.is_empty());
+        })
+        .edges(&[(0, true), (1, false), (3, true)])
+        .boxed(),
+    );
+    let b = rig.add(
+        "b",
+        act(move |_, batch, _| log.borrow_mut().extend(batch.iter().map(|p| number(p.data())))).boxed(),
+    );
+    let end = rig.add("end", Box::new(Sink::default()));
+    rig.connect(source, 0, a);
+    rig.connect(a, 1, b);
+    rig.connect(b, 0, end);
+    let (mut graph, pool) = rig.build();
+    graph.set_burst(200);
+    run_out(&mut graph);
+    let mut expected = Vec::new();
+    for turn in 0..3_u32 {
+        let numbers = || turn * 200..(turn + 1) * 200;
+        expected.extend(numbers().filter(|n| n % 3 == 1));
+        expected.extend(numbers().filter(|n| n % 3 == 0 && n % 2 == 0));
+        expected.extend(numbers().filter(|n| n % 3 == 0 && n % 2 == 1));
+    }
+    assert_eq!(*seen.borrow(), expected);
+    assert_eq!(counters(&graph, "b").batches, 3, "one for each turn");
+    let totals = graph.totals();
+    assert_eq!(totals.drops.of(DropReason::Unconnected).packets, 200);
+    assert!(totals.is_conserved(), "{totals:?}");
+    assert_eq!(pool.available(), pool.capacity());
 }
 
 #[test]

@@ -73,16 +73,24 @@ fn a_change_of_a_handler_is_seen_by_the_next_reader_and_counted() {
 
 /// Also where the state that was changed goes on: only the file says what the next start runs.
 #[test]
-fn an_applied_file_that_takes_writes_out_of_the_journal_says_so() {
-    let directory = Directory::new("forgotten");
+fn an_applied_file_keeps_what_handlers_changed_and_says_what_is_lost() {
+    let directory = Directory::new("kept");
     let _run = directory.run(&["edge.toml"]);
     directory.ask(&words("set balance.add web3 02:00:00:00:00:03")).well();
     directory.ask(&words("set routes.add 10.0.0.0/8 7")).well();
-    directory.write("next.toml", &FILE.replace("slots", "capacity = 1000\nslots"));
-    let applied = directory.json(&["apply", "next.toml"]);
-    let warnings = applied["plan"]["warnings"].as_array().expect("a list");
-    let about = |name: &str| warnings.iter().filter(|said| said.to_string().contains(name)).count();
-    assert_eq!((about("`balance`"), about("`routes`")), (1, 0), "{applied}");
+    let apply = |file: &str| {
+        directory.write("next.toml", file);
+        directory.json(&["apply", "next.toml"])["plan"]["warnings"].clone()
+    };
+    // A function that is made again has its writes again.
+    assert_eq!(apply(&FILE.replace("slots", "capacity = 1000\nslots")), serde_json::json!([]));
+    assert!(directory.ask(&words("get balance.backends")).well().contains("web3 "));
+    assert_eq!(directory.json(&["status"])["journal"], 2);
+    let begin = FILE.find("[function.balance]").expect("it is there");
+    let end = FILE.find("[[chain]]").expect("it is behind");
+    let without = format!("{}{}", &FILE[..begin], FILE[end..].replace(", \"balance\"", ""));
+    let told = "what handlers changed of `balance` is lost (1 in the journal): the file has no such function";
+    assert_eq!(apply(&without), serde_json::json!([told]));
     assert_eq!(directory.json(&["status"])["journal"], 1);
 }
 

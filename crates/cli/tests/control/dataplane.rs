@@ -69,7 +69,9 @@ impl Directory {
     pub(crate) fn netbricks(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netbricks"));
         command.args(arguments).current_dir(&self.0).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
-        for name in ["NETBRICKS_SOCKET", "NETBRICKS_TOKEN", "NETBRICKS_TOKEN_FILE", "NOTIFY_SOCKET"] {
+        for name in
+            ["NETBRICKS_SOCKET", "NETBRICKS_TOKEN", "NETBRICKS_TOKEN_FILE", "NETBRICKS_LOG", "NOTIFY_SOCKET"]
+        {
             command.env_remove(name);
         }
         command

@@ -53,14 +53,9 @@ impl Configuration {
         self.routes.len() + self.backends.len()
     }
 
-    /// The configuration where this variant takes over; functions that are replaced have no writes.
+    /// The configuration where this variant takes over: writes to functions that are replaced are made again.
     fn replaced_by(&self, variant: Variant) -> Self {
-        let (old, new) = (self.variant, variant);
-        Self {
-            variant,
-            routes: if old.hop == new.hop { self.routes.clone() } else { BTreeSet::new() },
-            backends: if old.weight == new.weight { self.backends.clone() } else { BTreeSet::new() },
-        }
+        Self { variant, ..self.clone() }
     }
 }
 

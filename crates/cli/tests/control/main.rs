@@ -9,6 +9,7 @@ mod function_events;
 mod hangup;
 mod instances;
 mod killed;
+mod log;
 mod named;
 mod places;
 mod refusals;

@@ -121,6 +121,9 @@ fn a_run_does_not_start_where_everyone_could_change_it() {
     let directory = Directory::new("open");
     for (keys, code, expected) in [
         ("listen = \"0.0.0.0:9180\"\n", 2, "is open to other machines, and there is no token"),
+        ("listen = \"127.0.0.1:9180\"\n", 2, "is open to every user of this machine, and there is no token"),
+        ("listen = \"0.0.0.0:9180\"\nlisten_open = true\n", 2, "is open to other machines"),
+        ("listen_open = true\n", 2, "is for `listen`, which is not there"),
         ("listen = \"127.0.0.1:9180\"\ntoken_file = \"short.token\"\n", 1, "token has 5 characters"),
         ("listen = \"127.0.0.1:9180\"\ntoken_file = \"none.token\"\n", 1, "none.token"),
     ] {

@@ -180,9 +180,25 @@ fn all_flows_are_known(segment: &Segment) -> bool {
     ["flows.flows.occupancy", "balance.connections.occupancy"].map(entries) == [Some(FLOWS); 2]
 }
 
+/// Runs that a kernel without room for all packets may spoil before the test fails.
+const ATTEMPTS: usize = 5;
+
 #[test]
 fn two_hundred_changes_lose_no_packet_and_keep_the_state_of_every_flow() {
-    let Some(segment) = Segment::new("two-hundred", &["python3"]) else { return };
+    for attempt in 1..=ATTEMPTS {
+        match changes_under_traffic(&format!("two-hundred-{attempt}")) {
+            None | Some(0) => return,
+            Some(lost) => {
+                eprintln!("attempt {attempt}: the kernel had no room for {lost} packets: once more")
+            }
+        }
+    }
+    panic!("the kernel lost packets in each of {ATTEMPTS} attempts, so that flows could not be compared");
+}
+
+/// Makes all changes under traffic. Answers the packets that the kernel lost; `None` without permission for a segment.
+fn changes_under_traffic(name: &str) -> Option<u64> {
+    let segment = Segment::new(name, &["python3"])?;
     let server = segment.server();
     write_routes(&segment);
     segment.directory.write("traffic.py", TRAFFIC);
@@ -232,16 +248,15 @@ fn two_hundred_changes_lose_no_packet_and_keep_the_state_of_every_flow() {
     assert_eq!(report["dropped"], json!({}), "{report}");
     assert_eq!(report["received"], report["sent"], "{report}");
     assert_eq!((&received["lost"], &received["late"]), (&json!(lost), &json!(0)), "{received}");
-    if lost > 0 {
-        eprintln!("the kernel had no room for {lost} packets, so that flows are not compared");
-        return;
+    if lost == 0 {
+        assert_eq!(received["received"], sent["sent"]);
+        assert_eq!(
+            packets_of_flows(&report),
+            counts(&sent["sent"]),
+            "the state of all flows, from the first packet on"
+        );
     }
-    assert_eq!(received["received"], sent["sent"]);
-    assert_eq!(
-        packets_of_flows(&report),
-        counts(&sent["sent"]),
-        "the state of all flows, from the first packet on"
-    );
+    Some(lost)
 }
 
 fn counts(list: &Value) -> Vec<u64> {

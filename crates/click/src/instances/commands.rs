@@ -1,10 +1,8 @@
 //! Handlers of the function `instances`: create, install, list and so on.
 
-use std::collections::VecDeque;
-
 use netbricks_core::CallError;
 use netbricks_core::graph::contain;
-use netbricks_core::node::Handler;
+use netbricks_core::node::{Handler, HandlerSide};
 use netbricks_core::units::Bytes;
 
 use crate::handler_call::HandlerCall;
@@ -13,8 +11,8 @@ use crate::value::Ether;
 
 use super::declared::Creation;
 use super::host::Host;
-use super::instance::{Instance, Quotas, State};
-use super::switch::{End, PortCounts, SwitchPort};
+use super::instance::{Quotas, State};
+use super::switch::PortCounts;
 
 /// Ports of an instance at most.
 pub(super) const MOST_PORTS: usize = 64;
@@ -26,6 +24,7 @@ pub(super) const RINGS: std::ops::RangeInclusive<usize> = 64..=2048;
 struct Listed<'i> {
     name: &'i str,
     state: &'i str,
+    worker: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'i str>,
     ports: Vec<PortListed>,
@@ -56,12 +55,15 @@ struct PortListed {
 pub(super) fn handlers() -> Vec<Handler> {
     let write = |name: &str, syntax: &str, summary: &str| Handler::write(name, summary).argument(syntax);
     let read = |name: &str, syntax: &str, summary: &str| Handler::read(name, summary).argument(syntax);
+    // These change what all workers share: one of them is asked.
+    let all = HandlerSide::AnyWorker;
     vec![
         write(
             "create",
-            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [memory=BYTES] [weight=N]",
+            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [memory=BYTES] [weight=N] [worker=N]",
             "Creates an instance without a configuration.",
-        ),
+        )
+        .on(all),
         write(
             "install",
             "NAME [VAR=VALUE ...] NEWLINE TEXT",
@@ -76,8 +78,9 @@ pub(super) fn handlers() -> Vec<Handler> {
         write("write", "NAME ELEMENT.HANDLER [VALUE]", "Writes a handler of an instance's configuration."),
         read("handlers", "NAME [ELEMENT]", "Handlers of an instance's elements, one a line."),
         Handler::read("switch", "The switch's ports and addresses as JSON."),
-        write("map", "MAC PORT", "Makes an address lead to a port of the switch."),
-        write("learning", "true | false", "Has the switch learn addresses, or forget those that it learnt."),
+        write("map", "MAC PORT", "Makes an address lead to a port of the switch.").on(all),
+        write("learning", "true | false", "Has the switch learn addresses, or forget those that it learnt.")
+            .on(all),
     ]
 }
 
@@ -112,6 +115,24 @@ impl<'l> Options<'l> {
     }
 }
 
+/// Why a command is not done.
+enum Refusal {
+    Argument(String),
+    /// Its instance is not on this worker.
+    Elsewhere(String),
+}
+
+impl From<String> for Refusal {
+    fn from(problem: String) -> Self {
+        Self::Argument(problem)
+    }
+}
+impl From<&str> for Refusal {
+    fn from(problem: &str) -> Self {
+        Self::Argument(problem.to_owned())
+    }
+}
+
 /// Whether a name can be an instance's.
 pub(super) fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -122,31 +143,29 @@ impl Host {
     /// Runs a handler.
     pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         self.is_stale.set(true);
-        if !self.awaited.is_empty() {
-            self.install_declared();
-        }
+        self.sync();
         let words: Vec<&str> = argument.split_whitespace().collect();
         let one = || match words[..] {
             [one] => Ok(one),
-            _ => Err(format!("expected NAME, found `{argument}`")),
+            _ => Err(Refusal::Argument(format!("expected NAME, found `{argument}`"))),
         };
         let answer = match name {
-            "create" => self.create_by(&words),
+            "create" => self.create_by(&words).map_err(Refusal::Argument),
             "install" => self.install_by(argument),
             "suspend" => one().and_then(|name| self.suspend(name)),
             "resume" => one().and_then(|name| self.resume(name)),
             "destroy" => one().and_then(|name| self.destroy(name)),
-            "list" => self.list(),
-            "metrics" => self.metrics(),
+            "list" => self.list().map_err(Refusal::Argument),
+            "metrics" => self.metrics().map_err(Refusal::Argument),
             "read" => self.read(argument, false),
             "write" => self.read(argument, true),
             "handlers" => self.handlers_of(&words),
-            "switch" => serde_json::to_string(&self.switch.show()).map_err(|error| error.to_string()),
-            "map" => self.map(&words),
+            "switch" => serde_json::to_string(&self.switch.show()).map_err(|error| error.to_string().into()),
+            "map" => self.map(&words).map_err(Refusal::Argument),
             "learning" => match one() {
-                Ok("true") => self.learn(true),
-                Ok("false") => self.learn(false),
-                _ => Err(format!("expected true or false, found `{argument}`")),
+                Ok("true") => Ok(self.set_learning(true)),
+                Ok("false") => Ok(self.set_learning(false)),
+                _ => Err(Refusal::Argument(format!("expected true or false, found `{argument}`"))),
             },
             _ => {
                 let known =
@@ -154,7 +173,34 @@ impl Host {
                 return Err(CallError::Unknown { name: name.to_owned(), known });
             }
         };
-        answer.map_err(|problem| CallError::Argument { name: name.to_owned(), problem })
+        // Others may have made news in the same call.
+        self.sync();
+        let name = name.to_owned();
+        answer.map_err(|refusal| match refusal {
+            Refusal::Argument(problem) => CallError::Argument { name, problem },
+            Refusal::Elsewhere(problem) => CallError::Elsewhere { name, problem },
+        })
+    }
+
+    /// The number of an instance of this worker. One that waits for its configuration gets it first.
+    fn find(&mut self, name: &str) -> Result<usize, Refusal> {
+        let directory = self.shared.directory();
+        let found = directory.find(name);
+        if let Some((number, worker)) = found
+            && worker == self.me
+        {
+            drop(directory);
+            self.install_declared(number);
+            return Ok(number);
+        }
+        let problem = match (found, netbricks_core::nearest(name, directory.names())) {
+            (Some((_, worker)), _) => format!("instance `{name}` is on worker {worker}"),
+            (None, Some(near)) => format!("there is no instance `{name}`; did you mean `{near}`?"),
+            (None, None) => format!("there is no instance `{name}`"),
+        };
+        // Another worker may have ended it in this very call.
+        let is_alone = self.shared.workers == 1;
+        Err(if is_alone { Refusal::Argument(problem) } else { Refusal::Elsewhere(problem) })
     }
 
     fn create_by(&mut self, words: &[&str]) -> Result<String, String> {
@@ -176,59 +222,19 @@ impl Host {
         let mac =
             options.take("mac").map(|text| Ether::read(text).ok_or(format!("`{text}` is no MAC address")));
         let mac = mac.transpose()?;
-        options.end("ports, mac, ring, frames, memory, weight")?;
+        let number = |text: &str| {
+            let problem = || format!("`worker` must be a worker's number, from 0, found `{text}`");
+            text.parse().map_err(|_| problem())
+        };
+        let worker = options.take("worker").map(number).transpose()?;
+        options.end("ports, mac, ring, frames, memory, weight, worker")?;
         let quotas = Quotas { frames, weight, memory };
-        self.create(Creation { name: (*name).to_owned(), ports, mac, ring, quotas })?;
+        let creation = Creation { name: (*name).to_owned(), ports, mac, ring, worker, quotas };
+        self.shared.change(|directory| directory.create(creation, None))?;
         Ok(format!("created {name}"))
     }
 
-    /// Creates an instance without a configuration.
-    pub(super) fn create(&mut self, creation: Creation) -> Result<(), String> {
-        let Creation { name, ports, mac, ring, quotas } = creation;
-        if self.place(&name).is_some() {
-            return Err(format!("there is an instance `{name}` already"));
-        }
-        if self.instances.iter().flatten().count() >= self.most {
-            return Err(format!("there are {} instances, the most that `most` allows", self.most));
-        }
-        let number = self.instances.iter().position(Option::is_none).unwrap_or(self.instances.len());
-        let mut instance = Instance::new(name.clone(), quotas);
-        for port in 0..ports {
-            let mac = match mac {
-                Some(mac) => Some(following(mac, port)),
-                None => self.free_mac(number, port),
-            };
-            let end = SwitchPort {
-                name: format!("{name}.{port}"),
-                end: End::Instance(number),
-                mac,
-                ring: VecDeque::new(),
-                capacity: ring,
-                counts: PortCounts::default(),
-            };
-            match self.switch.add(end) {
-                Ok(added) => instance.ports.push(added),
-                Err(problem) => {
-                    instance.ports.iter().for_each(|port| drop(self.switch.remove(*port)));
-                    return Err(problem);
-                }
-            }
-        }
-        if number == self.instances.len() {
-            self.instances.push(None);
-        }
-        self.instances[number] = Some(instance);
-        Ok(())
-    }
-
-    /// A locally administered address that no port has.
-    fn free_mac(&self, instance: usize, port: usize) -> Option<Ether> {
-        let base = u32::try_from(instance).ok()?.to_be_bytes();
-        let candidates = (0..=255_u8).map(|last| Ether([0x02, base[1], base[2], base[3], port as u8, last]));
-        candidates.into_iter().find(|mac| !self.switch.is_taken(*mac))
-    }
-
-    fn install_by(&mut self, argument: &str) -> Result<String, String> {
+    fn install_by(&mut self, argument: &str) -> Result<String, Refusal> {
         let (head, text) = argument.split_once('\n').unwrap_or((argument, ""));
         let words: Vec<&str> = head.split_whitespace().collect();
         let [name, parameters @ ..] = &words[..] else { return Err("expected NAME".into()) };
@@ -256,39 +262,35 @@ impl Host {
         let before = instance.install(text, parameters, &surroundings)?;
         let elements = instance.router.as_ref().map_or(0, |router| router.len());
         self.ended.extend(before);
+        self.note_descriptors(number);
         self.wake(number);
         Ok(elements)
     }
 
-    fn suspend(&mut self, name: &str) -> Result<String, String> {
+    fn suspend(&mut self, name: &str) -> Result<String, Refusal> {
         let number = self.find(name)?;
         let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
         match instance.state {
             State::Running => instance.state = State::Suspended,
-            _ => return Err(format!("`{name}` is {}, not running", instance.state.name())),
+            _ => return Err(format!("`{name}` is {}, not running", instance.state.name()).into()),
         }
         Ok(format!("suspended {name}"))
     }
 
-    fn resume(&mut self, name: &str) -> Result<String, String> {
+    fn resume(&mut self, name: &str) -> Result<String, Refusal> {
         let number = self.find(name)?;
         let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
         match instance.state {
             State::Suspended => instance.state = State::Running,
-            _ => return Err(format!("`{name}` is {}, not suspended", instance.state.name())),
+            _ => return Err(format!("`{name}` is {}, not suspended", instance.state.name()).into()),
         }
         self.wake(number);
         Ok(format!("resumed {name}"))
     }
 
-    fn destroy(&mut self, name: &str) -> Result<String, String> {
+    fn destroy(&mut self, name: &str) -> Result<String, Refusal> {
         let number = self.find(name)?;
-        let Some(mut instance) = self.instances[number].take() else { return Err("it is gone".into()) };
-        self.forget(number);
-        self.ended.extend(instance.end());
-        for port in instance.ports {
-            self.orphans.extend(self.switch.remove(port));
-        }
+        self.shared.change(|directory| directory.destroy(number));
         Ok(format!("destroyed {name}"))
     }
 
@@ -299,7 +301,7 @@ impl Host {
                 mac: port.mac.map(|mac| mac.to_string()),
                 ring: port.capacity,
                 waiting: port.ring.len(),
-                counts: port.counts,
+                counts: port.counts(),
             })
         };
         let listed: Vec<Listed<'_>> = self
@@ -309,6 +311,7 @@ impl Host {
             .map(|one| Listed {
                 name: &one.name,
                 state: one.state.name(),
+                worker: self.me,
                 error: one.state.error(),
                 ports: one.ports.iter().filter_map(port).collect(),
                 elements: one.router.as_ref().map_or(0, |router| router.len()),
@@ -326,12 +329,12 @@ impl Host {
         serde_json::to_string(&listed).map_err(|error| error.to_string())
     }
 
-    fn read(&mut self, argument: &str, writes: bool) -> Result<String, String> {
+    fn read(&mut self, argument: &str, writes: bool) -> Result<String, Refusal> {
         let (name, rest) = text::next_word(argument);
         let number = self.find(&name)?;
         let Some(instance) = &self.instances[number] else { return Err("it is gone".into()) };
         let Some(router) = instance.router.clone() else {
-            return Err(format!("`{name}` is {}: it has no elements", instance.state.name()));
+            return Err(format!("`{name}` is {}: it has no elements", instance.state.name()).into());
         };
         self.surroundings.clock.set(self.surroundings.clock.now());
         let call = HandlerCall::parse(rest, router.at(crate::handler_call::ROOT))?;
@@ -341,32 +344,34 @@ impl Host {
         });
         if !visible {
             let kind = if writes { "write" } else { "read" };
-            return Err(format!("no '{}' {kind} handler", call.full_name(&router)));
+            return Err(format!("no '{}' {kind} handler", call.full_name(&router)).into());
         }
         let answer = contain(|| if writes { call.write(&router) } else { call.read(&router) });
+        self.note_descriptors(number);
         self.wake(number);
         if writes
             && let Some(instance) = self.instances[number].as_mut()
             && let Some(ended) = instance.measure()
         {
             self.ended.push(ended);
-            return Err(instance.state.error().unwrap_or_default().to_owned());
+            return Err(instance.state.error().unwrap_or_default().to_owned().into());
         }
-        answer.unwrap_or_else(|caught| {
+        let answer = answer.unwrap_or_else(|caught| {
             // The instance alone is gone.
             if let Some(instance) = self.instances[number].as_mut() {
                 self.ended.extend(instance.end());
                 instance.state = State::Failed(caught.message.clone());
             }
             Err(format!("the handler panicked: {}", caught.message))
-        })
+        });
+        Ok(answer?)
     }
 
-    fn handlers_of(&self, words: &[&str]) -> Result<String, String> {
+    fn handlers_of(&mut self, words: &[&str]) -> Result<String, Refusal> {
         let [name, elements @ ..] = words else { return Err("expected NAME [ELEMENT]".into()) };
         let number = self.find(name)?;
         let router = self.instances[number].as_ref().and_then(|one| one.router.as_ref());
-        let Some(router) = router else { return Err(format!("`{name}` has no elements")) };
+        let Some(router) = router else { return Err(format!("`{name}` has no elements").into()) };
         let mut shown = String::new();
         for id in 0..router.len() {
             if elements.is_empty() || elements.contains(&router.name(id)) {
@@ -382,24 +387,12 @@ impl Host {
         let [mac, port] = words else { return Err("expected MAC PORT".into()) };
         let address =
             Ether::read(mac).filter(|mac| !mac.is_group()).ok_or(format!("`{mac}` is no MAC address"))?;
-        let number = self.switch.find(port).ok_or_else(|| format!("the switch has no port `{port}`"))?;
-        if self.switch.is_taken(address) {
-            return Err(format!("{address} leads to a port already"));
-        }
-        self.switch.map(address, number);
+        self.shared.change(|directory| directory.map(address, port))?;
         Ok(format!("{address} leads to {port}"))
     }
 
-    fn learn(&mut self, learning: bool) -> Result<String, String> {
-        self.switch.set_learning(learning);
-        Ok(format!("learning: {learning}"))
+    fn set_learning(&self, learning: bool) -> String {
+        self.shared.change(|directory| directory.learn(learning));
+        format!("learning: {learning}")
     }
-}
-
-/// The address so many after another.
-fn following(mac: Ether, count: usize) -> Ether {
-    let bytes = mac.0;
-    let number = u64::from_be_bytes([0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]);
-    let [_, _, next @ ..] = number.wrapping_add(count as u64).to_be_bytes();
-    Ether(next)
 }

@@ -1,11 +1,10 @@
 //! Instances that a chain file declares: `[instance.NAME]`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use netbricks_core::read_text;
 use netbricks_core::units::Bytes;
-use netbricks_core::{BuildError, read_text};
 
 use crate::classes::Known;
 use crate::language::config::{self, Source};
@@ -13,7 +12,7 @@ use crate::language::errors::Errors;
 
 use super::commands::{MOST_PORTS, RINGS, is_name};
 use super::host::Host;
-use super::instance::{LARGEST, Quotas, told};
+use super::instance::{LARGEST, Quotas, State, told};
 use crate::value::Ether;
 
 netbricks_core::settings! {
@@ -38,6 +37,8 @@ netbricks_core::settings! {
         pub weight: u32 = 1_024, "whole number, 1 to 65,536";
         /// Memory that its elements, their tables and the packets that they hold may take.
         pub memory: Option<Bytes> = unset "no limit", "bytes, such as \"4 MB\"";
+        /// The worker that runs it.
+        pub worker: Option<usize> = unset "the one with the least weight", "whole number, from 0";
         /// The text of the configuration, once its file was read: a worker that builds the function reads none.
         pub(super) read: OnceLock<Arc<str>> = skipped;
     }
@@ -50,6 +51,8 @@ pub(super) struct Creation {
     pub ports: usize,
     pub mac: Option<Ether>,
     pub ring: usize,
+    /// The worker that runs it; without one the directory chooses.
+    pub worker: Option<usize>,
     pub quotas: Quotas,
 }
 
@@ -80,6 +83,7 @@ impl InstanceSettings {
             ports: self.ports,
             mac: self.mac.as_ref().map(read).transpose()?,
             ring: self.ring,
+            worker: self.worker,
             quotas: Quotas { frames: self.frames, weight: self.weight, memory },
         })
     }
@@ -128,45 +132,52 @@ impl InstanceSettings {
     }
 }
 
-/// A configuration that an instance gets with the first turn, when the time is known.
+/// A configuration that an instance gets in a turn of its own, once the time is known.
+#[derive(Clone)]
 pub(super) struct Awaited {
-    name: String,
-    text: Arc<str>,
-    parameters: Vec<(String, String)>,
+    pub text: Arc<str>,
+    pub parameters: Vec<(String, String)>,
+}
+
+impl InstanceSettings {
+    /// The instance, and its configuration if it has one.
+    ///
+    /// # Errors
+    /// A value is out of its range, or its file cannot be read.
+    pub(super) fn declared(&self, name: &str) -> Result<(Creation, Option<Awaited>), String> {
+        let (text, parameters) = (self.configuration(name)?, self.parameters(name)?);
+        let awaited = (!text.trim().is_empty()).then_some(Awaited { text, parameters });
+        Ok((self.creation(name)?, awaited))
+    }
 }
 
 impl Host {
-    /// Creates the instances of a file.
-    ///
-    /// # Errors
-    /// Two have the same MAC address, there are too many, or a file has changed since it was checked.
-    pub(super) fn declare(
-        &mut self,
-        declared: &BTreeMap<String, InstanceSettings>,
-    ) -> Result<(), BuildError> {
-        for (name, settings) in declared {
-            let refused = |problem: String| BuildError::new(format_args!("instance `{name}`: {problem}"));
-            let creation = settings.creation(name).map_err(refused)?;
-            self.create(creation).map_err(refused)?;
-            let text = settings.configuration(name).map_err(refused)?;
-            let parameters = settings.parameters(name).map_err(refused)?;
-            if !text.trim().is_empty() {
-                self.awaited.push(Awaited { name: name.clone(), text, parameters });
+    /// Gives one declared instance its configuration. So no turn takes longer than one of them needs.
+    #[cold]
+    pub(super) fn install_one_declared(&mut self) {
+        while let Some(number) = self.awaiting.pop_front() {
+            if self.install_declared(number) {
+                return;
             }
         }
-        Ok(())
     }
 
-    /// Gives declared instances their configurations. One that is refused leaves its instance failed.
-    #[cold]
-    pub(super) fn install_declared(&mut self) {
-        for Awaited { name, text, parameters } in std::mem::take(&mut self.awaited) {
-            let Some(number) = self.place(&name) else { continue };
-            if let Err(problem) = self.install(number, &text, &parameters)
-                && let Some(instance) = self.instances[number].as_mut()
-            {
-                instance.state = super::instance::State::Refused(problem);
-            }
+    /// Gives a declared instance its configuration, if it waits for it. One that is refused leaves its instance
+    /// refused.
+    pub(super) fn install_declared(&mut self, number: usize) -> bool {
+        let instance = self.instances.get_mut(number).and_then(Option::as_mut);
+        let Some((instance, awaited)) = instance.and_then(|one| one.awaited.take().map(|it| (one, it)))
+        else {
+            return false;
+        };
+        instance.state = State::Empty;
+        if let Err(problem) = self.install(number, &awaited.text, &awaited.parameters)
+            && let Some(instance) = self.instances[number].as_mut()
+        {
+            instance.state = State::Refused(problem);
         }
+        // What came meanwhile waits.
+        self.wake(number);
+        true
     }
 }

@@ -15,6 +15,7 @@ use crate::language::config::Source;
 use crate::language::errors::Errors;
 use crate::router::{Router, Surroundings};
 
+use super::declared::Awaited;
 use super::switch::Switch;
 
 /// Packets that an instance takes from each ring in one turn.
@@ -54,6 +55,8 @@ impl Default for Quotas {
 pub(super) enum State {
     /// It has no configuration: what comes is dropped.
     Empty,
+    /// It waits for the turn in which it gets the configuration of its file. What comes waits, too.
+    Starting,
     Running,
     Suspended,
     /// Its configuration asked to stop.
@@ -70,6 +73,7 @@ impl State {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Empty => "empty",
+            Self::Starting => "starting",
             Self::Running => "running",
             Self::Suspended => "suspended",
             Self::Stopped => "stopped",
@@ -107,6 +111,8 @@ pub(super) struct Instance {
     /// Time that it had (ns).
     pub used: u64,
     pub timer: Option<u64>,
+    /// The configuration that it waits for.
+    pub awaited: Option<Awaited>,
     /// Turns until the next look at its memory.
     looks: u32,
     pub said: Rc<RefCell<Vec<String>>>,
@@ -133,10 +139,12 @@ fn port_number(name: &str) -> Option<usize> {
 }
 
 impl Instance {
-    pub(super) fn new(name: String, quotas: Quotas) -> Self {
+    /// An instance without a configuration, or one that waits for it.
+    pub(super) fn new(name: String, quotas: Quotas, awaited: Option<Awaited>) -> Self {
         Self {
             name,
-            state: State::Empty,
+            state: if awaited.is_some() { State::Starting } else { State::Empty },
+            awaited,
             ports: Vec::new(),
             quotas,
             router: None,
@@ -184,6 +192,10 @@ impl Instance {
                     *last = format!("… and {} more lines", lost.get());
                 }
             }),
+            most_memory: self
+                .quotas
+                .memory
+                .map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)),
             ..surroundings.clone()
         };
         let errors = Errors::collected();
@@ -250,6 +262,11 @@ impl Instance {
         let held = usize::try_from(router.held()).unwrap_or(usize::MAX).saturating_mul(frame);
         router.room().set(left.saturating_sub(held));
         Ok(())
+    }
+
+    /// Whether its rings keep what comes until it runs.
+    pub(super) fn keeps_waiting(&self) -> bool {
+        matches!(self.state, State::Suspended | State::Starting)
     }
 
     /// Whether it is time to look at its memory again.
@@ -352,7 +369,7 @@ impl Instance {
         let waits =
             self.ports.iter().any(|port| switch.port(*port).is_some_and(|port| !port.ring.is_empty()));
         // One that ended drops what waits; one that is suspended keeps it.
-        (if waits && self.state != State::Suspended { Round::Busy } else { round }, used)
+        (if waits && !self.keeps_waiting() { Round::Busy } else { round }, used)
     }
 
     fn work(&mut self, switch: &mut Switch, batch: &mut Batch, cx: &mut Context) -> Round {
@@ -368,7 +385,18 @@ impl Instance {
                 }
                 (Some(router), Some(id)) if running => {
                     router.arrived(batch.len() as u64);
-                    let pushed = contain(|| router.element(id).push_batch(router.at(id), INLET, batch));
+                    let (element, at) = (router.element(id), router.at(id));
+                    let exact = router.surroundings().exact.unwrap_or_else(|| cx.follows_arrivals());
+                    let pushed = contain(|| {
+                        if exact {
+                            batch.drain().for_each(|packet| {
+                                element.push(at, INLET, packet);
+                                drive::round(router, TASKS);
+                            });
+                        } else {
+                            element.push_batch(at, INLET, batch);
+                        }
+                    });
                     if let Err(caught) = pushed {
                         return self.fail(caught.message, batch, cx);
                     }

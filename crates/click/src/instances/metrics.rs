@@ -48,7 +48,8 @@ const FAMILIES: [Of; 8] = [
 ];
 
 /// The states of instances, as the family of their number has them.
-const STATES: [&str; 7] = ["empty", "running", "suspended", "stopped", "failed", "refused", "over-quota"];
+const STATES: [&str; 8] =
+    ["empty", "starting", "running", "suspended", "stopped", "failed", "refused", "over-quota"];
 
 fn seconds(nanoseconds: u64) -> serde_json::Number {
     serde_json::Number::from_f64(nanoseconds as f64 / 1e9).unwrap_or_else(|| 0.into())

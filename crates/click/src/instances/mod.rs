@@ -5,17 +5,22 @@
 
 mod commands;
 mod declared;
+mod directory;
+mod exchange;
 mod host;
 mod instance;
 mod metrics;
+mod shared;
 mod switch;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod two_workers;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use netbricks_core::{BuildError, InvalidSetting, Node, Registry, Settings, Worker};
+use netbricks_core::{BuildError, InvalidSetting, Node, Registry, Settings, SharedSlot, Worker};
 
 pub use declared::InstanceSettings;
 
@@ -33,10 +38,14 @@ netbricks_core::settings! {
         pub learning: bool = false, "true or false";
         /// Addresses that the switch learns at most.
         pub addresses: usize = 4_096, "whole number, 1 to 1,000,000";
+        /// Whether each packet goes all its way through an instance before the next one starts, as in Click.
+        pub exact: Option<bool> = unset "true where captures drive the clock, else false", "true or false";
         /// Capabilities of instances beyond their ports.
         pub capabilities: Vec<String> = [], "list of files, sockets and process";
         /// Instances that exist from the start, by name.
         pub instance: BTreeMap<String, InstanceSettings> = unset "no instances", "tables [instance.NAME]";
+        /// Where the workers' copies of the function meet.
+        place: SharedSlot = skipped;
     }
 }
 
@@ -80,11 +89,8 @@ impl Settings for InstancesSettings {
 /// Makes the node of the function.
 ///
 /// # Errors
-/// Several workers would each have instances of their own.
+/// A declared instance is not possible beside the others, or on a worker that does not exist.
 pub fn node(settings: &InstancesSettings, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
-    if worker.group().workers() > 1 {
-        return Err(BuildError::new("instances live on one worker: set `workers = 1`"));
-    }
     Ok(Box::new(host::Host::new(settings, worker)?))
 }
 

@@ -1,6 +1,8 @@
 //! The switch between instances and devices: by MAC address, from a static table or learnt.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::{Context, DropReason};
@@ -8,6 +10,9 @@ use netbricks_core::{Context, DropReason};
 use crate::hash::{Keyed, KeyedMap};
 use crate::node::edge_of;
 use crate::value::{Ether, SECOND};
+
+use super::exchange::Exchange;
+use super::shared::Crossing;
 
 /// A learnt address is forgotten after this time without a packet from it (ns).
 const FORGOTTEN: u64 = 300 * SECOND;
@@ -17,8 +22,10 @@ const FORGOTTEN: u64 = 300 * SECOND;
 pub(super) enum End {
     /// To a device, by its number.
     Device(usize),
-    /// To an instance, by its number.
+    /// To an instance of this worker, by its number.
     Instance(usize),
+    /// To an instance of another worker, by the worker's number.
+    Elsewhere(usize),
 }
 
 /// Packets that went over a port of the switch.
@@ -40,6 +47,34 @@ pub(super) struct SwitchPort {
     pub ring: VecDeque<Packet>,
     pub capacity: usize,
     pub counts: PortCounts,
+    /// Tells the port from one that had its number before.
+    pub generation: u64,
+    /// Packets for it that found no room on their way from another worker.
+    pub lost_between: Arc<AtomicU64>,
+}
+
+impl SwitchPort {
+    /// A port to a device.
+    pub(super) fn device(name: String, number: usize) -> Self {
+        Self {
+            name,
+            end: End::Device(number),
+            mac: None,
+            ring: VecDeque::new(),
+            capacity: 0,
+            counts: PortCounts::default(),
+            generation: 0,
+            lost_between: Arc::default(),
+        }
+    }
+    /// The counts of its packets, with those that other workers lost on the way.
+    pub(super) fn counts(&self) -> PortCounts {
+        PortCounts { lost: self.counts.lost + self.lost_between.load(Ordering::Relaxed), ..self.counts }
+    }
+    /// Whether this worker tells about the port: its instance is here, or it leads to a device.
+    fn is_told_here(&self) -> bool {
+        !matches!(self.end, End::Elsewhere(_))
+    }
 }
 
 /// Where an address is.
@@ -53,7 +88,8 @@ struct Known {
 /// The switch.
 pub(super) struct Switch {
     ports: Vec<Option<SwitchPort>>,
-    free: Vec<usize>,
+    /// The way to ports of other workers, where there are some.
+    pub(super) exchange: Option<Exchange>,
     addresses: KeyedMap<Ether, Known>,
     learning: bool,
     most_learnt: usize,
@@ -92,10 +128,10 @@ struct AddressShown {
 }
 
 impl Switch {
-    pub(super) fn new(learning: bool, most_learnt: usize, seed: u64) -> Self {
+    pub(super) fn new(learning: bool, most_learnt: usize, seed: u64, exchange: Option<Exchange>) -> Self {
         Self {
             ports: Vec::new(),
-            free: Vec::new(),
+            exchange,
             addresses: KeyedMap::with_hasher(Keyed::new(seed)),
             learning,
             most_learnt,
@@ -106,49 +142,15 @@ impl Switch {
         }
     }
 
-    /// Adds a port. A MAC address that it has must not be another port's.
-    ///
-    /// # Errors
-    /// The address or the name is taken.
-    pub(super) fn add(&mut self, port: SwitchPort) -> Result<usize, String> {
+    /// Adds a port of this number.
+    pub(super) fn add(&mut self, number: usize, port: SwitchPort) {
+        if number >= self.ports.len() {
+            self.ports.resize_with(number + 1, || None);
+        }
         if let Some(mac) = port.mac {
-            self.is_free(mac)?;
-        }
-        if self.find(&port.name).is_some() {
-            return Err(format!("there is a port `{}` already", port.name));
-        }
-        let mac = port.mac;
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.ports[number] = Some(port);
-                number
-            }
-            None => {
-                self.ports.push(Some(port));
-                self.ports.len() - 1
-            }
-        };
-        if let Some(mac) = mac {
             self.map(mac, number);
         }
-        Ok(number)
-    }
-
-    fn is_free(&self, mac: Ether) -> Result<(), String> {
-        if mac.is_group() {
-            return Err(format!("{mac} is the address of a group"));
-        }
-        match self.addresses.get(&mac) {
-            Some(Known { port, seen: None }) => {
-                Err(format!("{mac} is the address of port `{}`", self.name(*port)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a static entry has the address.
-    pub(super) fn is_taken(&self, mac: Ether) -> bool {
-        self.is_free(mac).is_err()
+        self.ports[number] = Some(port);
     }
 
     /// Makes an address lead to a port, for good.
@@ -163,7 +165,6 @@ impl Switch {
         let Some(port) = self.ports.get_mut(number).and_then(Option::take) else { return VecDeque::new() };
         self.addresses.retain(|_, known| known.port != number);
         self.learnt = self.addresses.values().filter(|known| known.seen.is_some()).count();
-        self.free.push(number);
         self.waiting -= port.ring.len() as u64;
         port.ring
     }
@@ -173,10 +174,6 @@ impl Switch {
     }
     pub(super) fn port_mut(&mut self, number: usize) -> Option<&mut SwitchPort> {
         self.ports.get_mut(number).and_then(Option::as_mut)
-    }
-    /// The port of a name.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.ports.iter().position(|port| port.as_ref().is_some_and(|port| port.name == name))
     }
     fn name(&self, number: usize) -> &str {
         self.port(number).map_or("", |port| &port.name)
@@ -188,9 +185,9 @@ impl Switch {
             self.learnt = 0;
         }
     }
-    /// Packets that wait in rings.
+    /// Packets that wait in rings, or on their way to other workers.
     pub(super) fn waiting(&self) -> u64 {
-        self.waiting
+        self.waiting + self.exchange.as_ref().map_or(0, Exchange::held)
     }
     /// Moves packets from a port's ring to a batch, which has at most `most` then.
     pub(super) fn take_from_ring(&mut self, number: usize, batch: &mut Batch, most: usize) {
@@ -250,7 +247,7 @@ impl Switch {
         let old = |known: &Known| known.seen.is_some_and(|seen| cx.now().saturating_sub(seen) > FORGOTTEN);
         match known.filter(|known| !old(known)).map(|known| known.port) {
             Some(to) if to == from => cx.drop_packet(packet, DropReason::Denied),
-            Some(to) => self.deliver(to, packet, cx),
+            Some(to) => self.deliver(from, to, packet, cx),
             None => self.flood(from, packet, cx),
         }
     }
@@ -266,7 +263,7 @@ impl Switch {
                 match packet.try_copy() {
                     Some(copy) => {
                         cx.created(1, copy.len() as u64);
-                        self.deliver(before, copy, cx);
+                        self.deliver(from, before, copy, cx);
                     }
                     None => {
                         if let Some(port) = self.port_mut(before) {
@@ -277,17 +274,45 @@ impl Switch {
             }
         }
         match last {
-            Some(to) => self.deliver(to, packet, cx),
+            Some(to) => self.deliver(from, to, packet, cx),
             None => cx.drop_packet(packet, DropReason::Unconnected),
         }
     }
 
-    fn deliver(&mut self, to: usize, packet: Packet, cx: &mut Context) {
+    /// Whether this is the port for which a packet set out from another worker.
+    pub(super) fn is_for(&self, crossing: &Crossing) -> bool {
+        self.port(crossing.to).is_some_and(|port| port.generation == crossing.generation)
+    }
+
+    /// Delivers a packet that came from another worker.
+    pub(super) fn arrive(&mut self, crossing: Crossing, cx: &mut Context) {
+        let Crossing { packet, from, to, .. } = crossing;
+        if self.learning
+            && self.port(from).is_some()
+            && let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, ..] = *packet.data()
+        {
+            self.learn(Ether([s0, s1, s2, s3, s4, s5]), from, cx.now());
+        }
+        self.deliver(from, to, packet, cx);
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, packet: Packet, cx: &mut Context) {
         let Some(port) = self.ports.get_mut(to).and_then(Option::as_mut) else {
             cx.drop_packet(packet, DropReason::Unconnected);
             return;
         };
         match port.end {
+            End::Elsewhere(worker) => {
+                let crossing = Crossing { packet, from, to, generation: port.generation };
+                let put = match &mut self.exchange {
+                    Some(exchange) => exchange.put(worker, crossing),
+                    None => Err(crossing.packet),
+                };
+                if let Err(packet) = put {
+                    port.lost_between.fetch_add(1, Ordering::Relaxed);
+                    cx.drop_packet(packet, DropReason::RingFull);
+                }
+            }
             End::Device(number) => {
                 port.counts.received += 1;
                 cx.emit(edge_of(number), packet);
@@ -326,7 +351,7 @@ impl Switch {
             mac: port.mac.map(|mac| mac.to_string()),
             ring: port.capacity,
             waiting: port.ring.len(),
-            counts: port.counts,
+            counts: port.counts(),
         };
         let address = |(mac, known): (&Ether, &Known)| AddressShown {
             mac: mac.to_string(),
@@ -336,7 +361,7 @@ impl Switch {
         SwitchShown {
             learning: self.learning,
             flooded: self.flooded,
-            ports: self.ports.iter().flatten().map(port).collect(),
+            ports: self.ports.iter().flatten().filter(|port| port.is_told_here()).map(port).collect(),
             addresses: addresses.into_iter().map(address).collect(),
         }
     }

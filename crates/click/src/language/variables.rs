@@ -28,6 +28,11 @@ pub trait Variables {
     ///
     /// `name` is all that stands between the braces or parentheses. `depth` counts the expansions around this one.
     fn value(&self, name: &str, form: Form, depth: usize) -> Option<String>;
+
+    /// Whether a text of so many bytes may become longer. Otherwise the rest is left out.
+    fn allows(&self, _bytes: usize) -> bool {
+        true
+    }
 }
 
 /// The variables of the file or of one compound element, and around them those of the enclosing one.
@@ -276,6 +281,9 @@ pub fn expand_at(text: &str, variables: &dyn Variables, quoted: bool, depth: usi
                         copied = position;
                     }
                     position = reference.end;
+                    if !variables.allows(out.len()) {
+                        return out;
+                    }
                     continue;
                 }
             },

@@ -13,6 +13,9 @@ fn note(refused: &mut Vec<(usize, u8)>, slot: usize, verdict: u8) {
     refused.push((slot, verdict));
 }
 
+/// Lines about packets that an element says at most.
+const COMPLAINTS: u32 = 64;
+
 impl<'r> At<'r> {
     #[inline]
     fn instance(self) -> &'r Instance {
@@ -272,6 +275,18 @@ impl<'r> At<'r> {
     /// Says a line (Click's chatter).
     pub fn chatter(self, line: &str) {
         self.router.chatter(line);
+    }
+    /// Says a line about a packet.
+    ///
+    /// Of an element the first 64 are made and said: each packet may cause one.
+    #[cold]
+    pub fn complain(self, line: impl FnOnce() -> String) {
+        let Some(instance) = self.router.instances.get(self.id) else { return };
+        let said = instance.complaints.get();
+        if said < COMPLAINTS {
+            instance.complaints.set(said + 1);
+            self.router.chatter(&line());
+        }
     }
     /// Names of values.
     pub fn names(self) -> &'r Names {

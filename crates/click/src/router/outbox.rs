@@ -2,77 +2,77 @@
 
 use netbricks_core::buffer::{Batch, Packet};
 
-/// Packets for devices in the order in which they left.
-///
-/// Most bursts are for one device: they stay a batch. Only what comes behind them for another device stands alone.
+/// Packets for devices, in batches: those of one device in the order in which they left.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// The first packets are for this device.
-    device: usize,
-    first: Option<Batch>,
-    /// Those behind them.
-    rest: Vec<(usize, Packet)>,
+    /// Batches and their devices; from `used` on they are spare.
+    batches: Vec<(usize, Batch)>,
+    used: usize,
+    /// The last batch of each device: its place and 1, or 0.
+    last: Vec<usize>,
+    packets: usize,
 }
 
 impl Outbox {
     pub(super) fn len(&self) -> usize {
-        self.first.as_ref().map_or(0, Batch::len) + self.rest.len()
+        self.packets
     }
 
-    /// The batch of the first packets, if one more for the device may go there.
+    /// The last batch of a device. It is an empty one where there is none, or the last is `full`.
     #[inline]
-    fn batch(&mut self, device: usize) -> Option<&mut Batch> {
-        if !self.rest.is_empty() {
-            return None;
+    fn batch(&mut self, device: usize, full: bool) -> &mut Batch {
+        if self.last.len() <= device {
+            self.last.resize(device + 1, 0);
         }
-        let first = self.first.get_or_insert_default();
-        if first.is_empty() {
-            self.device = device;
-        }
-        (self.device == device).then_some(first)
+        let place = match self.last[device] {
+            last if last > 0 && !full => last - 1,
+            _ => {
+                let place = self.used;
+                match self.batches.get_mut(place) {
+                    Some((of, _)) => *of = device,
+                    None => self.batches.push((device, Batch::new())),
+                }
+                self.used += 1;
+                self.last[device] = self.used;
+                place
+            }
+        };
+        &mut self.batches[place].1
     }
 
     #[inline]
     pub(super) fn push(&mut self, device: usize, packet: Packet) {
-        let behind = match self.batch(device) {
-            Some(first) => first.push(packet).err(),
-            None => Some(packet),
-        };
-        if let Some(packet) = behind {
-            self.rest.push((device, packet));
+        self.packets += 1;
+        if let Err(packet) = self.batch(device, false).push(packet) {
+            // An empty batch has room.
+            let _ = self.batch(device, true).push(packet);
         }
     }
 
     /// Takes all packets of a batch.
     #[inline]
     pub(super) fn append(&mut self, device: usize, batch: &mut Batch) {
-        if let Some(first) = self.batch(device) {
-            first.append(batch);
+        if batch.is_empty() {
+            return;
         }
+        self.packets += batch.len();
+        self.batch(device, false).append(batch);
         if !batch.is_empty() {
-            self.rest.extend(batch.drain().map(|packet| (device, packet)));
+            self.batch(device, true).append(batch);
         }
     }
 
-    /// Moves the first packets, which are for one device, to an empty batch, if the device fits.
-    #[inline]
-    pub(super) fn take_first(&mut self, batch: &mut Batch, fits: impl FnOnce(usize) -> bool) {
-        if let Some(first) = &mut self.first
-            && !first.is_empty()
-            && fits(self.device)
-        {
-            batch.append(first);
+    /// Gives all batches away, with their devices. What `each` leaves in a batch is freed.
+    pub(super) fn drain(&mut self, mut each: impl FnMut(usize, &mut Batch)) {
+        let used = std::mem::take(&mut self.used);
+        if used == 0 {
+            return;
         }
-    }
-
-    /// Gives all packets away, with their devices.
-    pub(super) fn drain(&mut self, mut each: impl FnMut(usize, Packet)) {
-        if let Some(first) = &mut self.first {
-            // An iterator over a batch has room for as many packets as a batch has.
-            if !first.is_empty() {
-                first.drain().for_each(|packet| each(self.device, packet));
-            }
+        self.packets = 0;
+        self.last.fill(0);
+        for (device, batch) in self.batches.iter_mut().take(used) {
+            each(*device, batch);
+            batch.clear();
         }
-        self.rest.drain(..).for_each(|(device, packet)| each(device, packet));
     }
 }

@@ -95,7 +95,9 @@ fn router(text: &str) -> Option<Rc<Router>> {
         chatter: Rc::new(|_| ()),
         seed: 1,
         reconfigures: false,
+        exact: None,
         most_elements: usize::MAX,
+        most_memory: usize::MAX,
         keeps_dropped: false,
     };
     build(&Source { text, file: "config", is_expression: true }, &[], surroundings, &Errors::collected())

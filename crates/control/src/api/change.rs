@@ -28,6 +28,8 @@ pub struct ApplyOptions {
     /// A note for the history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Begin as the file says: what handlers changed is undone, and leaves the journal.
+    pub forget: bool,
 }
 
 /// The conditions of a change, which each change takes.

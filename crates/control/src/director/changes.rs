@@ -4,17 +4,23 @@
 //! done the director looks again whether the change still fits, and only then makes it run.
 
 use std::any::Any;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{Director, Tasks, now_ns};
-use crate::api::{Applied, ApplyOptions, Code, ConfigurationState, EventLevel, Plan, Problem, Source};
+use super::{AGAIN, Director, Tasks, now_ns};
+use crate::api::{
+    Applied, ApplyOptions, ChangeKind, Code, ConfigurationState, EventLevel, Plan, Problem, Source,
+};
+use crate::log::ChangeLog;
 use crate::records::{ROLLBACK, Unconfirmed, Written, unkept};
 use crate::store::{Files, StoreError};
 
 /// Changes that may wait for the one that is being prepared; more are refused as [`Busy`](Code::Busy).
 const WAITING: usize = 32;
+
+/// The way back to the last confirmed configuration.
+const BACK: Change = Change::Rollback { to: None, dry_run: false, expected: None };
 
 /// A file to prepare.
 #[derive(Clone, Debug)]
@@ -32,9 +38,10 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    fn of(source: Source, is_plan: bool) -> Self {
-        let (undone, rewritten) = (BTreeSet::new(), BTreeSet::new());
-        Self { source, files: Files::new(), undone, rewritten, is_plan }
+    /// A file that keeps what these writes changed.
+    fn of(source: Source, written: &[Written], is_plan: bool) -> Self {
+        let rewritten = written.iter().map(|written| written.function.clone()).collect();
+        Self { source, files: Files::new(), undone: BTreeSet::new(), rewritten, is_plan }
     }
 }
 
@@ -116,11 +123,18 @@ impl<F: FnOnce(u64, Result<Applied, Problem>) + Send> ChangeAsker for F {
 /// The receiver of a change's answer, on the heap.
 pub type ChangeAnswer = Box<dyn ChangeAsker>;
 
+/// The one who asked for a change.
+enum Asker {
+    Client(ChangeAnswer),
+    /// The director itself: the time to confirm is over.
+    Director,
+}
+
 /// The changes that wait, and whether one is being prepared.
 #[derive(Default)]
 pub(crate) struct Changes {
     is_preparing: bool,
-    waiting: VecDeque<(Change, ChangeAnswer)>,
+    waiting: VecDeque<(Change, Asker)>,
 }
 
 impl Changes {
@@ -147,6 +161,8 @@ enum Rest {
         warnings: Vec<String>,
         /// The generation that it starts from.
         generation: u64,
+        /// Whether what handlers changed is to go on.
+        goes_on: bool,
     },
     Apply {
         options: ApplyOptions,
@@ -170,11 +186,50 @@ struct Waits {
 
 /// The functions whose writes differ between two journals.
 fn differing(one: &[Written], other: &[Written]) -> BTreeSet<String> {
-    let of = |written: &[Written], function: &str| -> Vec<Written> {
-        written.iter().filter(|written| written.function == function).cloned().collect()
+    let (one, other) = (by_function(one), by_function(other));
+    let functions = one.keys().chain(other.keys());
+    functions
+        .filter(|function| one.get(*function) != other.get(*function))
+        .map(|&name| name.to_owned())
+        .collect()
+}
+
+/// The functions that a plan takes out.
+fn removed(plan: &Plan) -> BTreeSet<&str> {
+    let removed = plan.changes.iter().filter(|change| change.kind == ChangeKind::Removed);
+    removed.filter(|change| change.part == "function").map(|change| change.name.as_str()).collect()
+}
+
+/// Warnings about writes that are lost by a plan, because their functions go.
+fn lost(plan: &Plan, written: &[Written]) -> Vec<String> {
+    let removed = removed(plan);
+    let functions = by_function(written).into_iter().filter(|(function, _)| removed.contains(function));
+    let told = |(function, written): (&str, Vec<&Written>)| {
+        let writes = written.len();
+        format!(
+            "what handlers changed of `{function}` is lost ({writes} in the journal): the file has no such function"
+        )
     };
-    let functions = one.iter().chain(other).map(|written| &written.function);
-    functions.filter(|function| of(one, function) != of(other, function)).cloned().collect()
+    functions.map(told).collect()
+}
+
+/// These writes without the first ones that are like the refused.
+fn without(written: Vec<Written>, refused: Vec<Written>) -> Vec<Written> {
+    if refused.is_empty() {
+        return written;
+    }
+    let mut refused = refused.into_iter().peekable();
+    // Both are in the order in which they were made again.
+    written.into_iter().filter(|written| refused.next_if(|refused| refused == written).is_none()).collect()
+}
+
+/// The writes of each function, oldest first.
+fn by_function(written: &[Written]) -> BTreeMap<&str, Vec<&Written>> {
+    let mut functions: BTreeMap<&str, Vec<&Written>> = BTreeMap::new();
+    for written in written {
+        functions.entry(&written.function).or_default().push(written);
+    }
+    functions
 }
 
 impl Director<'_> {
@@ -182,24 +237,45 @@ impl Director<'_> {
     pub fn change(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
         let changes = &mut self.records.changes;
         if !changes.is_preparing {
-            self.begin(change, tasks, answer);
+            self.begin(change, tasks, Asker::Client(answer));
         } else if changes.waiting.len() < WAITING {
-            changes.waiting.push_back((change, answer));
+            changes.waiting.push_back((change, Asker::Client(answer)));
         } else {
             let problem = Problem::new(Code::Busy, format!("{WAITING} changes wait already"));
             answer.answer(self.records.generation, Err(problem.help("try again in a moment")));
         }
     }
 
-    fn begin(&mut self, change: Change, tasks: &Tasks, answer: ChangeAnswer) {
-        if answer.is_gone() {
+    /// Rolls back what was not confirmed in time, before all changes that wait.
+    pub(super) fn roll_back_overdue(&mut self, tasks: &Tasks) {
+        if let Some(unconfirmed) = &mut self.records.unconfirmed {
+            unconfirmed.is_overdue = true;
+        }
+        let changes = &mut self.records.changes;
+        if changes.is_preparing {
+            changes.waiting.push_front((BACK, Asker::Director));
+        } else {
+            self.begin(BACK, tasks, Asker::Director);
+        }
+    }
+
+    fn begin(&mut self, change: Change, tasks: &Tasks, asker: Asker) {
+        let is_gone = match &asker {
             // It was told that the change is not made in time.
+            Asker::Client(answer) => answer.is_gone(),
+            // A client went back first.
+            Asker::Director => !self.records.is_overdue(),
+        };
+        if is_gone {
             return self.begin_next(tasks);
         }
+        let log = ChangeLog::of(&change);
         let (wanted, rest) = match self.wanted(change) {
             Ok(begun) => begun,
             Err(problem) => {
-                answer.answer(self.records.generation, Err(problem));
+                let refused = Err(problem);
+                log.end(&refused);
+                self.answer(asker, refused);
                 return self.begin_next(tasks);
             }
         };
@@ -209,36 +285,77 @@ impl Director<'_> {
             let next = tasks.clone();
             tasks.post_patiently(move |director| {
                 director.records.changes.is_preparing = false;
-                let result = prepared.and_then(|prepared| director.end(rest, prepared));
-                answer.answer(director.records.generation, result);
+                let result = log.within(|| prepared.and_then(|prepared| director.end(rest, prepared)));
+                log.end(&result);
+                director.answer(asker, result);
                 director.begin_next(&next);
             });
         };
         self.plane.prepare_beside(wanted, Box::new(done));
     }
 
+    /// Tells the one who asked how a change ended.
+    fn answer(&mut self, asker: Asker, result: Result<Applied, Problem>) {
+        match asker {
+            Asker::Client(answer) => answer.answer(self.records.generation, result),
+            // Handlers were written meanwhile. Now nothing comes between.
+            Asker::Director if matches!(&result, Err(problem) if problem.code == Code::Stale) => {
+                let result = self.change_now(BACK);
+                self.end_overdue(result);
+            }
+            Asker::Director => self.end_overdue(result),
+        }
+    }
+
+    /// Tells how the rollback ended that came because the time to confirm was over.
+    fn end_overdue(&mut self, result: Result<Applied, Problem>) {
+        match result {
+            Ok(applied) => {
+                for warning in applied.plan.warnings {
+                    self.tell(EventLevel::Warning, "warning", warning);
+                }
+            }
+            Err(problem) => {
+                // It runs on, and a restart goes back. Another try comes a minute later.
+                if let Some(unconfirmed) = &mut self.records.unconfirmed {
+                    (unconfirmed.until, unconfirmed.is_overdue) = (Instant::now() + AGAIN, false);
+                }
+                self.tell(EventLevel::Error, "rollback-failed", problem.detail);
+            }
+        }
+    }
+
     /// Begins the change that has waited longest, if no other one is being prepared.
     fn begin_next(&mut self, tasks: &Tasks) {
         let changes = &mut self.records.changes;
-        if let Some((change, answer)) = changes.waiting.pop_front().filter(|_| !changes.is_preparing) {
-            self.begin(change, tasks, answer);
+        if changes.is_preparing {
+            return;
+        }
+        if let Some((change, asker)) = changes.waiting.pop_front() {
+            self.begin(change, tasks, asker);
         }
     }
 
     /// Makes a change at once. No other request is answered meanwhile.
     fn change_now(&mut self, change: Change) -> Result<Applied, Problem> {
-        let (wanted, rest) = self.wanted(change)?;
-        let prepared = self.plane.prepare(&wanted)?;
-        self.end(rest, prepared)
+        let log = ChangeLog::of(&change);
+        let result = log.within(|| {
+            let (wanted, rest) = self.wanted(change)?;
+            let prepared = self.plane.prepare(&wanted)?;
+            self.end(rest, prepared)
+        });
+        log.end(&result);
+        result
     }
 
     /// The file of a change, if the change fits now.
     fn wanted(&mut self, change: Change) -> Result<(Wanted, Rest), Problem> {
+        self.write_down();
         let generation = self.records.generation;
         match change {
             Change::Plan(source) => Ok((
-                Wanted::of(source, true),
-                Rest::Plan { configuration: None, warnings: Vec::new(), generation },
+                Wanted::of(source, self.records.written(), true),
+                Rest::Plan { configuration: None, warnings: Vec::new(), generation, goes_on: true },
             )),
             Change::Apply { source, options, expected, time_ns } => {
                 self.is_current(expected)?;
@@ -246,12 +363,16 @@ impl Director<'_> {
                     let detail = format!("`confirm` is {seconds} s: expected 1 s to 1 day");
                     return Err(Problem::new(Code::BadRequest, detail));
                 }
-                let wanted = Wanted::of(source, options.dry_run);
+                let mut wanted = Wanted::of(source, self.records.written(), options.dry_run);
+                if options.forget {
+                    std::mem::swap(&mut wanted.undone, &mut wanted.rewritten);
+                }
                 let rest = match options.dry_run {
                     true => Rest::Plan {
                         configuration: Some(self.records.running),
                         warnings: Vec::new(),
                         generation,
+                        goes_on: !options.forget,
                     },
                     false => Rest::Apply { options, expected, time_ns },
                 };
@@ -266,7 +387,7 @@ impl Director<'_> {
                 let rewritten = written.iter().map(|written| written.function.clone()).collect();
                 let wanted = Wanted { source, files, undone, rewritten, is_plan: dry_run };
                 let rest = match dry_run {
-                    true => Rest::Plan { configuration: Some(number), warnings, generation },
+                    true => Rest::Plan { configuration: Some(number), warnings, generation, goes_on: false },
                     false => Rest::Rollback { number, written, warnings, expected },
                 };
                 Ok((wanted, rest))
@@ -276,27 +397,36 @@ impl Director<'_> {
 
     /// The last step of a change, if it still fits.
     fn end(&mut self, rest: Rest, mut prepared: Prepared) -> Result<Applied, Problem> {
+        self.write_down();
         prepared.plan.generation = self.records.generation;
         match rest {
-            Rest::Plan { configuration, warnings, generation } => {
+            Rest::Plan { configuration, warnings, generation, goes_on } => {
                 if generation != self.records.generation {
                     let detail = "what runs changed while the plan was made";
                     return Err(Problem::new(Code::Stale, detail).help("repeat the plan"));
                 }
                 let mut plan = prepared.plan;
                 plan.warnings.extend(warnings);
+                if goes_on {
+                    let lost = lost(&plan, self.records.written());
+                    plan.warnings.extend(lost);
+                }
                 let configuration = configuration.unwrap_or(self.records.running);
                 Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
             }
             Rest::Apply { options, expected, time_ns } => {
                 self.is_current(expected)?;
+                if self.records.is_overdue() {
+                    return Err(Problem::new(Code::Stale, self.overdue()).help("apply it again after that"));
+                }
                 let before = self.records.running;
                 let back_to = self.records.unconfirmed.map_or(before, |unconfirmed| unconfirmed.back_to);
                 let within = options.confirm.map(Duration::from_secs_f64);
                 let waits = within.map(|within| Waits { within, back_to });
                 let file = prepared.wanted.source.name.clone();
                 let note = options.note.unwrap_or_default();
-                let mut applied = self.install(prepared, &note, waits, None, time_ns)?;
+                let mut applied =
+                    self.install(prepared, &note, waits, options.forget.then(Vec::new), time_ns)?;
                 applied.confirm_within_seconds = options.confirm;
                 let number = applied.configuration;
                 self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
@@ -309,7 +439,8 @@ impl Director<'_> {
                     return Err(Problem::new(Code::Stale, detail).help("repeat the rollback"));
                 }
                 let running = self.records.running;
-                let note = format!("{ROLLBACK}{number}");
+                // A copy of a copy is one of the first.
+                let note = format!("{ROLLBACK}{}", self.records.origin(number));
                 let mut applied = self.install(prepared, &note, None, Some(written), now_ns())?;
                 applied.plan.warnings.extend(warnings);
                 if let Err(error) = self.records.give_up(running, false) {
@@ -399,24 +530,9 @@ impl Director<'_> {
         // The operator has the whole window, however long the change took.
         let unconfirmed = waits.map(|Waits { within, back_to }| {
             let until = Instant::now() + within;
-            Unconfirmed { until, back_to }
+            Unconfirmed { until, back_to, is_overdue: false }
         });
-        let comes_back = again.is_some();
-        let goes_on = |written: &Written| applied.plan.kept.contains(&written.function);
-        let again: Vec<Written> =
-            again.unwrap_or_default().into_iter().filter(|written| !goes_on(written)).collect();
-        self.write_again(&again);
-        let goes_on = |written: &&Written| applied.plan.kept.contains(&written.function);
-        // A rollback brings those of its own.
-        let lost = |written: &&Written| !goes_on(written) && !comes_back;
-        let forgotten: BTreeSet<&str> =
-            self.records.written.iter().filter(lost).map(|of| of.function.as_str()).collect();
-        applied.plan.warnings.extend(forgotten.into_iter().map(|function| {
-            format!(
-                "the journal has no writes to `{function}` any more: the next start takes what the file says"
-            )
-        }));
-        let written = self.records.written.iter().filter(goes_on).cloned().chain(again).collect();
+        let written = self.written_after(&mut applied, again);
         self.records.unconfirmed = unconfirmed;
         let begun =
             self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
@@ -437,6 +553,43 @@ impl Director<'_> {
         Ok(applied)
     }
 
+    /// Makes the writes again that a change has undone. Answers the journal after it.
+    ///
+    /// A rollback brings a journal of its own, `again`. Another file keeps the writes that still apply.
+    fn written_after(&mut self, applied: &mut Applied, again: Option<Vec<Written>>) -> Vec<Written> {
+        let plan = &mut applied.plan;
+        let kept: BTreeSet<&str> = plan.kept.iter().map(String::as_str).collect();
+        let (mut written, others): (Vec<Written>, Vec<Written>) = self
+            .records
+            .written
+            .iter()
+            .cloned()
+            .partition(|written| kept.contains(written.function.as_str()));
+        let again = match again {
+            Some(again) => {
+                let again: Vec<Written> =
+                    again.into_iter().filter(|written| !kept.contains(written.function.as_str())).collect();
+                self.write_again(&again);
+                again
+            }
+            None => {
+                let (lost, removed) = (lost(plan, &others), removed(plan));
+                let still = |written: &Written| !removed.contains(written.function.as_str());
+                let again: Vec<Written> = others.into_iter().filter(still).collect();
+                let refused = self.write_again(&again);
+                plan.warnings.extend(lost);
+                plan.warnings.extend(refused.iter().map(
+                    |Written { function, handler, argument, .. }| {
+                        format!("`{function}.{handler} {argument}` does not apply any more, and is lost")
+                    },
+                ));
+                without(again, refused)
+            }
+        };
+        written.extend(again);
+        written
+    }
+
     /// Confirms the running configuration.
     ///
     /// # Errors
@@ -445,12 +598,20 @@ impl Director<'_> {
         if self.records.unconfirmed.is_none() {
             return Err(Problem::new(Code::Conflict, "nothing waits to be confirmed"));
         }
+        if self.records.is_overdue() {
+            return Err(Problem::new(Code::Conflict, self.overdue()));
+        }
         let number = self.records.running;
         self.records.confirm(number).map_err(|error| unkept(&error))?;
         self.records.unconfirmed = None;
         self.records.generation += 1;
         self.tell(EventLevel::Info, "confirmed", format!("configuration {number} is confirmed"));
         Ok(self.status())
+    }
+
+    /// One sentence about a configuration whose time to confirm is over.
+    fn overdue(&self) -> String {
+        format!("configuration {} was not confirmed in time, and is being rolled back", self.records.running)
     }
 
     /// The configuration to go back to: this one, or the last confirmed one before the running one.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::ChangeAsker;
-use crate::api::{ApplyOptions, Count, HandlerAnswer, Plan};
+use crate::api::{ApplyOptions, Change as PlannedChange, ChangeKind, Count, HandlerAnswer, Plan};
+use crate::records::Subject;
 
 /// A dataplane that does what it is told at once.
 struct Plane {
@@ -11,13 +12,16 @@ struct Plane {
     done: Option<Instant>,
     /// Calls of the handler `later`, as by a worker that has not answered.
     held: Vec<(Call, Answer<Answers>)>,
-    /// Functions that go on in a change.
+    /// Functions that go on in a change, and those that it takes out.
     kept: Vec<String>,
+    removed: Vec<String>,
     /// Writes of handlers, as function and argument.
     called: Vec<String>,
     /// Whether changes are held while they are prepared, and those that are.
     holds: bool,
     held_changes: Vec<(Wanted, Answer<Prepared>)>,
+    /// Whether writes of `fails later` are refused.
+    fails_later: bool,
 }
 
 fn file(text: &str) -> Source {
@@ -28,7 +32,17 @@ impl Plane {
     fn new() -> Self {
         let (called, held_changes) = (Vec::new(), Vec::new());
         let kept = vec!["kept".into()];
-        Self { source: file("one"), done: None, held: Vec::new(), kept, called, holds: false, held_changes }
+        Self {
+            source: file("one"),
+            done: None,
+            held: Vec::new(),
+            kept,
+            removed: Vec::new(),
+            called,
+            holds: false,
+            held_changes,
+            fails_later: false,
+        }
     }
 
     /// Prepares the changes that are held.
@@ -91,14 +105,31 @@ impl Dataplane for Plane {
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
         self.called.push(format!("{} {}", call.function, call.argument));
         match &*call.argument {
+            "fails later" if self.fails_later => answer(Err(Problem::new(Code::BadRequest, "it fails"))),
             "bad" => answer(Err(Problem::new(Code::BadRequest, "it is bad"))),
             _ if call.handler == "later" => self.held.push((call, answer)),
             _ => answer(Ok(answers(call))),
         }
     }
+    fn subject(&self, _: &str, handler: &str) -> Option<Subject> {
+        let by_lines = handler == "add" || handler == "withdraw";
+        (by_lines || handler == "weight").then_some(Subject {
+            name: if by_lines { "route" } else { "weight" },
+            sets: handler != "withdraw",
+            by_lines,
+        })
+    }
     fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, Problem> {
         let kept = self.kept.iter().filter(|kept| !wanted.undone.contains(*kept)).cloned().collect();
-        Ok(Prepared::new(wanted.clone(), Plan { kept, ..Plan::default() }, ()))
+        let removed = |name: &String| PlannedChange {
+            kind: ChangeKind::Removed,
+            part: "function".into(),
+            name: name.clone(),
+            detail: String::new(),
+            copied_bytes: None,
+        };
+        let changes = self.removed.iter().map(removed).collect();
+        Ok(Prepared::new(wanted.clone(), Plan { kept, changes, ..Plan::default() }, ()))
     }
     fn prepare_beside(&mut self, wanted: Wanted, done: Answer<Prepared>) {
         if self.holds {
@@ -109,6 +140,9 @@ impl Dataplane for Plane {
     }
     fn apply(&mut self, prepared: Prepared) -> Result<Applied, Problem> {
         let Prepared { wanted, plan, .. } = prepared;
+        if wanted.source.text.starts_with("bad") {
+            return Err(Problem::new(Code::Machine, "there is no such device"));
+        }
         self.source = wanted.source;
         self.done = Some(Instant::now());
         Ok(Applied { plan, ..Applied::default() })
@@ -181,6 +215,9 @@ impl Run {
         let answer = move |generation, result| drop(sender.send((generation, result)));
         let tasks = self.tasks.clone();
         self.director().write(call, expected, tenant.map(Into::into), &tasks, Box::new(answer));
+        if self.records.is_any_unwritten() {
+            self.work();
+        }
         answered
     }
     fn change(&mut self, text: &str, expected: Option<u64>) -> Changed {
@@ -194,6 +231,11 @@ impl Run {
     }
     fn apply(&mut self, text: &str, options: ApplyOptions) -> Applied {
         self.director().apply(file(text), options, None, 2).unwrap()
+    }
+    /// Lets so many seconds pass.
+    fn tick(&mut self, seconds: u64) {
+        let tasks = self.tasks.clone();
+        self.director().tick(Instant::now() + Duration::from_secs(seconds), &tasks);
     }
     /// Does the tasks that wait.
     fn work(&mut self) {
@@ -269,13 +311,162 @@ fn a_rollback_undoes_the_writes_since_and_leaves_functions_without_any() {
     run.write("kept", "now", "within", None);
     let plan = run.director().plan_rollback(None).unwrap().plan;
     assert_eq!((plan.kept, plan.warnings), (vec!["other".to_owned()], Vec::new()));
-    run.director().tick(Instant::now() + Duration::from_secs(2));
+    run.tick(2);
+    run.work();
     assert_eq!(run.journal(), ["other before"]);
     // What was undone comes again with the configuration that had it.
     run.plane.called.clear();
     run.director().rollback(Some(2)).unwrap();
     assert_eq!(run.journal(), ["other before", "kept within"]);
     assert_eq!(run.plane.called, ["kept within"]);
+}
+
+#[test]
+fn a_rollback_compares_journals_of_100_000_writes_in_one_pass() {
+    let mut run = Run::new();
+    run.plane.kept = vec!["same".into(), "more".into(), "swapped".into()];
+    let write = |function: &str, argument: usize| Written {
+        function: function.into(),
+        handler: "now".into(),
+        argument: argument.to_string(),
+        worker: None,
+        tenant: None,
+    };
+    let swapped = |one: usize| [write("swapped", one), write("swapped", 1 - one)];
+    run.records.written = (0..99_990).map(|number| write("same", number)).chain(swapped(0)).collect();
+    run.apply("two", ApplyOptions::default());
+    run.records.written.truncate(99_990);
+    run.records.written.extend(swapped(1));
+    run.records.written.push(write("more", 1));
+    let plan = run.director().plan_rollback(None).unwrap().plan;
+    assert_eq!(plan.kept, ["same"]);
+    run.director().rollback(None).unwrap();
+    assert_eq!(run.plane.called, ["swapped 0", "swapped 1"]);
+    assert_eq!(run.records.written.len(), 99_992);
+}
+
+/// A run with a state directory of this name.
+fn stored(name: &str) -> (Run, std::path::PathBuf) {
+    let directory = std::env::temp_dir().join(format!("nb-{name}-{}", std::process::id()));
+    let mut run = Run::new();
+    run.records = reopened(&directory);
+    (run, directory)
+}
+
+fn reopened(directory: &std::path::Path) -> Records {
+    let store = crate::store::Store::open(directory).unwrap();
+    Records::new(file("one"), 1, Events::new(), Some(store)).unwrap()
+}
+
+#[test]
+fn writes_that_wait_together_become_durable_together_and_are_answered_then() {
+    let (mut run, directory) = stored("together");
+    let (sender, answered) = std::sync::mpsc::channel();
+    for number in 0..100 {
+        let (sender, again) = (sender.clone(), run.tasks.clone());
+        let task = move |director: &mut Director<'_>| {
+            let (function, handler) = ("f".to_owned(), "now".to_owned());
+            let (argument, deadline) = (number.to_string(), Instant::now());
+            let call = Call { function, handler, argument, write: true, worker: None, deadline };
+            let answer = move |generation, result: Result<Answers, Problem>| {
+                let _gone = sender.send((number, generation, result.is_ok()));
+            };
+            director.write(call, None, None, &again, Box::new(answer));
+        };
+        run.tasks.post(task).unwrap();
+    }
+    for _ in 0..100 {
+        let task = run.waiting.next(Instant::now()).unwrap();
+        task(&mut run.director());
+    }
+    assert_eq!(run.plane.called.len(), 100, "the handlers have done it");
+    assert!(answered.try_recv().is_err(), "none is durable");
+    run.work();
+    let answers: Vec<_> = answered.try_iter().collect();
+    assert_eq!(answers, (0..100).map(|number| (number, number + 2, true)).collect::<Vec<_>>());
+    drop(std::mem::replace(&mut run.records, records()));
+    assert_eq!(reopened(&directory).written().len(), 100);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn writes_that_others_stand_for_leave_the_journal_and_the_rest_is_made_again_at_once() {
+    let (mut run, directory) = stored("compact");
+    run.records.limits.writes = 2_500;
+    for number in 0..10_000 {
+        let prefix = format!("10.0.{}.0/24", number % 10);
+        let weight = run.write("lb", "weight", &format!("b{} {number}", number % 7), None);
+        assert_eq!(code(&weight), None, "{number}");
+        assert_eq!(code(&run.write("fib", "add", &format!("{prefix} {number}"), None)), None);
+        if number % 10 == 9 {
+            run.write("fib", "withdraw", &prefix, None);
+        }
+    }
+    assert!(run.records.written().len() <= 2_500);
+    drop(std::mem::replace(&mut run.records, records()));
+    run.records = reopened(&directory);
+    run.plane.called.clear();
+    run.director().replay();
+    assert_eq!(run.records.written().len(), 7 + 10 + 1);
+    let mut weights: Vec<_> =
+        run.plane.called.iter().filter(|call| call.starts_with("lb")).cloned().collect();
+    weights.sort();
+    let last = |of: usize| (0..10_000).rev().find(|number| number % 7 == of).unwrap();
+    assert_eq!(weights, (0..7).map(|of| format!("lb b{of} {}", last(of))).collect::<Vec<_>>());
+    assert_eq!(run.plane.called.last().unwrap(), "fib 10.0.9.0/24");
+    // A row of routes is one call.
+    let (mut run, routes) =
+        (Run::new(), (0..1_000).map(|number| format!("10.0.0.0/24 {number}\n10.1.0.0/16 1")));
+    for route in routes.collect::<Vec<_>>() {
+        run.write("fib", "add", &route, None);
+    }
+    run.plane.called.clear();
+    run.director().replay();
+    assert_eq!((run.plane.called.len(), run.plane.called[0].lines().count()), (1, 2_000));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_file_that_is_applied_keeps_what_handlers_changed_of_functions_that_stay() {
+    let mut run = Run::new();
+    run.write("kept", "now", "a", None);
+    run.write("replaced", "now", "b", None);
+    run.write("replaced", "now", "fails later", None);
+    run.write("gone", "now", "c", None);
+    run.plane.removed.push("gone".into());
+    run.plane.fails_later = true;
+    run.plane.called.clear();
+    let lost = "what handlers changed of `gone` is lost (1 in the journal): the file has no such function";
+    let plan = run.director().plan(&file("two")).unwrap();
+    assert_eq!(plan.warnings, [lost]);
+    let applied = run.apply("two", ApplyOptions::default());
+    assert_eq!(run.plane.called, ["replaced b", "replaced fails later"]);
+    let refused = "`replaced.now fails later` does not apply any more, and is lost";
+    assert_eq!(applied.plan.warnings, [lost, refused]);
+    assert_eq!(run.journal(), ["kept a", "replaced b"]);
+    let options = ApplyOptions { forget: true, ..ApplyOptions::default() };
+    let applied = run.apply("two", options);
+    assert_eq!((applied.plan.kept, applied.plan.warnings), (Vec::new(), Vec::new()));
+    assert!(run.journal().is_empty());
+}
+
+#[test]
+fn the_running_file_has_all_of_what_handlers_changed() {
+    let mut run = Run::new();
+    run.write("fib", "add", "10.0.0.0/8 1\n10.1.0.0/16 2\n", None);
+    run.write("f", "say", "it's", None);
+    run.write("lb", "weight", "b 5", None);
+    let text = run.director().running_source().text;
+    let commands: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
+    assert_eq!(
+        commands,
+        [
+            "netbricks set fib.add '10.0.0.0/8 1",
+            "10.1.0.0/16 2'",
+            r"netbricks set f.say 'it'\''s'",
+            "netbricks set lb.weight b 5",
+        ]
+    );
 }
 
 #[test]
@@ -295,6 +486,84 @@ fn while_a_change_is_prepared_the_director_answers_and_other_changes_wait() {
     run.work();
     assert_eq!(numbers(&second), Ok(3));
     assert_eq!((run.plane.source.text.as_str(), run.journal()), ("three", vec!["kept meanwhile".to_owned()]));
+}
+
+/// Options of a file that waits a second to be confirmed.
+fn unconfirmed() -> ApplyOptions {
+    ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() }
+}
+
+#[test]
+fn a_rollback_that_is_due_is_prepared_beside_the_director_and_comes_before_changes_that_wait() {
+    let mut run = Run::new();
+    run.apply("two", unconfirmed());
+    run.plane.holds = true;
+    let (before, waits) = (run.change("three", None), run.change("four", None));
+    run.tick(2);
+    // The time is over once, however long it takes.
+    run.tick(2);
+    run.work();
+    assert_eq!((run.plane.held_changes.len(), run.plane.source.text.as_str()), (1, "two"));
+    assert_eq!(run.records.deadline(), None);
+    // Others are answered meanwhile.
+    assert!(!run.director().status().confirmed);
+    let problem = run.director().confirm().unwrap_err();
+    assert_eq!(problem.detail, "configuration 2 was not confirmed in time, and is being rolled back");
+    run.plane.prepare_held();
+    run.work();
+    // What was prepared before the time was over would have run after it.
+    assert_eq!(before.try_recv().unwrap().1.unwrap_err().code, Code::Stale);
+    assert_eq!((run.plane.held_changes.len(), run.plane.source.text.as_str()), (1, "two"));
+    assert_eq!(run.plane.held_changes[0].0.source.text, "one");
+    run.plane.prepare_held();
+    run.work();
+    assert_eq!(run.plane.source.text, "one");
+    assert!(run.director().status().confirmed);
+    run.plane.prepare_held();
+    run.work();
+    assert_eq!(waits.try_recv().unwrap().1.unwrap().configuration, 4);
+    let kinds: Vec<String> = run.director().events().since(0).into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["applied", "not-confirmed", "rolled-back", "applied"]);
+}
+
+#[test]
+fn a_rollback_that_is_due_comes_also_where_handlers_are_written_all_the_time() {
+    let mut run = Run::new();
+    run.apply("two", unconfirmed());
+    run.plane.holds = true;
+    run.tick(2);
+    assert!(code(&run.write("kept", "now", "meanwhile", None)).is_none());
+    run.plane.prepare_held();
+    run.work();
+    assert_eq!((run.plane.source.text.as_str(), run.plane.held_changes.len()), ("one", 0));
+    assert!(run.journal().is_empty());
+}
+
+#[test]
+fn a_rollback_that_is_due_and_fails_is_tried_again_and_one_that_a_client_makes_first_is_left_out() {
+    let mut run = Run::new();
+    run.apply("two", unconfirmed());
+    run.plane.holds = true;
+    run.tick(2);
+    for (_, done) in std::mem::take(&mut run.plane.held_changes) {
+        done(Err(Problem::new(Code::Machine, "no device")));
+    }
+    run.work();
+    let failed = run.director().events().since(0).pop().unwrap();
+    assert_eq!((failed.kind.as_str(), failed.message.as_str()), ("rollback-failed", "no device"));
+    assert!(run.records.deadline().is_some_and(|until| until > Instant::now() + AGAIN / 2));
+    // A client's own rollback is being prepared when the time is over again.
+    let (sender, answered) = std::sync::mpsc::channel();
+    let answer = move |_, applied: Result<Applied, Problem>| drop(sender.send(applied.map(drop)));
+    let (back, tasks) = (Change::Rollback { to: None, dry_run: false, expected: None }, run.tasks.clone());
+    run.director().change(back, &tasks, Box::new(answer));
+    run.tick(2 * AGAIN.as_secs());
+    run.plane.prepare_held();
+    run.work();
+    answered.try_recv().unwrap().unwrap();
+    let history = run.director().history();
+    assert_eq!((run.plane.source.text.as_str(), run.plane.held_changes.len()), ("one", 0));
+    assert_eq!(history.len(), 3, "{history:?}");
 }
 
 /// A client that has gone.
@@ -460,6 +729,38 @@ fn a_tenant_drops_none_but_its_own_writes_from_a_journal_in_memory() {
     assert!(run.journal().len() <= 71);
     write(&mut run, "acme", &"x".repeat(20_000));
     assert!(run.journal().last().unwrap().starts_with("acme:f xxx"), "the newest one stays");
+}
+
+#[test]
+fn changes_that_fail_or_are_rolled_back_leave_the_configurations_to_go_back_to() {
+    let directory = std::env::temp_dir().join(format!("nb-failed-{}", std::process::id()));
+    for is_stored in [false, true] {
+        let mut run = Run::new();
+        if is_stored {
+            let store = crate::store::Store::open(&directory).unwrap();
+            run.records = Records::new(file("one"), 1, Events::new(), Some(store)).unwrap();
+        }
+        run.apply("two", ApplyOptions::default());
+        for number in 0..60 {
+            let failed = file(&format!("bad {number}"));
+            let failed = run.director().apply(failed, ApplyOptions::default(), None, 2).unwrap_err();
+            assert_eq!(failed.code, Code::Machine);
+        }
+        assert_eq!(run.director().plan_rollback(None).unwrap().configuration, 1);
+        for number in 0..60 {
+            let options = ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() };
+            run.apply(&format!("unconfirmed {number}"), options);
+            run.director().rollback(None).unwrap();
+        }
+        assert_eq!(run.plane.source.text, "two");
+        assert_eq!(run.director().plan_rollback(None).unwrap().configuration, 1, "{is_stored}");
+        let history = run.director().history();
+        assert_eq!(history.len(), 50);
+        assert_eq!(history.iter().rev().take(2).map(|entry| entry.number).collect::<Vec<_>>(), [1, 2]);
+        run.director().rollback(None).unwrap();
+        assert_eq!(run.plane.source.text, "one");
+    }
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Answers, Call, Code, Director, Problem, Tasks, Written, now_ns};
+use crate::log;
 
 /// The receiver of a write's answer, with the generation then. It must not wait.
 pub type WriteAnswer = Box<dyn FnOnce(u64, Result<Answers, Problem>) + Send>;
@@ -60,6 +61,7 @@ struct Pending {
     /// A write that the generation counts.
     ticket: Option<Ticket>,
     answer: WriteAnswer,
+    tasks: Tasks,
 }
 
 impl Pending {
@@ -99,7 +101,11 @@ impl Director<'_> {
         tenant: Option<&str>,
     ) -> Result<(), Problem> {
         self.is_current(expected)?;
-        self.records.may_record(Written::bytes_of(call), tenant)
+        self.records.may_record(Written::bytes_of(call), tenant).or_else(|_full| {
+            self.write_down();
+            self.compact();
+            self.records.may_record(Written::bytes_of(call), tenant)
+        })
     }
 
     /// Writes a handler, if the generation is still `expected`, and puts the write into the journal.
@@ -122,7 +128,7 @@ impl Director<'_> {
         let written = written(&call, tenant.as_deref());
         let configuration = self.records.running;
         let ticket = tenant.is_none().then(|| self.records.under_way.begin());
-        let pending = Pending { written, configuration, ticket, answer };
+        let pending = Pending { written, configuration, ticket, answer, tasks: tasks.clone() };
         let slot = Arc::new(Mutex::new(Slot::Calling));
         let (answered, tasks) = (slot.clone(), tasks.clone());
         let answer = move |result| {
@@ -141,14 +147,39 @@ impl Director<'_> {
         }
     }
 
-    /// Records a write that was made, and answers it.
+    /// Records a write that was made. It is answered when it is durable, together with those that wait behind it.
     fn settle(&mut self, pending: Pending, answers: Answers) {
-        let Pending { written, configuration, mut ticket, answer } = pending;
-        let recorded = self.records.record(written, configuration, now_ns());
-        ticket.iter_mut().for_each(|ticket| ticket.is_counted = recorded.is_ok());
-        drop(ticket);
+        let Pending { written, configuration, mut ticket, answer, tasks } = pending;
+        log::written(&written);
+        let subject = self.plane.subject(&written.function, &written.handler);
+        let done = move |generation: u64, recorded: Result<(), Problem>| {
+            ticket.iter_mut().for_each(|ticket| ticket.is_counted = recorded.is_ok());
+            drop(ticket);
+            answer(generation, recorded.map(|()| answers).map_err(unrecorded));
+        };
+        let was_any = self.records.is_any_unwritten();
+        self.records.record(written, subject, configuration, now_ns(), Box::new(done));
+        // Behind all tasks that wait now, whose writes become durable at the same time.
+        let begins = !was_any && self.records.is_any_unwritten();
+        if begins && tasks.post(|director| director.write_down()).is_err() {
+            self.write_down();
+        }
         self.records.count_writes();
-        answer(self.records.generation, recorded.map(|()| answers).map_err(unrecorded));
+    }
+
+    /// Makes all writes durable that wait for it, and answers them.
+    pub(super) fn write_down(&mut self) {
+        self.records.write_down();
+        self.records.count_writes();
+        if self.records.is_mostly_superseded() {
+            self.compact();
+        }
+    }
+
+    /// Drops writes from the journal that later ones stand for.
+    pub(super) fn compact(&mut self) {
+        let plane = &*self.plane;
+        self.records.compact(now_ns(), |function, handler| plane.subject(function, handler));
     }
 }
 

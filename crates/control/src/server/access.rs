@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
 use super::answer::{App, Failure};
+use super::logged;
 use super::socket::ListenError;
 use super::tenants::{Caller, Grants, Peer, Standing};
 use crate::api::{Code, Problem};
@@ -24,15 +25,18 @@ pub struct Tokens {
     pub read_only: Option<String>,
     /// The token with which they may do everything.
     pub admin: Option<String>,
+    /// Whether everyone on this machine may read where there is no token. The address must then be a loopback one.
+    pub open: bool,
 }
 
 // A token must not reach a log.
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { read_only, admin } = self;
+        let Self { read_only, admin, open } = self;
         f.debug_struct("Tokens")
             .field("read_only", &read_only.is_some())
             .field("admin", &admin.is_some())
+            .field("open", open)
             .finish()
     }
 }
@@ -63,7 +67,7 @@ impl Access {
             check_token(which, token)?;
         }
         match (&tokens.read_only, &tokens.admin) {
-            (None, None) if address.ip().is_loopback() => Ok(Self::Loopback),
+            (None, None) if tokens.open && address.ip().is_loopback() => Ok(Self::Loopback),
             (None, None) => Err(ListenError::NoToken(address)),
             (Some(read_only), Some(admin)) if read_only == admin => Err(ListenError::SameTokens),
             _ => Ok(Self::Tcp(tokens)),
@@ -203,6 +207,7 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         }
         Ok(caller) => match app.seats.check(&caller, &request) {
             Ok(()) => {
+                logged::came_from(&app.access, &caller);
                 let standing = Standing::of(&request, &caller, &app, changes);
                 request.extensions_mut().insert(standing);
                 request.extensions_mut().insert(caller);

@@ -1,7 +1,7 @@
 //! Passing a request on to the director, and the answer back.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,6 +16,7 @@ use super::Limits;
 use super::access::Access;
 use super::tenants::{Grants, Seats};
 use crate::api::{Code, Problem, Stats, Status};
+use crate::log::RateLimit;
 use crate::{Director, Events, Tasks};
 
 /// The type of a problem's body (RFC 9457).
@@ -38,6 +39,8 @@ pub(super) struct App {
     pub(super) grants: Grants,
     /// The connections of tenants.
     pub(super) seats: Seats,
+    /// Bounds the lines of the log about refusals.
+    pub(super) lines: Arc<Mutex<RateLimit>>,
     pub(super) limits: Arc<Limits>,
 }
 
@@ -183,6 +186,7 @@ impl IntoResponse for Failure {
         let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM)], body).into_response();
+        response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         match code {
             Code::Unauthorized => {

@@ -113,7 +113,7 @@ pub(super) async fn metrics(app: &App) -> Result<Vec<(String, Vec<Family>)>, Pro
         });
         let Ok(Known { value: answers, .. }) = answers.await else { continue };
         let read = |answer: &HandlerAnswer| Family::read(&answer.value).unwrap_or_default();
-        own.push((function.name, answers.answers.iter().flat_map(read).collect()));
+        own.push((function.name, Family::joined(answers.answers.iter().flat_map(read))));
     }
     Ok(own)
 }

@@ -68,6 +68,9 @@ pub(super) struct ApplyQuery {
     confirm: Option<f64>,
     /// A note for the history.
     note: Option<String>,
+    /// Begins as the file says: what handlers changed is undone, and leaves the journal.
+    #[serde(default, deserialize_with = "flag")]
+    forget: bool,
 }
 
 /// Makes a file run.
@@ -87,7 +90,8 @@ pub(super) async fn apply(
     let form = form(&headers)?;
     let upload = upload(&app, &headers, body, app.limits.file).await?;
     let source = source(form, upload.bytes, query.name, query.directory)?;
-    let options = ApplyOptions { dry_run: query.dry_run, confirm: query.confirm, note: query.note };
+    let ApplyQuery { dry_run, confirm, note, forget, .. } = query;
+    let options = ApplyOptions { dry_run, confirm, note, forget };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
     changed(&app, Change::Apply { source, options, expected, time_ns }, Some(upload.memory)).await

@@ -13,7 +13,7 @@ use super::answer::{App, Failure, Known, json, tagged};
 use super::calls::FunctionPath;
 use super::request::{self, Memory, Names, Parameters};
 use super::tenants::{Caller, Standing};
-use super::{access, calls, changes, live, observe, openapi, rules, tenants};
+use super::{access, calls, changes, live, logged, observe, openapi, rules, tenants};
 use crate::api::{Code, Function, Graph, Handler, HistoryEntry, Port, Problem, Source, Stats, Status};
 use crate::metrics;
 
@@ -79,6 +79,7 @@ pub(super) fn router(app: App) -> Router {
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(axum::middleware::from_fn_with_state(app.clone(), access::gate))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), logged::logged))
         .with_state(app)
 }
 

@@ -49,9 +49,9 @@ pub enum ListenError {
         /// The reason.
         error: std::io::Error,
     },
-    /// The TCP port would be open to everyone who reaches this machine.
+    /// The TCP port would be open to everyone who reaches it.
     #[error(
-        "{0} is no loopback address and has no token: everyone could connect; give it a token, or listen on 127.0.0.1"
+        "{0} has no token, so that everyone who reaches it could connect: give it a token, or use the Unix socket"
     )]
     NoToken(SocketAddr),
     /// A token can be guessed or cannot be sent.

@@ -90,6 +90,22 @@ impl Store {
         self.create_journal(to, &records)
     }
 
+    /// Gives a configuration's journal these records in place of all others. A crash leaves the old ones or the new.
+    ///
+    /// # Errors
+    /// As [`append`](Store::append); the old ones stay then.
+    pub fn rewrite(&mut self, number: Number, records: &[Record]) -> Result<(), StoreError> {
+        // What a write that failed has left must not come behind the new ones.
+        self.cut_unreported(number)?;
+        let (mut tail, mut bytes) = Tail::first(number, &self.about(number)?.checksum);
+        tail.add(records, &mut bytes);
+        self.check_room(number, &tail)?;
+        self.tails.remove(&number);
+        self.replace(&journal_name(number), &bytes)?;
+        self.tails.insert(number, tail);
+        Ok(())
+    }
+
     /// Writes a journal with these records in place of none; returns how many are in it.
     fn create_journal(&mut self, number: Number, records: &[Record]) -> Result<usize, StoreError> {
         if records.is_empty() {

@@ -233,7 +233,8 @@ impl Store {
 
     /// Saves a configuration durably under a new number. It is applied then, not confirmed.
     ///
-    /// At most 50 configurations are kept: the newest, the last confirmed and the [running](Store::set_running) one.
+    /// At most 50 configurations are kept: the last confirmed and the [running](Store::set_running) one, and the newest.
+    /// Those that were given up make room first.
     /// `time` is in nanoseconds since the Unix epoch.
     ///
     /// # Errors
@@ -344,11 +345,20 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the oldest configurations, but for the confirmed and the running one, until one more can be kept.
+    /// Removes configurations, but for the confirmed and the running one, until one more can be kept.
+    ///
+    /// First go those that were given up, then those that came by a rollback, and of each kind the oldest. So changes
+    /// that fail leave the configurations to go back to.
     fn make_room(&mut self) {
         let confirmed = self.confirmed.as_ref().map(|saved| saved.number);
         let mut kept: BTreeSet<_> = [confirmed, self.running].into_iter().flatten().collect();
-        for &number in self.numbers.iter().rev() {
+        let worth = |number: &Number| {
+            let note = self.configurations.get(number).map_or("", |about| &about.note);
+            (worth(self.marks.state(*number), note), *number)
+        };
+        let mut numbers: Vec<Number> = self.numbers.iter().copied().collect();
+        numbers.sort_by_key(|number| std::cmp::Reverse(worth(number)));
+        for number in numbers {
             if kept.len() + 1 < self.limits.kept {
                 kept.insert(number);
             }
@@ -404,6 +414,19 @@ impl Store {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
+    }
+}
+
+/// The note of a configuration that came by a rollback, before the number of the one that it is again.
+pub(crate) const ROLLBACK: &str = "rollback to ";
+
+/// How long a configuration of this state and note is kept in a full history: the least goes first.
+pub(crate) fn worth(state: State, note: &str) -> u8 {
+    match state {
+        State::RolledBack | State::Failed => 0,
+        // The one that it is again is worth more: nothing older is reached from a copy.
+        State::Confirmed | State::Applied if note.starts_with(ROLLBACK) => 1,
+        State::Confirmed | State::Applied => 2,
     }
 }
 

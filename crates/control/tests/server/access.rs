@@ -18,7 +18,12 @@ const READ: &str = "read-0123456789abcdef";
 const ADMIN: &str = "admin-0123456789abcdef";
 
 fn tokens() -> Tokens {
-    Tokens { read_only: Some(READ.into()), admin: Some(ADMIN.into()) }
+    Tokens { read_only: Some(READ.into()), admin: Some(ADMIN.into()), open: false }
+}
+
+/// No token, on an address that is open to this machine.
+fn open() -> Tokens {
+    Tokens { open: true, ..Tokens::default() }
 }
 
 fn client(running: &Running, token: Option<&str>) -> Client {
@@ -165,7 +170,7 @@ fn streams_end_with_the_credentials_that_began_them() {
     }
     // Without tenants, counters and events need no token on this machine.
     let grants = Grants::default();
-    let running = Running::granting("open", Limits::default(), Some(Tokens::default()), grants.clone());
+    let running = Running::granting("open", Limits::default(), Some(open()), grants.clone());
     let mut open = ["/v1/events?follow=true", "/v1/stats?every=3600"].map(|path| begin(&running, path, None));
     assert!(reads_until(&mut open[0], ":\n\n") && reads_until(&mut open[1], "event: stats"));
     grants.set(vec![grant("acme", OLD)]);
@@ -217,7 +222,7 @@ fn some_connections_are_the_operators_alone() {
 
 #[test]
 fn loopback_without_a_token_may_only_read_and_only_by_its_name() {
-    let running = Running::with("loopback", Limits::default(), Some(Tokens::default()));
+    let running = Running::with("loopback", Limits::default(), Some(open()));
     assert!(client(&running, None).status().is_ok());
     assert_eq!(client(&running, None).suspend().expect_err("it may only read").code, Code::Forbidden);
     let stream = TcpStream::connect(running.tcp()).expect("it listens");
@@ -240,15 +245,17 @@ fn ports_for_strangers_need_a_token_that_cannot_be_guessed() {
         let address = address.parse().expect("an address");
         start(ListenConfig { tcp: Some((address, tokens)), ..ListenConfig::default() })
     };
-    for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        assert!(matches!(listen(open, Tokens::default()), Err(ListenError::NoToken(_))), "{open}");
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "127.0.0.1:0", "[::1]:0"] {
+        assert!(matches!(listen(address, Tokens::default()), Err(ListenError::NoToken(_))), "{address}");
     }
+    assert!(matches!(listen("0.0.0.0:0", open()), Err(ListenError::NoToken(_))), "this machine alone");
+    assert!(listen("127.0.0.1:0", open()).is_ok());
     assert!(listen("0.0.0.0:0", tokens()).is_ok());
-    let only = |token: &str| Tokens { read_only: None, admin: Some(token.into()) };
+    let only = |token: &str| Tokens { admin: Some(token.into()), ..Tokens::default() };
     for weak in ["", "short", "0123456789abcde\n", "ünicode-0123456789"] {
         assert!(matches!(listen("127.0.0.1:0", only(weak)), Err(ListenError::Token { .. })), "{weak}");
     }
-    let same = Tokens { read_only: Some(ADMIN.into()), admin: Some(ADMIN.into()) };
+    let same = Tokens { read_only: Some(ADMIN.into()), ..tokens() };
     assert!(matches!(listen("127.0.0.1:0", same), Err(ListenError::SameTokens)));
     let holder = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = holder.local_addr().expect("bound").to_string();

@@ -6,6 +6,7 @@ mod bodies;
 mod exercise;
 mod hostile;
 mod live;
+mod logged;
 mod openapi;
 mod paths;
 mod plane;

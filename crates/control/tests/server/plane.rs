@@ -285,8 +285,8 @@ impl Running {
         let listener =
             Listener::start(config, tasks.clone(), events.clone(), Some(vec![0])).expect("it listens");
         let written = Arc::new(Mutex::new(Vec::new()));
-        let (told, seen) = (events.clone(), written.clone());
-        let director = std::thread::spawn(move || direct(&waiting, told, &seen));
+        let (told, seen, queue) = (events.clone(), written.clone(), tasks.clone());
+        let director = std::thread::spawn(move || direct(&queue, &waiting, told, &seen));
         let (listener, tasks, director) = (Some(listener), Some(tasks), Some(director));
         Self { listener, events, written, socket, tasks, director }
     }
@@ -316,7 +316,7 @@ impl Drop for Running {
     }
 }
 
-fn direct(waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
+fn direct(tasks: &Tasks, waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
     let source = file("# one\n");
     let mut plane = Plane {
         source: source.clone(),
@@ -330,7 +330,7 @@ fn direct(waiting: &Waiting, events: Events, seen: &Mutex<Vec<Written>>) {
     while plane.state != RunState::Stopping {
         let task = waiting.next(Instant::now() + Duration::from_millis(50));
         let mut director = Director::new(&mut plane, &mut records);
-        director.tick(Instant::now());
+        director.tick(Instant::now(), tasks);
         if let Some(task) = task {
             task(&mut director);
         }

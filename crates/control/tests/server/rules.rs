@@ -121,7 +121,8 @@ fn wrong_requests_are_told_apart() {
 #[test]
 fn who_may_only_read_asks_about_rules_and_changes_none() {
     let read = "read-0123456789abcdef";
-    let tokens = Tokens { read_only: Some(read.into()), admin: Some("admin-0123456789abcdef".into()) };
+    let tokens =
+        Tokens { read_only: Some(read.into()), admin: Some("admin-0123456789abcdef".into()), open: false };
     let running = Running::with("rules-read", Limits::default(), Some(tokens));
     let bearer = format!("Bearer {read}");
     let status = |method: &str, path: &str| {

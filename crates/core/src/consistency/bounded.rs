@@ -9,8 +9,8 @@ use netbricks_tables::{Counters, HeldRead, Publication, Reader, Writer, replicat
 
 use super::shared_state::{Fate, Given, SharedStateRef, TWICE, refitted};
 use super::{
-    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, export_in_steps, held, remaker,
-    strict,
+    Access, BoundedInconsistency, CannotWrite, Consistency, Contents, Shares, both, export_in_steps, held,
+    remaker, strict,
 };
 use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
@@ -91,7 +91,7 @@ impl<T: Contents> Home<T> {
     }
     /// Makes both copies, so that no change of one fails because the other lacks memory.
     fn make(terms: Terms<T>) -> Result<Arc<Self>, String> {
-        let copies = [T::make(&terms.config)?, T::make(&terms.config)?];
+        let copies = both(|| T::make(&terms.config))?;
         Ok(Self::new(terms, copies))
     }
     fn take(&self) -> Option<Box<Writer<T>>> {
@@ -100,8 +100,8 @@ impl<T: Contents> Home<T> {
     fn put_back(&self, writer: Box<Writer<T>>) {
         *self.place() = Some(writer);
     }
-    fn is_of_other_config(&self, config: &T::Config) -> bool {
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner).config != *config
+    fn gives_way_to(&self, config: &T::Config) -> bool {
+        T::gives_way(&self.terms.lock().unwrap_or_else(PoisonError::into_inner).config, config)
     }
     fn place(&self) -> MutexGuard<'_, Option<Box<Writer<T>>>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -219,7 +219,7 @@ impl<T: Contents> Side<T> {
         if Arc::ptr_eq(own, &old.home) {
             return self.refit(&old.home, now);
         }
-        if T::IS_CONFIGURED && old.home.is_of_other_config(&self.terms.config) {
+        if old.home.gives_way_to(&self.terms.config) {
             return Ok(());
         }
         // The state with which it began stays as it is: workers whose graphs took over from none have it.
@@ -264,9 +264,13 @@ impl<T: Contents> Side<T> {
         let writer = writer.writer.as_mut().ok_or_else(|| CannotWrite::Elsewhere.to_string())?;
         let Terms { config, updates } = &self.terms;
         if *config != terms.config {
-            let mut fit = || writer.read(|state| refitted(state, config, now));
-            let fresh = [fit()?, fit()?];
-            writer.replace(fresh);
+            match writer.read(|state| state.fit(config))? {
+                Some(change) => drop(writer.update(change)),
+                None => {
+                    let fresh = both(|| writer.read(|state| refitted(state, config, now)))?;
+                    writer.replace(fresh);
+                }
+            }
         }
         writer.agree(*updates, remaker::<T>(config.clone()));
         *terms = self.terms.clone();
@@ -408,6 +412,23 @@ impl<T: Contents> Access<T> for Bounded<T> {
 /// The state as the control side finds it, on any of its workers.
 struct Seen<T: Contents>(Rc<Side<T>>, Given);
 
+impl<T: Contents> Seen<T> {
+    /// Replaces the state by one that is made again and takes this in; nothing changes where that fails.
+    fn begin_with(&self, take: impl Fn(&mut T) -> Result<(), String>) -> Result<(), String> {
+        let config = &self.0.terms.config;
+        let taken = self.0.write_patiently(|writer| {
+            let fresh = || {
+                let mut fresh = T::make(config)?;
+                take(&mut fresh).map(|()| fresh)
+            };
+            writer.replace(both(fresh)?);
+            Ok(())
+        });
+        self.0.settle();
+        taken.unwrap_or_else(|cannot| Err(cannot.to_string()))
+    }
+}
+
 impl<T: Contents> Declared for Seen<T> {
     fn export(&self) -> Vec<u8> {
         if self.1.get() {
@@ -417,17 +438,7 @@ impl<T: Contents> Declared for Seen<T> {
         export_in_steps(|step| state.read(|state| step(state)))
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        let config = &self.0.terms.config;
-        let imported = self.0.write_patiently(|writer| {
-            let fresh = || {
-                let mut fresh = T::make(config)?;
-                fresh.import(bytes, now).map(|()| fresh)
-            };
-            writer.replace([fresh()?, fresh()?]);
-            Ok(())
-        });
-        self.0.settle();
-        imported.unwrap_or_else(|cannot| Err(cannot.to_string()))
+        self.begin_with(|fresh| fresh.import(bytes, now))
     }
     fn occupancy(&self) -> (u64, u64) {
         Bounded(self.0.clone()).read(|state| state.occupancy())
@@ -440,6 +451,12 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn is_written(&self) -> bool {
         Bounded(self.0.clone()).read(|state| state.is_written())
+    }
+    fn learned(&self) -> Option<Vec<u8>> {
+        Bounded(self.0.clone()).read(|state| state.learned())
+    }
+    fn learn(&mut self, learned: &[u8]) -> Result<(), String> {
+        self.begin_with(|fresh| fresh.learn(learned))
     }
     fn shared_state(&self) -> Option<SharedStateRef> {
         let Self(side, given) = self;

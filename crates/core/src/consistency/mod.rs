@@ -44,7 +44,8 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// The configuration, which decides the size.
     ///
     /// Where a graph is replaced and the configuration stays equal, shared state goes on as it is. Otherwise
-    /// it is made again from the old one's export, unless it is [configured](Self::IS_CONFIGURED).
+    /// it is [fitted](Self::fit) or made again from the old one's export, unless it
+    /// [gives way](Self::gives_way).
     type Config: Clone + PartialEq + Send + Sync + 'static;
 
     /// Whether the configuration also names the content, as a list of routes does.
@@ -52,6 +53,22 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// Another configuration then counts more than changes made since: shared state begins with the new
     /// graph's configuration.
     const IS_CONFIGURED: bool = false;
+
+    /// Whether shared state of the configuration `old` gives way to that which `new` names.
+    fn gives_way(old: &Self::Config, new: &Self::Config) -> bool {
+        Self::IS_CONFIGURED && old != new
+    }
+
+    /// The change that fits the state to another configuration; `None` where it is made again from its export.
+    ///
+    /// It is asked of state that does not [give way](Self::gives_way), under
+    /// [`BoundedInconsistency`]. State that is large, or that an export does not hold whole, stays so as it is.
+    ///
+    /// # Errors
+    /// The part of the state that does not fit. The new graph then begins with its configuration.
+    fn fit(&self, _config: &Self::Config) -> Result<Option<Self::Change>, String> {
+        Ok(None)
+    }
 
     /// The configuration with this seed, where it has a keyed hash without a chosen seed.
     #[must_use]
@@ -64,6 +81,15 @@ pub trait Contents: Changing + Declared + Send + Sync + Sized {
     /// # Errors
     /// A configuration that is not possible, or a lack of memory.
     fn make(config: &Self::Config) -> Result<Self, String>;
+
+    /// A second copy of a state that was just made; `None` has it made a second time.
+    ///
+    /// Under [`BoundedInconsistency`] readers change between two copies, which get the same changes. A state with
+    /// counters beside its content lets both copies share them here, so that none is lost where readers change over.
+    #[must_use]
+    fn copy(&self) -> Option<Self> {
+        None
+    }
 
     /// The most bytes that [`export_step`](Self::export_step) appends, where that is known.
     const STEP_BYTES: usize = 0;
@@ -274,6 +300,19 @@ fn export_in_steps<T: Contents>(mut look: impl FnMut(&mut dyn FnMut(&T))) -> Vec
     }
     T::export_end(&mut bytes);
     bytes
+}
+
+/// Makes both copies of a state; the second [may be of the first](Contents::copy).
+///
+/// # Errors
+/// Those of `make`.
+fn both<T: Contents>(mut make: impl FnMut() -> Result<T, String>) -> Result<[T; 2], String> {
+    let first = make()?;
+    let second = match first.copy() {
+        Some(copy) => copy,
+        None => make()?,
+    };
+    Ok([first, second])
 }
 
 /// Makes a function that restores a state's initial content.

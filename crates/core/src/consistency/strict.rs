@@ -50,8 +50,8 @@ impl<T: Contents> Ranked<T> {
         Arc::new(Self { rank, locked, config: Mutex::new(config), fate: Fate::new() })
     }
 
-    fn is_of_other_config(&self, config: &T::Config) -> bool {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) != *config
+    fn gives_way_to(&self, config: &T::Config) -> bool {
+        T::gives_way(&self.config.lock().unwrap_or_else(PoisonError::into_inner), config)
     }
 
     /// Makes the state again as a graph wants it, from its content, in one step; nothing changes where that
@@ -79,7 +79,7 @@ impl<T: Contents> Side<T> {
         if Arc::ptr_eq(&self.own, old) {
             return old.refit(&self.config, now);
         }
-        if T::IS_CONFIGURED && old.is_of_other_config(&self.config) {
+        if old.gives_way_to(&self.config) {
             return Ok(());
         }
         // The state with which it began stays as it is: workers whose graphs took over from none have it.
@@ -225,6 +225,13 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn is_written(&self) -> bool {
         self.hold(|state| state.is_written())
+    }
+    fn learned(&self) -> Option<Vec<u8>> {
+        self.hold(|state| state.learned())
+    }
+    fn learn(&mut self, learned: &[u8]) -> Result<(), String> {
+        let taken = self.0.ranked().locked.hold_whole(|state| state.learn(learned));
+        taken.unwrap_or_else(|| Err(CannotWrite::Spoilt.to_string()))
     }
     fn shared_state(&self) -> Option<SharedStateRef> {
         Some(SharedStateRef::new(self.0.ranked().clone(), &self.1))

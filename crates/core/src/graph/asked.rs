@@ -9,7 +9,8 @@ use super::contain::{Caught, Panic, contain};
 use super::{Graph, Running, Slot};
 use crate::context::Context;
 use crate::events::Schedule;
-use crate::node::{Node, NodeState};
+use crate::node::{CallError, Node, NodeState, Section};
+use crate::steps::Steps;
 use netbricks_buffer::Batch;
 
 /// Panics kept for the report; older ones are only counted.
@@ -150,6 +151,65 @@ impl Slot {
 }
 
 impl Graph {
+    /// Begins a call of a node's handler that is answered in [steps](Steps); `None` where the node has none.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub fn call_steps(
+        &mut self,
+        node: &str,
+        handler: &str,
+        argument: &str,
+    ) -> Option<Result<Steps<String>, CallError>> {
+        let ask = |node: &mut dyn Node| node.state(|state| state.call_steps(handler, argument)).flatten();
+        match self.step(node, handler, ask)? {
+            Ok(begun) => begun,
+            Err(panicked) => Some(Err(panicked)),
+        }
+    }
+
+    /// Begins a node's part of the report.
+    pub fn report_steps(&self, node: &str) -> Vec<Steps<Section>> {
+        let Some(slot) = self.slots.iter().find(|slot| slot.name == node) else { return Vec::new() };
+        let now = self.now();
+        slot.ask_state(&self.panics, now, |state| state.report_steps(now)).unwrap_or_default()
+    }
+
+    /// Makes a step of a node's part of the report; `None` where it panics or the node is gone.
+    pub fn report_step<T>(&self, node: &str, step: impl FnOnce() -> T) -> Option<T> {
+        let slot = self.slots.iter().find(|slot| slot.name == node)?;
+        slot.ask(&self.panics, self.now(), |_| step())
+    }
+
+    /// Makes a step of a call of this handler, on the account of the node's owner.
+    ///
+    /// # Errors
+    /// [`CallError`] where there is no such node, or the step panics.
+    pub fn call_step<T>(
+        &mut self,
+        node: &str,
+        handler: &str,
+        step: impl FnOnce() -> T,
+    ) -> Result<T, CallError> {
+        let stepped = self.step(node, handler, |_| step());
+        stepped.unwrap_or_else(|| Err(CallError::Unknown { name: node.into(), known: String::new() }))
+    }
+
+    fn step<T>(
+        &mut self,
+        node: &str,
+        handler: &str,
+        step: impl FnOnce(&mut dyn Node) -> T,
+    ) -> Option<Result<T, CallError>> {
+        let place = self.slots.iter().position(|slot| slot.name == node)?;
+        let began = self.before_call();
+        let stepped = self
+            .guarded(place, step)
+            .map_err(|caught| CallError::Panicked { name: handler.into(), message: caught.message });
+        self.charge_call(place, began);
+        Some(stepped)
+    }
+
     /// Packets that a node keeps.
     pub(super) fn held(&self, node: usize) -> u64 {
         self.slots[node].held(&self.panics, self.cx.now())
@@ -170,6 +230,21 @@ impl Graph {
             self.clear_up(caught.clone());
         }
         answer
+    }
+
+    /// Whether nodes have said so since [`take_failures`](Self::take_failures) was called last.
+    #[inline(always)]
+    pub fn has_failures(&self) -> bool {
+        !self.cx.failed.is_empty()
+    }
+
+    /// Nodes that said since the last call that they [cannot do their work](Context::fail), and why.
+    pub fn take_failures(&mut self) -> Vec<(String, String)> {
+        let named = |(node, problem): (usize, String)| {
+            let name = self.slots.get(node).map_or_else(String::new, |slot| slot.name.clone());
+            (name, problem)
+        };
+        std::mem::take(&mut self.cx.failed).into_iter().map(named).collect()
     }
 
     /// Drops the nodes one by one; returns panics in that, which cost nothing any more.

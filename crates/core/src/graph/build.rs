@@ -148,10 +148,11 @@ impl GraphBuilder {
         worker: &Worker,
     ) -> Result<NodeId, GraphError> {
         let name = name.into();
+        let worker = worker.of_node(&name);
         let built =
-            contain(|| blueprint.build(worker)).unwrap_or_else(|caught| Err(panicked("making it", &caught)));
+            contain(|| blueprint.build(&worker)).unwrap_or_else(|caught| Err(panicked("making it", &caught)));
         let node = built.map_err(|error| GraphError::Node { name: name.clone(), error })?;
-        self.insert(name, node, Some((blueprint.clone(), worker.clone())))
+        self.insert(name, node, Some((blueprint.clone(), worker)))
     }
 
     fn insert(

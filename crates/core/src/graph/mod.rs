@@ -541,6 +541,11 @@ impl Graph {
         reports.filter(|(_, sections)| !sections.is_empty()).collect()
     }
 
+    /// The names of its nodes.
+    pub fn node_names(&self) -> impl Iterator<Item = &str> + '_ {
+        self.slots.iter().map(|slot| slot.name.as_str())
+    }
+
     fn place(&self, node: &str) -> Option<usize> {
         self.slots.iter().position(|slot| slot.name == node)
     }

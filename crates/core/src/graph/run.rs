@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use netbricks_buffer::Packet;
+use netbricks_buffer::{Batch, Packet};
 use netbricks_tables::cycles;
 
 use super::asked::held as held_by;
@@ -342,6 +342,7 @@ impl Graph {
             self.cx.drops.move_to(&mut slot.counters.drops);
         }
         if effects & EMITTED != 0 {
+            self.deliver_batches(node);
             let mut leaving = std::mem::take(&mut self.cx.leaving);
             if self.cx.take_newborn() > 0 {
                 leaving.sort_unstable_by_key(|packet| packet.order);
@@ -353,6 +354,36 @@ impl Graph {
                 self.deliver(node, edge, packet);
             }
             self.cx.leaving = leaving;
+        }
+    }
+
+    /// Passes on the batches that leave as a whole.
+    fn deliver_batches(&mut self, from: usize) {
+        for place in 0..std::mem::take(&mut self.cx.batches_used) {
+            let Some((edge, left)) = self.cx.leaving_batches.get_mut(place) else { return };
+            let (edge, mut batch) = (*edge, std::mem::take(left));
+            self.deliver_batch(from, edge, &mut batch);
+            self.cx.leaving_batches[place].1 = batch;
+        }
+    }
+
+    /// Puts the packets of a batch behind those that wait for the edge's other end.
+    fn deliver_batch(&mut self, from: usize, edge: Edge, batch: &mut Batch) {
+        let target = self.slots[from].targets.get(edge.0 as usize).copied().flatten();
+        let Some(target) = target.filter(|target| !self.slots[target.node].offers) else {
+            batch.drain().for_each(|packet| self.deliver(from, edge, packet));
+            return;
+        };
+        self.slots[from].counters.left.add(batch.len() as u64, batch.bytes());
+        let hops = self.running.hops;
+        if let Some(waiting) = self.open_batch(target) {
+            waiting.hops = waiting.hops.max(hops);
+            waiting.batch.append(batch);
+        }
+        if !batch.is_empty() {
+            let mut rest = self.spare.pop().unwrap_or_default();
+            std::mem::swap(&mut rest, batch);
+            self.enqueue(Waiting { target, hops, batch: rest });
         }
     }
 
@@ -460,7 +491,8 @@ impl Graph {
         let in_hand = crate::Count { packets: self.hand.len() as u64, bytes: self.hand.bytes() };
         let first = self.hand.get(0).map(|packet| (packet.wire_len(), packet.data().to_vec()));
         self.hand.clear();
-        let emitted = (self.cx.leaving.len() - self.cx.take_newborn()) as u64;
+        let batches = self.cx.clear_leaving_batches();
+        let emitted = (self.cx.leaving.len() - self.cx.take_newborn() + batches) as u64;
         self.cx.leaving.clear();
         let slot = &mut self.slots[node];
         let made = self.cx.made;

@@ -149,6 +149,7 @@ impl Graph {
         }
         graph.leave_written(running);
         let taken = graph.take_state_over(running);
+        running.drain_kept();
         if running.suspended {
             graph.suspend();
         }
@@ -183,11 +184,34 @@ impl Graph {
             let states = self.guarded(place, |node| {
                 node.state(|state| old.state(|old| state.take_over(old))).flatten().unwrap_or_default()
             });
+            let moved = self.guarded(place, |node| {
+                let mut moved = 0;
+                if let (Some(queue), Some(before)) = (node.as_queue(), old.as_queue())
+                    && let Some(before) = before.predecessor()
+                {
+                    moved = queue.succeed(before);
+                }
+                moved
+            });
+            let moved = crate::Count { packets: moved.unwrap_or(0), bytes: 0 };
+            slot.counters.handoff_out += moved;
+            self.slots[place].counters.handoff_in += moved;
             // After a panic the new node was rebuilt, and begins with nothing.
             let Ok(states) = states else { continue };
             taken.extend(states.into_iter().map(|state| (slot.name.clone(), state)));
         }
         taken
+    }
+
+    /// Has nodes give up what they kept for a successor that did not take it.
+    fn drain_kept(&mut self) {
+        let keeps = |slot: &Slot| slot.keeps && !slot.kept;
+        let nodes: Vec<usize> = (0..self.slots.len()).filter(|node| keeps(&self.slots[*node])).collect();
+        for node in &nodes {
+            let _told =
+                self.guarded(*node, |node| node.as_queue().map(|queue| queue.keep_for_successor(false)));
+        }
+        self.let_go(&nodes, |queue, batch, cx| queue.drain(batch, cx), false);
     }
 
     /// Lets nodes that go give up their packets, and finishes what cannot move to another graph.
@@ -234,6 +258,17 @@ impl Graph {
 /// Prepares the running graph for the takeover: nodes that go hold no packets any more.
 fn builder_of(builder: GraphBuilder, running: &mut Graph, now: u64) -> GraphBuilder {
     running.advance(now);
+    for node in 0..running.slots.len() {
+        let (old, name) = (&running.slots[node], &running.slots[node].name);
+        let replaces = |new: &Slot| {
+            let same_name = new.name == *name || new.succeeds.as_deref() == Some(name);
+            same_name && !new.kept && new.keeps && new.kind == old.kind
+        };
+        if old.keeps && builder.slots.iter().any(replaces) {
+            let _told =
+                running.guarded(node, |node| node.as_queue().map(|queue| queue.keep_for_successor(true)));
+        }
+    }
     let slot = |name: &str| builder.slots.iter().find(|slot| slot.name == name);
     let succeeds = |name: &str| {
         slot(name).is_some() || builder.slots.iter().any(|slot| slot.succeeds.as_deref() == Some(name))

@@ -27,6 +27,20 @@ pub struct Handler {
     pub argument: Option<String>,
     /// One sentence about its answer and its effect.
     pub summary: String,
+    /// The subject of its writes, so that a journal of them stays short. `None` where each write counts.
+    #[serde(skip)]
+    pub subject: Option<WriteSubject>,
+}
+
+/// The subject of a handler's writes: by it, a later write stands for earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteSubject {
+    /// The name of the state; with the first word of an argument it says which entry.
+    pub name: &'static str,
+    /// Whether a write gives the entry its whole value.
+    pub sets: bool,
+    /// Whether an argument may have several lines, each of which is as a write of its own.
+    pub by_lines: bool,
 }
 
 /// The kind of a handler: what a call may do to state.
@@ -65,7 +79,7 @@ impl Handler {
     }
 
     fn new(name: String, kind: HandlerKind, summary: String) -> Self {
-        Self { name, kind, side: HandlerSide::Worker, argument: None, summary }
+        Self { name, kind, side: HandlerSide::Worker, argument: None, summary, subject: None }
     }
 
     /// The same handler with an argument of this syntax, placeholders in capitals: `"PREFIX NEXT-HOP"`.
@@ -74,9 +88,25 @@ impl Handler {
         Self { argument: Some(syntax.into()), ..self }
     }
 
+    /// The same handler, whose writes are about the entry of `state` that the argument's first word names.
+    ///
+    /// With `sets`, a write gives the entry its whole value, so that a journal drops earlier writes about it.
+    #[must_use]
+    pub fn about(self, state: &'static str, sets: bool) -> Self {
+        let by_lines = self.subject.is_some_and(|subject| subject.by_lines);
+        Self { subject: Some(WriteSubject { name: state, sets, by_lines }), ..self }
+    }
+
+    /// The same handler [about](Self::about) some state, whose argument may have several lines: each is as a write.
+    #[must_use]
+    pub fn by_lines(mut self) -> Self {
+        self.subject.iter_mut().for_each(|subject| subject.by_lines = true);
+        self
+    }
+
     /// The same handler for this side.
     #[must_use]
-    pub(crate) fn on(self, side: HandlerSide) -> Self {
+    pub fn on(self, side: HandlerSide) -> Self {
         Self { side, ..self }
     }
 
@@ -133,6 +163,14 @@ pub enum CallError {
     OnWorker {
         /// The handler.
         name: String,
+    },
+    /// The thing that the argument names is not on this worker. The answers of other workers count.
+    #[error("handler `{name}`: {problem}")]
+    Elsewhere {
+        /// The handler.
+        name: String,
+        /// The thing that is not here, and its place, if that is known.
+        problem: String,
     },
     /// The argument does not fit.
     #[error("handler `{name}`: {problem}")]

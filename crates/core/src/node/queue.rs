@@ -55,6 +55,22 @@ pub trait NodeQueue {
     fn departed(&self) -> Vec<Departed> {
         Vec::new()
     }
+    /// Keeps its packets, when it is drained, for a node of the same kind that is about to replace it.
+    ///
+    /// Answers whether it does. That node then [succeeds](Self::succeed) it, or it is drained after all.
+    fn keep_for_successor(&mut self, _keep: bool) -> bool {
+        false
+    }
+    /// The node itself, for the node that succeeds it.
+    fn predecessor(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+    /// Goes on with state and packets of the node that this one replaces, which keeps none of them.
+    ///
+    /// Answers how many packets that are.
+    fn succeed(&mut self, _before: &mut dyn Any) -> u64 {
+        0
+    }
     /// The node itself, where a part of it survives a panic: queued packets, or its ends of rings.
     ///
     /// The graph asks before it builds the new node, and again to let the new node [restore](Self::restore)

@@ -100,6 +100,10 @@ pub struct Shape {
     ///
     /// Both directions of a flow then have to come to one worker.
     pub by_flow: bool,
+    /// Whether each worker of a run needs a copy of the node, also where no packets come to it.
+    ///
+    /// Its copies then [exchange packets](crate::Context::exchanging).
+    pub spans_workers: bool,
 }
 
 impl Default for Shape {
@@ -119,6 +123,7 @@ impl Default for Shape {
             memory: 0,
             frames: 0,
             by_flow: false,
+            spans_workers: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::events::Schedule;
 use crate::node::{CallError, Handler, HandlerKind, ImportError, Node, Section, StateImage};
 use crate::shuffle::{PacketPart, Part, PartStep, ShuffleKey};
 use crate::state::Declarations;
+use crate::steps::{Steps, at_once};
 
 /// The state of a node, which the node shows by [`Node::with_state`].
 ///
@@ -21,6 +22,12 @@ pub trait NodeState {
     fn call(&mut self, name: &str, _argument: &str) -> Result<String, CallError> {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
+    }
+    /// Calls a handler that reads and is answered in steps, with packets between them.
+    ///
+    /// `None` where the node has no such handler: [`call`](Self::call) answers all others at once.
+    fn call_steps(&mut self, _name: &str, _argument: &str) -> Option<Result<Steps<String>, CallError>> {
+        None
     }
     /// All declared state of the node.
     fn export(&self) -> Vec<StateImage> {
@@ -112,6 +119,11 @@ pub trait NodeState {
     /// Tables for the report at the end of a run, beside the counters; for example a monitor's largest flows.
     fn report(&self) -> Vec<Section> {
         Vec::new()
+    }
+    /// As [`report`](Self::report) at time `now` (ns), in steps with packets between them.
+    fn report_steps(&mut self, now: u64) -> Vec<Steps<Section>> {
+        self.expire(now);
+        self.report().into_iter().map(at_once).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Requests of a shuffle to its graph, which alone reaches the state of the nodes behind it.
 
+use std::sync::Arc;
+
 use super::key::ShuffleKey;
 use super::key::{BUCKETS, Buckets};
 use crate::node::StateImage;
@@ -65,6 +67,16 @@ impl PartStep {
 /// The identity of a shuffle in a group: the nodes of all workers answer the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShuffleId(pub(crate) usize);
+
+impl ShuffleId {
+    /// The identity of nodes that share this state.
+    ///
+    /// The state must live as long as the nodes' group, as that of [`WorkerGroup::shared`](crate::WorkerGroup::shared)
+    /// does.
+    pub fn of<T>(shared: &Arc<T>) -> Self {
+        Self(Arc::as_ptr(shared) as usize)
+    }
+}
 
 /// A node that exchanges packets with its copies on other workers.
 pub trait Handoff {

@@ -99,6 +99,16 @@ macro_rules! sorters_state {
         fn packet_part(&self) -> Option<$crate::shuffle::PacketPart> {
             None
         }
+        fn call_steps(
+            &mut self,
+            name: &str,
+            argument: &str,
+        ) -> Option<Result<$crate::Steps<String>, $crate::node::CallError>> {
+            self.sorter.declarations_mut()?.call_steps(name, argument)
+        }
+        fn report_steps(&mut self, now: u64) -> Vec<$crate::Steps<$crate::node::Section>> {
+            self.sorter.declarations_mut().map(|declared| declared.report_steps(now)).unwrap_or_default()
+        }
         fn schedule(&self) -> Option<$crate::events::Schedule> {
             self.sorter.declared(|declared| declared.schedule())
         }

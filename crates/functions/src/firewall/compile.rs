@@ -9,7 +9,7 @@ use std::sync::Arc;
 use netbricks_core::PortNames;
 use netbricks_core::packet::protocol;
 use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
-use netbricks_mmb::compile::{CompileError, MOST_ENTRIES, Names, compile};
+use netbricks_mmb::compile::{CompileError, MOST_ENTRIES, Names, compile, unknown_out};
 use netbricks_mmb::field::FieldId;
 use netbricks_mmb::key::{Filling, KeyLayout, Located};
 use netbricks_mmb::rule::{Atom, Comparison, Match, Value};
@@ -40,6 +40,9 @@ impl Names for Known<'_> {
             return Some(u16::MAX);
         }
         self.ports.number(name).map(|number| number + 1)
+    }
+    fn unknown_out(&self) -> Option<String> {
+        unknown_out(self.ports)
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) struct Parts {
     pub(super) fragment_policy: FragmentPolicy,
     pub(super) cache: FlowCache,
     pub(super) worker: usize,
-    /// The number from 1 of the port to which packets go; 0 where that is not one port.
-    pub(super) egress: u16,
+    /// The number from 1 of the one port to which packets of each place go, or 0.
+    pub(super) egress: Box<[u16]>,
 }
 
 /// Counters beside those of rules.
@@ -76,6 +76,8 @@ pub(super) struct Engine {
     /// The key of a packet that is searched alone.
     alone: Vec<u32>,
     matches: Matches,
+    /// The number from 1 of the one port to which packets of this batch go, or 0.
+    egress: u16,
 }
 
 /// The way that a packet takes.
@@ -161,6 +163,7 @@ impl Engine {
     /// An engine that has seen no packet.
     pub(super) fn new(parts: Parts) -> Self {
         Self {
+            egress: 0,
             parts,
             ways: Vec::with_capacity(BATCH),
             flows: Vec::with_capacity(BATCH),
@@ -218,7 +221,7 @@ impl Engine {
             }
             let row = self.keys.push();
             seen.facts.state = state;
-            let interfaces = (seen.ingress, self.parts.egress);
+            let interfaces = (seen.ingress, self.egress);
             built.layout.fill(&built.filling, packet.data(), &seen.located, &seen.facts, interfaces, row);
             seen.searched = Some(((self.keys.len() - 1) as u16, state));
         }
@@ -533,7 +536,7 @@ impl Engine {
                 self.alone.clear();
                 self.alone.resize(built.layout.words(), 0);
                 let facts = Facts { state: tracked.state, ..seen.facts };
-                let interfaces = (seen.ingress, self.parts.egress);
+                let interfaces = (seen.ingress, self.egress);
                 let located = &seen.located;
                 built.layout.fill(&built.filling, frame.data(), located, &facts, interfaces, &mut self.alone);
                 &self.alone
@@ -643,6 +646,7 @@ impl FrameFunction for Engine {
     fn process(&mut self, mut frames: Frames<'_>, cx: &mut Context) {
         let rules = self.parts.rules.clone();
         rules.read(|rules| {
+            self.egress = self.parts.egress.get(cx.place()).copied().unwrap_or(0);
             self.look(rules, frames.iter());
             let (ways, all) = (std::mem::take(&mut self.ways), std::mem::take(&mut self.seen));
             frames.decide(cx, |slot, frame, cx| match ways.get(slot) {

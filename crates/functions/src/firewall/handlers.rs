@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::packet::FlowKey;
-use netbricks_core::{EventLog, Flows, Handler, TableKey, Worker};
+use netbricks_core::{EventLog, Flows, Handler, Steps, StoredFlow, TableKey, Worker, at_once};
 
 use super::connection::Connection;
 use super::log::{self, Logged, in_json};
@@ -41,9 +41,8 @@ pub(super) fn declare(subject: Subject, worker: &Worker) {
 
     let (known, from) = (rules.clone(), [open.clone(), opening.clone()]);
     let show = Handler::read("connections", "How many connections this worker has, and so many of them.");
-    worker.handler(show.argument("[CONNECTIONS]"), move |argument| {
-        let most = number(argument, MOST)?;
-        Ok(known.read(|rules| show_connections(rules, &from, most)))
+    worker.handler_in_steps(show.argument("[CONNECTIONS]"), move |argument| {
+        Ok(show_connections(&known, &from, number(argument, MOST)?))
     });
     let tables = [open, opening];
     let flush = Handler::write("flush", "Forgets all connections of this worker, or those with an address.");
@@ -89,22 +88,45 @@ fn counters_json(rules: &Rules) -> String {
     format!("[{}]", rows.collect::<Vec<_>>().join(","))
 }
 
-fn show_connections(rules: &Rules, tables: &[Flows<FlowKey, Connection>; 2], most: usize) -> String {
+/// The numbers of connections, and so many of them, in steps.
+fn show_connections(
+    rules: &Bounded<Rules>,
+    tables: &[Flows<FlowKey, Connection>; 2],
+    most: usize,
+) -> Steps<String> {
     let [open, opening] = tables.each_ref().map(|table| table.borrow().len());
     let mut text = format!("{open} open\n{opening} opening\n");
-    let mut left = most;
-    for table in tables {
-        let table = table.borrow();
-        for (key, connection) in table.iter().take(left) {
-            let key = FlowKey::restore(key);
-            let flow = if connection.is_canonical { key } else { key.reversed() };
-            let rule = rules.built.by_id(connection.rule);
-            let rule = rule.map_or_else(|| "-".to_owned(), |(index, data)| data.label(index));
-            text += &format!("{flow} {} {rule}\n", connection.state_name());
-            left -= 1;
-        }
+    if most == 0 {
+        return at_once(text);
     }
-    text
+    let list = |table: &Flows<FlowKey, Connection>| {
+        let rules = rules.clone();
+        let add = move |(text, left): &mut (String, usize), key: &StoredFlow, connection: &Connection| {
+            if *left == 0 {
+                return;
+            }
+            *left -= 1;
+            let key = FlowKey::restore(*key);
+            let flow = if connection.is_canonical { key } else { key.reversed() };
+            let rule = rules.read(|rules| {
+                let rule = rules.built.by_id(connection.rule);
+                rule.map_or_else(|| "-".to_owned(), |(index, data)| data.label(index))
+            });
+            *text += &format!("{flow} {} {rule}\n", connection.state_name());
+        };
+        table.in_steps((String::new(), most), add, |listed, _| listed)
+    };
+    let mut steps = tables.each_ref().map(list).into_iter();
+    let (mut current, mut left) = (steps.next(), most);
+    Box::new(move || {
+        let table = current.as_mut()?;
+        let (listed, rest) = table()?;
+        // The second table's lines fill what the first one's leave.
+        text.extend(listed.split_inclusive('\n').take(left));
+        left = left.saturating_sub(most - rest);
+        current = steps.next();
+        (current.is_none() || left == 0).then(|| std::mem::take(&mut text))
+    })
 }
 
 fn forget(tables: &[Flows<FlowKey, Connection>; 2], argument: &str) -> Result<String, String> {

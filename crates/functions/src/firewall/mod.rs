@@ -113,7 +113,7 @@ pub fn node(config: &FirewallConfig, worker: &Worker) -> Result<Box<dyn Node>, B
                 worker.seed(),
             ),
             worker: worker.index(),
-            egress: worker.ports().egress.map_or(0, |port| port + 1),
+            egress: worker.ports().only_egress().map(|port| port.map_or(0, |port| port + 1)).collect(),
         })
     })
 }

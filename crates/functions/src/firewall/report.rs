@@ -90,7 +90,11 @@ fn by_state(tables: &[Flows<FlowKey, Connection>; 2]) -> BTreeMap<String, u64> {
 
 /// Declares the sentence of a trace: the rule that a packet meets as the first of its connection.
 fn explain(rules: &Bounded<Rules>, worker: &Worker) {
-    let (rules, egress) = (rules.clone(), worker.ports().egress.map_or(0, |port| port + 1));
+    // A frame alone does not say by which place it came.
+    let mut departures = worker.ports().only_egress();
+    let (first, more) = (departures.next().flatten(), departures.next());
+    let egress = first.filter(|_| more.is_none()).map_or(0, |port| port + 1);
+    let rules = rules.clone();
     worker.explain(move |frame, why| {
         let located = Located::find(frame, LengthSlack { missing: usize::from(u16::MAX), unstated: true });
         if located.ip_at().is_none() {

@@ -189,6 +189,8 @@ pub(super) struct Change {
 enum What {
     /// Another list stands in this one's place.
     Replace(Arc<(RuleList, Built)>),
+    /// The same list, with other facts beside it.
+    Fit(Arc<(Setup, Built)>),
     /// Sets have other values.
     Sets(Arc<(RuleList, Vec<Difference>, Tested)>),
 }
@@ -233,6 +235,17 @@ impl Rules {
         let list = super::language::parse_rules(text)?;
         let built = Built::of(&list, &self.setup, Some(&self.built), text)?;
         Ok(Change { base: self.version, what: What::Replace(Arc::new((list, built))) })
+    }
+
+    /// The change that fits the list to other room, another search or other ports.
+    ///
+    /// # Errors
+    /// The rules that do not fit.
+    pub(super) fn fitted(&self, setup: &Setup) -> Result<Change, FileErrors> {
+        // The number of workers stays while a process runs, and counts are by worker.
+        let setup = Setup { workers: self.setup.workers, seed: self.setup.seed, ..setup.clone() };
+        let built = Built::of(&self.list, &setup, Some(&self.built), &self.list.to_string())?;
+        Ok(Change { base: self.version, what: What::Fit(Arc::new((setup, built))) })
     }
 
     /// The change of sets; how many values come and go.
@@ -558,6 +571,11 @@ impl Changing for Rules {
             What::Replace(new) => {
                 let (list, built) = &**new;
                 self.list = Arc::new(list.clone());
+                self.built = built.clone();
+            }
+            What::Fit(new) => {
+                let (setup, built) = &**new;
+                self.setup = setup.clone();
                 self.built = built.clone();
             }
             What::Sets(new) => {

@@ -25,11 +25,11 @@ pub(super) struct First {
     pub(super) lines: Arc<str>,
 }
 
-/// Workers, ports and the seed do not make other rules.
+/// Workers and the seed do not make other rules.
 impl PartialEq for First {
     fn eq(&self, other: &Self) -> bool {
-        (self.setup.capacity, self.setup.engine, &self.lines)
-            == (other.setup.capacity, other.setup.engine, &other.lines)
+        (self.setup.capacity, self.setup.engine, &self.setup.ports, &self.lines)
+            == (other.setup.capacity, other.setup.engine, &other.setup.ports, &other.lines)
     }
 }
 
@@ -37,6 +37,15 @@ impl Contents for Rules {
     type Config = First;
     /// Other rules in the file count more than changes by handlers.
     const IS_CONFIGURED: bool = true;
+
+    /// Room, search and ports leave the rules as they are.
+    fn gives_way(old: &First, new: &First) -> bool {
+        old.lines != new.lines
+    }
+
+    fn fit(&self, First { setup, .. }: &First) -> Result<Option<Change>, String> {
+        self.fitted(setup).map(Some).map_err(|wrong| wrong.to_string())
+    }
 
     fn make(first: &First) -> Result<Self, String> {
         let mut rules = Self::load(first.setup.clone(), &first.lines).map_err(|wrong| wrong.to_string())?;

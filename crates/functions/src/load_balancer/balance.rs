@@ -1,10 +1,11 @@
 //! The choice of servers for connections, and the table of connections.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::tables::{Cursor, Entry, FlowTable, MAXIMUM_WORK, Occupied, Table};
-use netbricks_core::{Flows, StoredFlow, TableKey};
+use netbricks_core::{Flows, Steps, StoredFlow, TableKey};
 
 use super::config::{Mode, Policy};
 use super::counts::Counts;
@@ -241,18 +242,23 @@ impl Balance {
         }
     }
 
-    /// The open connections of each server, by number.
-    pub(super) fn open(connections: &Flows<FlowKey, u64>, pool: &Pool) -> Vec<u64> {
+    /// An answer from the open connections of each server, by number.
+    pub(super) fn with_open<T: 'static>(
+        connections: &Flows<FlowKey, u64>,
+        pool: Arc<Pool>,
+        end: impl FnOnce(&Pool, &[u64]) -> T + 'static,
+    ) -> Steps<T> {
         let sees_answers = pool.mode() == Mode::Nat;
-        let mut open = vec![0; pool.places()];
-        connections.with(|table| {
-            for (_, remembered) in table.iter().filter(|(_, value)| !is_over(**value, sees_answers)) {
-                if let Some((number, _)) = pool.live(*remembered) {
-                    open[number] += 1;
-                }
+        let (open, now) = (vec![0; pool.places()], pool.clone());
+        let add = move |open: &mut Vec<u64>, _: &StoredFlow, remembered: &u64| {
+            if is_over(*remembered, sees_answers) {
+                return;
             }
-        });
-        open
+            if let Some((number, _)) = now.live(*remembered) {
+                open[number] += 1;
+            }
+        };
+        connections.in_steps(open, add, move |open, _| end(&pool, &open))
     }
 }
 
@@ -302,7 +308,8 @@ mod tests {
         let server =
             |(number, name): (u8, &&str)| format!("{name} 02:00:00:00:01:{number:02x} 1").parse().unwrap();
         let servers = (1..).zip(names).map(server).collect();
-        Pool::first(&First { servers, mode: Mode::Dsr, slots: 101, key: String::new() }).unwrap()
+        Pool::first(&First { servers, mode: Mode::Dsr, slots: 101, key: String::new(), checked: true })
+            .unwrap()
     }
 
     fn flow(number: usize) -> FlowKey {

@@ -126,7 +126,14 @@ const MOST_ADDRESSES: usize = 64;
 
 impl LoadBalancerConfig {
     pub(super) fn state(&self) -> First {
-        First { servers: self.servers.clone(), mode: self.mode, slots: self.slots, key: self.key.clone() }
+        let checked = self.health.is_some();
+        First {
+            servers: self.servers.clone(),
+            mode: self.mode,
+            slots: self.slots,
+            key: self.key.clone(),
+            checked,
+        }
     }
 
     /// The port at which a server is checked; `None` where there is none to check.

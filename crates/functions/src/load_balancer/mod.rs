@@ -204,33 +204,34 @@ impl FrameFunction for Balancer {
 /// Declares the report of each server, and of how packets found their servers.
 fn report(tally: Rc<Tally>, servers: &Bounded<Servers>, connections: &Flows<FlowKey, u64>, worker: &Worker) {
     let (current, connections) = (std::cell::RefCell::new(Current::of(servers.clone())), connections.clone());
-    worker.report(move || {
-        let pool = current.borrow_mut().get().clone();
-        let open = Balance::open(&connections, &pool);
-        let rows = pool.all().map(|(number, known)| {
-            let state = if known.is_down {
-                "down"
-            } else if known.takes() {
-                "up"
-            } else {
-                "draining"
-            };
-            vec![known.server.name.clone(), state.into(), open[number].to_string()]
-        });
-        let counts = [
-            ("new_connection_packets", tally.assigned.here()),
-            ("moved_connections", tally.moved.here()),
-            ("unremembered_packets", tally.strangers.here()),
-            ("answers", tally.answers.here()),
-        ];
-        Section {
-            title: "servers".into(),
-            columns: ["server", "state", "connections"].map(Into::into).into(),
-            rows: rows.collect(),
-            counts: counts.map(|(name, count)| (name.into(), count)).into(),
-            merge: SectionMerge::Sum,
-            ..Section::default()
-        }
+    worker.report_in_steps(move || {
+        let (pool, tally) = (current.borrow_mut().get().clone(), tally.clone());
+        Balance::with_open(&connections, pool, move |pool, open| {
+            let rows = pool.all().map(|(number, known)| {
+                let state = if known.is_down {
+                    "down"
+                } else if known.takes() {
+                    "up"
+                } else {
+                    "draining"
+                };
+                vec![known.server.name.clone(), state.into(), open[number].to_string()]
+            });
+            let counts = [
+                ("new_connection_packets", tally.assigned.here()),
+                ("moved_connections", tally.moved.here()),
+                ("unremembered_packets", tally.strangers.here()),
+                ("answers", tally.answers.here()),
+            ];
+            Section {
+                title: "servers".into(),
+                columns: ["server", "state", "connections"].map(Into::into).into(),
+                rows: rows.collect(),
+                counts: counts.map(|(name, count)| (name.into(), count)).into(),
+                merge: SectionMerge::Sum,
+                ..Section::default()
+            }
+        })
     });
 }
 

@@ -1,6 +1,6 @@
 //! The present servers, as every worker sees them: which there are, which take connections, and which are well.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,12 +16,22 @@ use crate::maglev;
 use crate::snapshot::{Changes, Holds, Replace, Snapshot};
 
 /// The servers of the configuration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct First {
     pub(super) servers: Vec<Server>,
     pub(super) mode: Mode,
     pub(super) slots: usize,
     pub(super) key: String,
+    /// Whether health checks say which servers are well.
+    pub(super) checked: bool,
+}
+
+/// Health checks that begin or end leave the servers as they are.
+impl PartialEq for First {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { servers, mode, slots, key, checked: _ } = self;
+        (servers, mode, slots, key) == (&other.servers, &other.mode, &other.slots, &other.key)
+    }
 }
 
 /// All workers' servers, under bounded inconsistency.
@@ -45,6 +55,9 @@ pub(super) struct Pool {
     slots: usize,
     secret: Secret,
     origin: u64,
+    checked: bool,
+    /// Names and addresses of servers that were down in the state before, and that handlers may add again.
+    down_before: BTreeSet<(String, Option<IpAddr>)>,
 }
 
 /// A server that connections may go to.
@@ -78,6 +91,7 @@ const NUMBER: u64 = (1 << 13) - 1;
 pub(super) const MOST: usize = 1_024;
 const SEED: u64 = 0x6c62_7365_7276_0001;
 const FORMAT: &str = "load-balancer-servers-1";
+const LEARNED: &str = "load-balancer-health-1";
 
 impl Pool {
     pub(super) fn first(first: &First) -> Result<Self, String> {
@@ -98,6 +112,8 @@ impl Pool {
             slots: first.slots,
             secret,
             origin,
+            checked: first.checked,
+            down_before: BTreeSet::new(),
         };
         // The slots are checked first.
         pool.fill()?;
@@ -138,7 +154,8 @@ impl Pool {
         if number == self.known.len() {
             self.known.push(None);
         }
-        let is_down = self.known[number].as_ref().is_some_and(|known| known.is_down);
+        let was_down = self.down_before.remove(&(server.name.clone(), server.address));
+        let is_down = was_down || self.known[number].as_ref().is_some_and(|known| known.is_down);
         self.known[number] = Some(Known { server, id, draining: false, is_down });
         self.numbers.insert(id, number);
         Ok(())
@@ -286,7 +303,8 @@ impl Contents for Servers {
         Pool::first(first).map(|pool| Self(Arc::new(pool)))
     }
     fn least() -> Self {
-        let first = First { servers: Vec::new(), mode: Mode::Dsr, slots: 2, key: String::new() };
+        let first =
+            First { servers: Vec::new(), mode: Mode::Dsr, slots: 2, key: String::new(), checked: false };
         Self(Arc::new(Pool::first(&first).expect("a table without servers is always possible")))
     }
 }
@@ -331,6 +349,40 @@ impl Declared for Servers {
     }
     fn is_written(&self) -> bool {
         true
+    }
+    /// The servers that are down, as lines of name and address.
+    fn learned(&self) -> Option<Vec<u8>> {
+        let mut text = format!("{LEARNED} down\n");
+        for (_, Known { server, .. }) in self.0.all().filter(|(_, known)| known.is_down) {
+            let address = server.address.map(|address| address.to_string()).unwrap_or_default();
+            text += &format!("{} {address}\n", server.name);
+        }
+        Some(seal(text, SEED))
+    }
+    /// Takes over what health checks have found out of servers with the same address.
+    fn learn(&mut self, learned: &[u8]) -> Result<(), String> {
+        if !self.0.checked {
+            // Then an operator has said it.
+            return Ok(());
+        }
+        let (_, lines) = open(learned, SEED, LEARNED, "the servers' health")?;
+        let server = |line: &str| {
+            let (name, address) = line.split_once(' ')?;
+            let address = if address.is_empty() { None } else { Some(address.parse().ok()?) };
+            Some((name.to_owned(), address))
+        };
+        let down: Option<BTreeSet<_>> = lines.lines().map(server).collect();
+        let down = down.filter(|down| down.len() <= MOST).ok_or_else(|| damaged("the servers' health"))?;
+        let next = self.0.next(|next| {
+            next.down_before = down;
+            for known in next.known.iter_mut().flatten() {
+                let place = (known.server.name.clone(), known.server.address);
+                known.is_down |= next.down_before.remove(&place);
+            }
+            Ok(())
+        })?;
+        self.0 = Arc::new(next);
+        Ok(())
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.0.all().count() as u64, MOST as u64)
@@ -408,4 +460,55 @@ pub(super) fn declare(servers: &Bounded<Servers>, worker: &Worker) {
         let pool = servers.read(|servers| servers.0.clone());
         Ok(pool.all().map(|(_, known)| format!("{} {}\n", known.server, known.state())).collect())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(lines: &[&str], checked: bool) -> Servers {
+        let servers = lines.iter().map(|line| line.parse().unwrap()).collect();
+        let first = First { servers, mode: Mode::Dsr, slots: 101, key: String::new(), checked };
+        Servers::make(&first).unwrap()
+    }
+
+    fn states(servers: &Servers) -> Vec<(&str, bool)> {
+        servers.pool().all().map(|(_, known)| (known.server.name.as_str(), known.is_down)).collect()
+    }
+
+    /// Makes a change as a handler does.
+    fn change(servers: &mut Servers, change: impl FnOnce(&mut Pool) -> Result<(), String>) {
+        servers.0 = Arc::new(servers.0.next(change).unwrap());
+    }
+
+    #[test]
+    fn servers_that_begin_again_know_which_of_them_are_down() {
+        let lines = ["a 10.0.0.1 02:00:00:00:00:01", "b 10.0.0.2 02:00:00:00:00:02"];
+        let added: Server = "c 10.0.0.3 02:00:00:00:00:03".parse().unwrap();
+        let mut before = servers(&lines, true);
+        change(&mut before, |pool| pool.put(added.clone()));
+        for name in ["b", "c"] {
+            change(&mut before, |pool| pool.known_mut(name).map(|known| known.is_down = true));
+        }
+        let learned = before.learned().unwrap();
+        let mut after = servers(&lines, true);
+        after.learn(&learned).unwrap();
+        assert_eq!(states(&after), [("a", false), ("b", true)]);
+        let taken: Vec<usize> = after.pool().takers(false).map(|(number, _)| number).collect();
+        assert_eq!(taken, [0]);
+        // A server that handlers had added is down, too, where the journal adds it again.
+        change(&mut after, |pool| pool.put(added.clone()));
+        assert_eq!(states(&after), [("a", false), ("b", true), ("c", true)]);
+        // It is said once: the checks have the last word.
+        change(&mut after, |pool| pool.known_mut("c").map(|known| known.is_down = false));
+        change(&mut after, |pool| pool.put(added.clone()));
+        assert!(!states(&after)[2].1);
+        // A server of another address is another server, and without checks an operator has said it.
+        let mut moved = servers(&["b 10.0.0.9 02:00:00:00:00:02"], true);
+        moved.learn(&learned).unwrap();
+        let mut unchecked = servers(&lines, false);
+        unchecked.learn(&learned).unwrap();
+        assert!(states(&moved).into_iter().chain(states(&unchecked)).all(|(_, is_down)| !is_down));
+        assert!(servers(&lines, true).learn(&learned[1..]).is_err());
+    }
 }

@@ -19,7 +19,7 @@ const MOST_LISTED: usize = 10_000;
 /// Declares the handlers of a table of routes.
 pub(super) fn declare<V: NextHop>(table: &Bounded<RouteTable<V>>, worker: &Worker) {
     let add = "Adds routes, or gives them another next hop: one a line, all at once or none.";
-    let add = Handler::write("add", add).argument("PREFIX NEXT-HOP");
+    let add = Handler::write("add", add).argument("PREFIX NEXT-HOP").about("route", true).by_lines();
     worker.handler_of(table, add, |table, argument| {
         let routes = route::routes(argument).map_err(|wrong| wrong_lines(argument, &wrong))?;
         let edits = routes.into_iter().map(|(line, route)| (line, Edit::Add(route)));
@@ -27,7 +27,7 @@ pub(super) fn declare<V: NextHop>(table: &Bounded<RouteTable<V>>, worker: &Worke
         Ok(format!("{added} added, {replaced} replaced"))
     });
     let withdraw = "Withdraws routes: one prefix a line, all at once or none.";
-    let withdraw = Handler::write("withdraw", withdraw).argument("PREFIX");
+    let withdraw = Handler::write("withdraw", withdraw).argument("PREFIX").about("route", false).by_lines();
     worker.handler_of(table, withdraw, |table, argument| {
         let prefixes = route::prefixes(argument).map_err(|wrong| wrong_lines(argument, &wrong))?;
         let edits = prefixes.into_iter().map(|(line, (prefix, len))| (line, Edit::Withdraw { prefix, len }));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use netbricks_core::consistency::Contents;
 use netbricks_core::packet::{FlowKey, MacAddress};
 use netbricks_core::tables::{Changing, Key, MaglevBackend, MaglevTable, Secret, prefetch};
-use netbricks_core::{Declared, Flows, StoredFlow, nearest};
+use netbricks_core::{Declared, Flows, Steps, StoredFlow, nearest};
 
 use super::backend::Backend;
 use crate::snapshot::{self, Holds, Replace};
@@ -294,19 +294,20 @@ impl Snapshot {
         self.slots
     }
 
-    /// The number of these connections that go to each backend, by number.
-    pub(super) fn connections(&self, connections: &Flows<FlowKey, u64>) -> Vec<u64> {
-        let mut counts = vec![0; self.known.len()];
-        connections.with(|table| {
-            for (_, chosen) in table.iter() {
-                // Connections from another node remember that node's number for the backend, so look it up by
-                // id.
-                if let Some(number) = self.number(*chosen & ID) {
-                    counts[number] += 1;
-                }
+    /// An answer from the number of these connections that go to each backend, by number.
+    pub(super) fn with_connections<T: 'static>(
+        self: Arc<Self>,
+        connections: &Flows<FlowKey, u64>,
+        end: impl FnOnce(&Self, &[u64]) -> T + 'static,
+    ) -> Steps<T> {
+        let (counts, now) = (vec![0; self.known.len()], self.clone());
+        let add = move |counts: &mut Vec<u64>, _: &StoredFlow, chosen: &u64| {
+            // Connections from another node remember that node's number for the backend, so look it up by id.
+            if let Some(number) = now.number(*chosen & ID) {
+                counts[number] += 1;
             }
-        });
-        counts
+        };
+        connections.in_steps(counts, add, move |counts, _| end(&self, &counts))
     }
 
     /// The value and the address of flows to each backend; `None` for a free number.

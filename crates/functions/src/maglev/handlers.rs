@@ -71,7 +71,7 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
     let weight = "Gives a backend another share of the new flows; with 0 it drains.";
     worker.handler_of(
         backends,
-        Handler::write("weight", weight).argument("NAME WEIGHT"),
+        Handler::write("weight", weight).argument("NAME WEIGHT").about("weight", true),
         move |backends, argument| {
             let (name, weight) = name_and_weight(argument)?;
             make(&weighted, backends, |now| now.weighted(name, weight))
@@ -104,9 +104,11 @@ pub(super) fn declare(backends: &Bounded<Backends>, connections: &Flows<FlowKey,
     });
     let backends = backends.clone();
     let open = Handler::read("connections", "Each backend, and this worker's connections to it.");
-    worker.handler_of(connections, open, move |connections, _| {
+    let connections = connections.clone();
+    worker.handler_in_steps(open, move |_| {
         let now = backends.read(|backends| backends.snapshot().clone());
-        let open = now.connections(connections);
-        Ok(now.all().map(|(number, known)| format!("{} {}\n", known.backend.name, open[number])).collect())
+        Ok(now.with_connections(&connections, |now, open| {
+            now.all().map(|(number, known)| format!("{} {}\n", known.backend.name, open[number])).collect()
+        }))
     });
 }

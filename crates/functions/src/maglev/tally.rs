@@ -45,40 +45,44 @@ impl Tally {
         worker: &Worker,
     ) {
         let (backends, connections) = (backends.clone(), connections.clone());
-        worker.report(move || {
+        let tally = Rc::new(self);
+        worker.report_in_steps(move || {
             let now = backends.read(|backends| backends.snapshot().clone());
-            let (open, shares) = (now.connections(&connections), now.shares());
-            let mut here = 0;
-            let rows = now.all().map(|(number, known)| {
-                let share = 100.0 * shares[number] as f64 / now.slots() as f64;
-                let packets = ledger.packets(number, known.remembered(number));
-                here += packets;
-                vec![
-                    known.backend.name.clone(),
-                    if known.draining { "draining" } else { "active" }.into(),
-                    format!("{share:.2} %"),
-                    open[number].to_string(),
-                    packets.to_string(),
-                ]
-            });
-            let rows: Vec<_> = rows.collect();
-            let all = ledger.all();
-            let (new, strangers) = (self.assigned.here(), self.strangers.here());
-            let counts = [
-                ("known_connection_packets", all - new - strangers),
-                ("new_connection_packets", new),
-                ("unremembered_packets", strangers),
-                ("moved_connections", self.moved.here()),
-                ("removed_backends_packets", all - here),
-            ];
-            Section {
-                title: "backends".into(),
-                columns: ["backend", "state", "slots", "connections", "packets"].map(Into::into).into(),
-                rows,
-                counts: counts.map(|(name, count)| (name.into(), count)).into(),
-                merge: SectionMerge::Sum,
-                ..Section::default()
-            }
+            let (tally, ledger) = (tally.clone(), ledger.clone());
+            now.with_connections(&connections, move |now, open| {
+                let shares = now.shares();
+                let mut here = 0;
+                let rows = now.all().map(|(number, known)| {
+                    let share = 100.0 * shares[number] as f64 / now.slots() as f64;
+                    let packets = ledger.packets(number, known.remembered(number));
+                    here += packets;
+                    vec![
+                        known.backend.name.clone(),
+                        if known.draining { "draining" } else { "active" }.into(),
+                        format!("{share:.2} %"),
+                        open[number].to_string(),
+                        packets.to_string(),
+                    ]
+                });
+                let rows: Vec<_> = rows.collect();
+                let all = ledger.all();
+                let (new, strangers) = (tally.assigned.here(), tally.strangers.here());
+                let counts = [
+                    ("known_connection_packets", all - new - strangers),
+                    ("new_connection_packets", new),
+                    ("unremembered_packets", strangers),
+                    ("moved_connections", tally.moved.here()),
+                    ("removed_backends_packets", all - here),
+                ];
+                Section {
+                    title: "backends".into(),
+                    columns: ["backend", "state", "slots", "connections", "packets"].map(Into::into).into(),
+                    rows,
+                    counts: counts.map(|(name, count)| (name.into(), count)).into(),
+                    merge: SectionMerge::Sum,
+                    ..Section::default()
+                }
+            })
         });
     }
 }

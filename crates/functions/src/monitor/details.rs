@@ -13,7 +13,7 @@ use super::config::MonitorConfig;
 use super::conversation::{Conversation, ConversationKey, Seen, letters};
 use super::export::{self, Waiting};
 use super::ipfix::EndReason;
-use super::state::largest;
+use super::state::{Largest, most};
 
 type Packet<'v> = View<'v, Layer<Layer<Root, Link>, Ip>>;
 
@@ -154,46 +154,31 @@ fn report(
     waiting: Option<Waiting>,
     worker: &Worker,
 ) {
-    let all = |table: &Flows<ConversationKey, Conversation>| {
-        table.with(|table| {
-            let known = table.iter().map(|(key, conversation)| (FlowKey::restore(key), *conversation));
-            (known.collect::<Vec<_>>(), table.counters().refused)
-        })
-    };
     let size = |conversation: &Conversation| conversation.there.bytes + conversation.back.bytes;
-    let asked = table.clone();
+    let (asked, table) = (table.clone(), table.clone());
     let handler = Handler::read("top", "The largest conversations, by bytes.").argument("[NUMBER]");
-    worker.handler_of(table, handler, move |_, argument| {
-        let most = match argument.trim() {
-            "" => top,
-            number => {
-                number.parse().map_err(|_| format!("expected a number of conversations, found `{number}`"))?
-            }
-        };
-        let mut text = COLUMNS.join("\t") + "\n";
-        for (key, conversation) in largest(all(&asked).0, most.min(1_000), size) {
-            text += &(row(key, &conversation).join("\t") + "\n");
-        }
-        Ok(text)
+    worker.handler_in_steps(handler, move |argument| {
+        let most = most(argument, top, "conversations")?;
+        Ok(Largest::steps(&asked, most, size, |flows, _, _| {
+            let rows = flows.iter().map(|(key, conversation)| row(*key, conversation).join("\t") + "\n");
+            std::iter::once(COLUMNS.join("\t") + "\n").chain(rows).collect()
+        }))
     });
-    let table = table.clone();
-    worker.report(move || {
-        let (known, refused) = all(&table);
-        let of = Some(known.len() as u64);
-        let mut counts = vec![("refused_packets".to_owned(), refused)];
-        if let Some(waiting) = &waiting {
-            counts.extend(["exported", "lost"].map(String::from).into_iter().zip(waiting.counts()));
-        }
-        Section {
-            title: "largest conversations".into(),
-            columns: COLUMNS.map(Into::into).into(),
-            rows: largest(known, top, size)
-                .iter()
-                .map(|(key, conversation)| row(*key, conversation))
-                .collect(),
-            of,
-            counts: counts.into_iter().collect(),
-            merge: SectionMerge::Largest { by: 2, rows: top },
-        }
+    worker.report_in_steps(move || {
+        let waiting = waiting.clone();
+        Largest::steps(&table, top, size, move |flows, of, refused| {
+            let mut counts = vec![("refused_packets".to_owned(), refused)];
+            if let Some(waiting) = &waiting {
+                counts.extend(["exported", "lost"].map(String::from).into_iter().zip(waiting.counts()));
+            }
+            Section {
+                title: "largest conversations".into(),
+                columns: COLUMNS.map(Into::into).into(),
+                rows: flows.iter().map(|(key, conversation)| row(*key, conversation)).collect(),
+                of: Some(of),
+                counts: counts.into_iter().collect(),
+                merge: SectionMerge::Largest { by: 2, rows: top },
+            }
+        })
     });
 }

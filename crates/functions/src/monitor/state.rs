@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::Encode;
-use netbricks_core::{Flows, Handler, Section, TableKey, Worker};
+use netbricks_core::{Flows, Handler, Section, Steps, StoredFlow, TableKey, Worker};
 
 /// Packets and bytes of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,40 +41,73 @@ impl Encode for Usage {
 
 /// Declares the report and the handler `top`: the largest flows by bytes, and packets that found no room.
 pub(super) fn report(flows: &Flows<FlowKey, Usage>, top: usize, worker: &Worker) {
-    let all = |flows: &Flows<FlowKey, Usage>| {
-        flows.with(|table| {
-            let known = table.iter().map(|(key, usage)| (FlowKey::restore(key), *usage));
-            (known.collect::<Vec<_>>(), table.counters().refused)
-        })
-    };
     let row = |(key, usage): &(FlowKey, Usage)| {
         vec![key.to_string(), usage.packets.to_string(), usage.bytes.to_string()]
     };
+    let size = |usage: &Usage| usage.bytes;
+    let (asked, flows) = (flows.clone(), flows.clone());
     let handler = Handler::read("top", "The largest flows, by bytes.").argument("[NUMBER]");
-    worker.handler_of(flows, handler, move |flows, argument| {
-        let most = match argument.trim() {
-            "" => top,
-            number => number.parse().map_err(|_| format!("expected a number of flows, found `{number}`"))?,
-        };
-        let mut text = COLUMNS.join("\t") + "\n";
-        for flow in largest(all(flows).0, most.min(1_000), |usage| usage.bytes) {
-            text += &(row(&flow).join("\t") + "\n");
-        }
-        Ok(text)
+    worker.handler_in_steps(handler, move |argument| {
+        let most = most(argument, top, "flows")?;
+        Ok(Largest::steps(&asked, most, size, move |flows, _, _| {
+            let rows = flows.iter().map(|flow| row(flow).join("\t") + "\n");
+            std::iter::once(COLUMNS.join("\t") + "\n").chain(rows).collect()
+        }))
     });
-    let flows = flows.clone();
-    worker.report(move || {
-        let (known, refused) = all(&flows);
-        let of = Some(known.len() as u64);
-        Section {
+    worker.report_in_steps(move || {
+        Largest::steps(&flows, top, size, move |flows, of, refused| Section {
             title: "largest flows".into(),
             columns: COLUMNS.map(Into::into).into(),
-            rows: largest(known, top, |usage| usage.bytes).iter().map(row).collect(),
-            of,
+            rows: flows.iter().map(row).collect(),
+            of: Some(of),
             counts: [("refused_packets".into(), refused)].into(),
             merge: SectionMerge::Largest { by: 2, rows: top },
-        }
+        })
     });
+}
+
+/// The number of rows that a handler `top` is to list, at most 1,000.
+pub(super) fn most(argument: &str, top: usize, rows: &str) -> Result<usize, String> {
+    match argument.trim() {
+        "" => Ok(top.min(1_000)),
+        number => {
+            let number = number.parse().map_err(|_| format!("expected a number of {rows}, found `{number}`"));
+            number.map(|number: usize| number.min(1_000))
+        }
+    }
+}
+
+/// The largest entries of a table so far.
+pub(super) struct Largest<V> {
+    top: usize,
+    flows: Vec<(FlowKey, V)>,
+    count: u64,
+}
+
+impl<V: Copy + 'static> Largest<V> {
+    /// The entries that are kept beside the largest ones until they are compared.
+    const BESIDE: usize = 512;
+
+    /// An answer from the `top` largest entries of a table, the number of all, and the refused packets.
+    pub(super) fn steps<T: 'static>(
+        table: &Flows<FlowKey, V>,
+        top: usize,
+        size: impl Fn(&V) -> u64 + Copy + 'static,
+        end: impl FnOnce(Vec<(FlowKey, V)>, u64, u64) -> T + 'static,
+    ) -> Steps<T> {
+        let add = move |largest: &mut Self, key: &StoredFlow, value: &V| {
+            largest.count += 1;
+            largest.flows.push((FlowKey::restore(*key), *value));
+            if largest.flows.len() >= 2 * largest.top + Self::BESIDE {
+                let flows = std::mem::take(&mut largest.flows);
+                largest.flows = self::largest(flows, largest.top, size);
+            }
+        };
+        table.in_steps(Self { top, flows: Vec::new(), count: 0 }, add, move |largest, table| {
+            let Self { flows, count, .. } = largest;
+            end(self::largest(flows, top, size), count, table.counters().refused)
+        })
+    }
 }
 
 const COLUMNS: [&str; 3] = ["flow", "packets", "bytes"];

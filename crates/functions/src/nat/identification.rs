@@ -1,5 +1,6 @@
 //! The identification of IPv4 packets that leave with another source (RFC 7857, section 10; RFC 6864, section 5.3.1).
 
+use netbricks_core::Random;
 use netbricks_core::packet::checksum::Sum;
 
 /// Counters, each of which serves some tuples of source, destination and protocol.
@@ -15,11 +16,10 @@ pub(super) struct Identifications {
 
 impl Identifications {
     pub(super) fn new(seed: u64) -> Self {
-        let secret = seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1;
+        let mut random = Random::of(&[b"identifications of a NAT", &seed.to_le_bytes()]);
         let mut next = Box::new([0; COUNTERS]);
-        for (place, at) in next.iter_mut().zip(1u64..) {
-            *place = (at.wrapping_mul(secret) >> 40) as u16;
-        }
+        next.iter_mut().for_each(|place| *place = random.draw() as u16);
+        let secret = random.draw();
         Self { next, secret }
     }
 
@@ -71,6 +71,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn first_identifications_are_no_multiples_of_one_secret() {
+        let own = Identifications::new(7);
+        let steps: std::collections::BTreeSet<u16> =
+            own.next.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        // Multiples of a number differ by two values.
+        assert!(steps.len() > 1_000, "{}", steps.len());
+    }
 
     #[test]
     fn a_tuple_gets_each_identification_once_before_any_comes_again() {

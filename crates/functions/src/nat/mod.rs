@@ -95,7 +95,9 @@ struct Waiting {
 impl Nat {
     fn new(config: &NatConfig, worker: &Worker) -> Self {
         let small = worker.is_control();
-        let seed = worker.seed() ^ (worker.index() as u64) << 32;
+        // The outside sees ports and identifications: none of them is a way back to the run's seed.
+        let mut random = worker.random("nat");
+        let seed = random.draw();
         let (state, fragments) = (
             State::new(config, seed, small),
             Fragments::new(
@@ -168,7 +170,7 @@ impl Nat {
                 fragments,
                 errors: IcmpErrors::new(config.answer_v4.or(first), config.answer_v6, config.answer_rate),
                 behind: false,
-                identification: seed as u32,
+                identification: random.draw() as u32,
                 asked: engine::Asked::default(),
                 may_cut: false,
             },
@@ -242,8 +244,11 @@ fn smallest(first: u16, second: u16) -> usize {
 
 /// The sides of ports, by their numbers.
 fn sides(config: &NatConfig, worker: &Worker) -> Vec<Side> {
+    if config.inside_ports.is_empty() {
+        return Vec::new();
+    }
     let names = &worker.ports().names;
-    if config.inside_ports.is_empty() || names.is_empty() {
+    if names.is_empty() {
         return Vec::new();
     }
     for name in &config.inside_ports {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
+use netbricks_core::Random;
 use netbricks_core::tables::{Key, Secret};
 
 use super::config::{HIGH_PORTS, MOST_ADDRESSES, NatConfig};
@@ -27,6 +28,8 @@ pub(super) enum Status {
 pub(super) struct OutsideAddress {
     pub(super) address: Ipv4Addr,
     pub(super) status: Status,
+    /// Whether the configuration lacks it.
+    pub(super) added: bool,
     /// By transport, a bit for each port that is in use or held down.
     used: [Vec<u64>; Transport::COUNT],
     pub(super) in_use: [u32; Transport::COUNT],
@@ -75,7 +78,7 @@ pub(super) struct Ports {
     pub(super) parts: u32,
     deterministic: bool,
     parity: bool,
-    random: u64,
+    random: Random,
     secret: Secret,
 }
 
@@ -92,7 +95,7 @@ impl Ports {
             parts: config.parts,
             deterministic: config.deterministic,
             parity: config.parity,
-            random: seed | 1,
+            random: Random::of(&[b"ports of a NAT", &seed.to_le_bytes()]),
             // Alike on all workers and machines: it says which part a subscriber is in.
             secret: Secret::from_seed(0x4e41_545f_5041_5254),
         };
@@ -100,20 +103,17 @@ impl Ports {
             return ports;
         }
         for address in config.pool.iter().flat_map(super::spec::PoolRange::iter) {
-            ports.add(address, Status::Active);
+            let index = ports.add(address, Status::Active);
+            if let Some(place) = index.and_then(|index| ports.get_mut(index)) {
+                place.added = false;
+            }
         }
         ports
     }
 
     /// The next number of a sequence that packets cannot predict.
     pub(super) fn draw(&mut self) -> u64 {
-        // xorshift64* (Vigna, 2016).
-        let mut x = self.random;
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.random = x;
-        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.random.draw()
     }
 
     /// Blocks of one address.
@@ -147,6 +147,7 @@ impl Ports {
         self.places[index] = Some(OutsideAddress {
             address,
             status,
+            added: true,
             used: std::array::from_fn(|_| vec![0; WORDS]),
             in_use: [0; Transport::COUNT],
             high: vec![[0; Transport::COUNT]; self.parts as usize],
@@ -495,6 +496,22 @@ mod tests {
         let config: NatConfig =
             toml::from_str(&format!("inside = [\"10.0.0.0/8\"]\npool = [\"203.0.113.7\"]\n{text}")).unwrap();
         Ports::new(&config, 7, false)
+    }
+
+    #[test]
+    fn a_number_that_the_outside_saw_does_not_tell_the_next_one() {
+        // As xorshift64* would have it, whose state follows from any one number.
+        const MULTIPLIER: u64 = 0x2545_f491_4f6c_dd1d;
+        let inverse = (0..6).fold(1u64, |x, _| x.wrapping_mul(2u64.wrapping_sub(MULTIPLIER.wrapping_mul(x))));
+        assert_eq!(MULTIPLIER.wrapping_mul(inverse), 1);
+        let mut ports = ports("");
+        for _ in 0..8 {
+            let mut x = ports.draw().wrapping_mul(inverse);
+            x ^= x >> 12;
+            x ^= x << 25;
+            x ^= x >> 27;
+            assert_ne!(x.wrapping_mul(MULTIPLIER), ports.draw());
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::session::{
     Direction, Mapping, Phase, Route, Session, Subscriber, Way, contact_key, inside_key, outside_key, tag_of,
 };
 use super::slab::Slab;
-use super::spec::{Endpoint, Transport};
+use super::spec::{Endpoint, Prefix, Transport};
 
 /// A tick of the timers: 2²⁴ ns, 17 ms.
 const TICK: u32 = 24;
@@ -95,6 +95,8 @@ pub(super) struct State {
     pub(super) limits: Limits,
     pub(super) filtering: Filtering,
     pub(super) pooling: Pooling,
+    /// The prefixes inside.
+    pub(super) inside: Vec<Prefix>,
     /// The first address of each prefix inside and its addresses, where blocks are deterministic.
     pub(super) deterministic: Option<Vec<(u32, u32)>>,
     pub(super) capacity: usize,
@@ -164,6 +166,7 @@ impl State {
             },
             filtering: config.filtering,
             pooling: config.pooling,
+            inside: config.inside.clone(),
             deterministic,
             capacity,
             fixed: 0,

@@ -7,6 +7,8 @@ use netbricks_core::shuffle::Part;
 use netbricks_core::tables::{Counters, Encode, FlowTable, FlowTableConfig, Table};
 use netbricks_core::{Declared, Mobility, ShuffleKey, StoredFlow, TableKey};
 
+use super::config::is_in;
+use super::ports::Status;
 use super::session::{Mapping, Phase, Session};
 use super::spec::{Endpoint, Transport};
 use super::state::State;
@@ -43,6 +45,8 @@ type Records = FlowTable<StoredFlow, Record>;
 
 /// Marks subscribers that move, and exist nowhere else.
 const MOVED: &[u8; 4] = b"NBNT";
+/// Begins an image with outside addresses that the configuration lacks, before all else.
+const ADDED: &[u8; 4] = b"NBNA";
 /// Sessions that one piece of a move looks at.
 const STEP: usize = 512;
 
@@ -191,17 +195,64 @@ impl State {
     }
 }
 
+/// The addresses in front of an image, and the image.
+fn added_of(bytes: &[u8]) -> Option<(Vec<Ipv4Addr>, &[u8])> {
+    let Some(rest) = bytes.strip_prefix(ADDED) else { return Some((Vec::new(), bytes)) };
+    let (count, rest) = rest.split_first_chunk::<2>()?;
+    let (addresses, rest) = rest.split_at_checked(4 * usize::from(u16::from_be_bytes(*count)))?;
+    let (addresses, _) = addresses.as_chunks::<4>();
+    Some((addresses.iter().map(|octets| Ipv4Addr::from(*octets)).collect(), rest))
+}
+
+impl State {
+    /// Puts outside addresses that handlers had added before an image. Their sessions find them there.
+    fn with_added(&self, image: Vec<u8>) -> Vec<u8> {
+        let is_added = |place: &super::ports::OutsideAddress| {
+            place.added && place.status != Status::Fixed && place.mappings > 0
+        };
+        let added = self.ports.iter().filter(|(_, place)| is_added(place)).map(|(_, place)| place.address);
+        let added: Vec<Ipv4Addr> = added.take(usize::from(u16::MAX)).collect();
+        if added.is_empty() {
+            return image;
+        }
+        let mut bytes = ADDED.to_vec();
+        bytes.extend((added.len() as u16).to_be_bytes());
+        added.iter().for_each(|address| bytes.extend(address.octets()));
+        bytes.extend(image);
+        bytes
+    }
+
+    /// Lets sessions go on that have outside addresses which only handlers had added.
+    ///
+    /// They get no new mappings until a handler adds them again.
+    fn keep_added(&mut self, added: &[Ipv4Addr]) {
+        if self.deterministic.is_some() {
+            // Another pool would give subscribers other blocks.
+            return;
+        }
+        for address in added {
+            let is_other = is_in(&self.inside, (*address).into())
+                || self.whole_outside.iter().any(|(external, _)| external == address);
+            if !is_other && self.ports.index(*address).is_none() {
+                // Where there are too many, their sessions find no place.
+                let _full = self.ports.add(*address, Status::Draining);
+            }
+        }
+    }
+}
+
 impl Declared for State {
     fn export(&self) -> Vec<u8> {
         let all: Vec<u32> = self.sessions.iter().map(|(number, _)| number).collect();
         let asked: Vec<u32> = self.pcp.mappings.iter().map(|(number, _)| number).collect();
-        self.image(&all).and_then(|image| self.with_pcp(image, &asked)).unwrap_or_default()
+        let image = self.image(&all).and_then(|image| self.with_pcp(image, &asked)).unwrap_or_default();
+        self.with_added(image)
     }
 
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         self.advance(now, 0);
         let moved = bytes.strip_prefix(MOVED);
-        let bytes = moved.unwrap_or(bytes);
+        let (added, bytes) = added_of(moved.unwrap_or(bytes)).ok_or("it is cut off")?;
         let (bytes, asked) = super::pcp_transfer::parts_of(bytes).ok_or("it is cut off")?;
         let mut table = records(self.capacity).ok_or("there is no memory to read it")?;
         table.decode(bytes, 0).map_err(|error| error.to_string())?;
@@ -210,6 +261,7 @@ impl Declared for State {
         if moved.is_none() && table.len() > room {
             return Err(format!("there is room for {room} of {} sessions: raise `capacity`", table.len()));
         }
+        self.keep_added(&added);
         let mut refused = 0;
         for (key, record) in table.iter() {
             refused += u64::from(!self.admit(FlowKey::restore(key), record));
@@ -310,6 +362,63 @@ mod tests {
                 let found = state.neighbor_behind(state.mappings.get(mapping).unwrap());
                 assert_eq!(found, Some(mac(number)), "{inside}");
             }
+        }
+    }
+
+    #[test]
+    fn sessions_on_an_address_that_a_handler_added_go_on_without_new_ones() {
+        let config = |text: &str| -> NatConfig {
+            toml::from_str(&format!("inside = [\"10.0.0.0/8\"]\npool = [\"203.0.113.7\"]\n{text}")).unwrap()
+        };
+        let state = |text: &str| State::new(&config(text), 1, false).unwrap();
+        let mut from = state("");
+        let (file, added, unused) =
+            ([203, 0, 113, 7].into(), Ipv4Addr::from([192, 0, 2, 1]), Ipv4Addr::from([192, 0, 2, 2]));
+        for address in [added, unused] {
+            from.ports.add(address, Status::Active).unwrap();
+        }
+        // All new sessions go to the added address.
+        for address in [file, unused] {
+            let index = from.ports.index(address).unwrap();
+            from.ports.get_mut(index).unwrap().status = Status::Draining;
+        }
+        let inside = |host: u8| Endpoint { address: [10, 0, 0, host].into(), port: 4_000 };
+        let remote = Endpoint { address: [198, 51, 100, 1].into(), port: 53 };
+        let open = |state: &mut State, host: u8| {
+            let (seen, transport, phase) = (remote, Transport::Udp, Phase::Plain);
+            state.open(NewSession { inside: inside(host), seen, remote, transport, phase }, None).unwrap();
+            state.external(state.mapping_inside(inside(host), transport).unwrap()).unwrap().address
+        };
+        assert_eq!(open(&mut from, 1), IpAddr::from(added));
+        let image = from.export();
+        // The one that takes over has the pool of the file.
+        let mut to = state("");
+        to.import(&image, 1).unwrap();
+        assert_eq!((to.sessions.len(), to.tally.not_admitted), (1, 0));
+        let mapping = to.mapping_inside(inside(1), Transport::Udp).unwrap();
+        assert_eq!(to.external(mapping).unwrap().address, IpAddr::from(added));
+        let status = |state: &State, address| {
+            let index = state.ports.index(address)?;
+            state.ports.get(index).map(|place| place.status)
+        };
+        assert_eq!((status(&to, added), status(&to, unused)), (Some(Status::Draining), None));
+        assert_eq!(open(&mut to, 2), IpAddr::from(file));
+        // The journal adds it again, and another change keeps it likewise.
+        to.ports.add(added, Status::Active).unwrap();
+        let mut third = state("");
+        third.import(&to.export(), 1).unwrap();
+        assert_eq!((third.sessions.len(), third.tally.not_admitted), (2, 0));
+        // Where the file puts it inside, or the blocks are fixed, its sessions end as before.
+        for other in ["deterministic = true\nblock = 64", ""] {
+            let mut to = state(other);
+            if other.is_empty() {
+                to.inside = vec!["192.0.2.0/24".parse().unwrap()];
+            }
+            to.import(&image, 1).unwrap();
+            assert_eq!((to.sessions.len(), to.tally.not_admitted), (0, 1), "{other}");
+        }
+        for cut in [4, 5, 9] {
+            assert!(state("").import(&image[..cut], 1).is_err(), "{cut}");
         }
     }
 

@@ -256,7 +256,8 @@ impl RouterConfig {
                 return Err(refused("table", format!("names a file with {}", listed(&wrong))));
             }
         }
-        let first = First { faces, routes: routes.into() };
+        let kernel = self.kernel.map(|table| table.0);
+        let first = First { faces, routes: routes.into(), kernel };
         Ok(self.first.get_or_init(|| first).clone())
     }
 

@@ -42,8 +42,11 @@ pub(super) struct Entry {
 pub(super) struct First {
     pub(super) faces: Arc<Faces>,
     pub(super) routes: Arc<[Entry]>,
+    /// The kernel's table whose routes are taken over.
+    pub(super) kernel: Option<u32>,
 }
 
+/// Whether the content is the same. Another table of the kernel leaves it as it is.
 impl PartialEq for First {
     fn eq(&self, other: &Self) -> bool {
         (Arc::ptr_eq(&self.faces, &other.faces) || self.faces == other.faces)
@@ -431,6 +434,7 @@ impl Contents for RouteTable {
 }
 
 const FORMAT: &str = "router-routes-1";
+const LEARNED: &str = "router-kernel-1";
 const SEED: u64 = 0x7274_7261_6269_6c65;
 
 /// The hash of the configuration's interfaces and routes.
@@ -504,6 +508,43 @@ impl Declared for RouteTable {
     fn is_written(&self) -> bool {
         true
     }
+
+    /// The kernel's routes, a line each behind the number of their table.
+    fn learned(&self) -> Option<Vec<u8>> {
+        let mut text = format!("{LEARNED} {}\n", self.first.kernel?);
+        let faces = &self.first.faces;
+        let routes = self.all().filter(|(_, _, target)| target.origin == Origin::Kernel);
+        let routes = routes.map(|(prefix, len, target)| (prefix, len, &target.action));
+        let shadowed = self.shadowed.iter().map(|((prefix, len), action)| (*prefix, *len, action));
+        for (prefix, len, action) in routes.chain(shadowed) {
+            // Text takes any text.
+            let _ = writeln!(text, "{}", Shown { prefix, len, action, faces });
+        }
+        Some(seal(text, SEED))
+    }
+
+    /// Takes over the routes of the same table, as far as there are interfaces for them.
+    fn learn(&mut self, learned: &[u8]) -> Result<(), String> {
+        let (table, lines) = open(learned, SEED, LEARNED, "routes of the kernel")?;
+        if self.first.kernel.is_none_or(|kernel| kernel.to_string() != table) {
+            return Ok(());
+        }
+        let taken: HashSet<(IpAddr, u8)> =
+            self.first.routes.iter().map(|route| (route.prefix, route.len)).collect();
+        let (mut routes, mut shadowed) = (self.first.routes.to_vec(), Vec::new());
+        for line in lines.lines() {
+            let route: Route = line.parse().map_err(|_| damaged("routes of the kernel"))?;
+            // The task that follows the kernel finds out about the others.
+            let Ok(action) = route.resolved(&self.first.faces) else { continue };
+            let entry = Entry { prefix: route.prefix, len: route.len, action, origin: Origin::Kernel };
+            let is_taken = taken.contains(&(route.prefix, route.len));
+            if is_taken { shadowed.push(Edit::Add(entry)) } else { routes.push(entry) }
+        }
+        let mut fresh = Self::with(&self.first, &routes)?;
+        fresh.apply(&Edits::All(shadowed.into())).map_err(|_| damaged("routes of the kernel"))?;
+        *self = Self { version: self.version + 1, ..fresh };
+        Ok(())
+    }
 }
 
 /// A route as an operator writes it.
@@ -530,5 +571,73 @@ impl std::fmt::Display for Shown<'_> {
                 if hop.weight == 1 { Ok(()) } else { write!(f, " weight {}", hop.weight) }
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::RouterConfig;
+    use super::*;
+
+    fn config(text: &str) -> RouterConfig {
+        let lan = "interfaces = [\"lan 192.0.2.1/24\", \"wan 198.51.100.1/24\"]";
+        toml::from_str(&format!("{lan}\n{text}")).unwrap()
+    }
+
+    fn table(text: &str) -> RouteTable {
+        RouteTable::make(&config(text).first().unwrap()).unwrap()
+    }
+
+    fn edit(table: &RouteTable, route: &str, origin: Origin) -> Edit {
+        let route: Route = route.parse().unwrap_or_else(|_| panic!("{route}"));
+        let action = route.resolved(&table.first.faces).unwrap();
+        Edit::Add(Entry { prefix: route.prefix, len: route.len, action, origin })
+    }
+
+    fn of_kernel(table: &RouteTable) -> Vec<String> {
+        let kernel = table.all().filter(|(_, _, target)| target.origin == Origin::Kernel);
+        kernel.map(|(prefix, len, _)| format!("{prefix}/{len}")).collect()
+    }
+
+    #[test]
+    fn routes_that_begin_again_have_those_of_the_kernel_and_none_of_handlers() {
+        let file = "kernel = \"main\"\nroutes = [\"10.1.0.0/16 via 192.0.2.9\"]";
+        let mut before = table(file);
+        let edits = [
+            ("10.0.0.0/8 via 192.0.2.2", Origin::Kernel),
+            ("10.2.0.0/16 via 198.51.100.9", Origin::Kernel),
+            // Behind the operator's own.
+            ("10.1.0.0/16 via 192.0.2.3", Origin::Kernel),
+            ("10.3.0.0/16 via 192.0.2.4", Origin::Static),
+        ];
+        let edits: Vec<Edit> = edits.iter().map(|(route, origin)| edit(&before, route, *origin)).collect();
+        before.apply(&Edits::All(edits.into())).unwrap();
+        let learned = before.learned().unwrap();
+        let mut after = table(file);
+        after.learn(&learned).unwrap();
+        assert_eq!(of_kernel(&after), ["10.0.0.0/8", "10.2.0.0/16"]);
+        assert!(after.exact([10, 3, 0, 0].into(), 16).is_none());
+        assert_eq!(after.exact([10, 1, 0, 0].into(), 16).unwrap().origin, Origin::Static);
+        // Without the operator's route, the kernel's shows.
+        let gone = Edit::Withdraw { prefix: [10, 1, 0, 0].into(), len: 16, origin: Origin::Static };
+        after.apply(&Edits::All([gone].into())).unwrap();
+        assert_eq!(of_kernel(&after), ["10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16"]);
+        // Without that interface, those on it are left out. Another table has other routes, and none has none.
+        let mut fewer = RouteTable::make(
+            &toml::from_str::<RouterConfig>("interfaces = [\"lan 192.0.2.1/24\"]\nkernel = \"main\"")
+                .unwrap()
+                .first()
+                .unwrap(),
+        )
+        .unwrap();
+        fewer.learn(&learned).unwrap();
+        assert_eq!(of_kernel(&fewer), ["10.0.0.0/8", "10.1.0.0/16"]);
+        for other in ["kernel = \"100\"", ""] {
+            let mut other = table(other);
+            other.learn(&learned).unwrap();
+            assert_eq!(of_kernel(&other), Vec::<String>::new());
+        }
+        assert!(table("").learned().is_none());
+        assert!(table(file).learn(&learned[1..]).is_err());
     }
 }

@@ -7,7 +7,7 @@ use super::parser::{Asked, Parser};
 use super::values::{Domain, shortened};
 use super::words::{self, COMPARISONS, TARGETS};
 use crate::complete::Class;
-use crate::field::FieldId;
+use crate::field::{FieldId, Kind as FieldKind};
 use crate::rule::{Comparison, Match, Rule, Value};
 
 /// The most matches and the most targets of a rule.
@@ -98,6 +98,11 @@ impl Parser<'_> {
                 self.skip_value();
                 continue;
             };
+            if let (FieldKind::Out, Some(fact)) = (field.info().kind, self.context.unknown_out) {
+                let message = format!("`out` is not known here, as {fact}");
+                let hint = "put the function into a chain for each port, behind what chooses one";
+                self.pass_over(Fault::new(message, hint).at(self.span()))?;
+            }
             self.advance(Class::Field);
             let test = self.test(field)?;
             matches.push(Match { is_negated, field, test, span: start..self.end });

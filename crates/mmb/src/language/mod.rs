@@ -45,6 +45,8 @@ pub struct Context<'a> {
     pub outputs: Option<usize>,
     /// The interfaces.
     pub interfaces: Option<&'a [String]>,
+    /// The fact that makes `out` unknown while rules match, where there is one.
+    pub unknown_out: Option<&'a str>,
     /// The sets that are defined, by their names without `@`.
     pub sets: Option<&'a BTreeMap<String, SetKind>>,
     /// The names of rules, for completion.

@@ -10,8 +10,13 @@ fn words(line: &str) -> Vec<String> {
     let interfaces = ["eth0".to_owned(), "eth1".to_owned()];
     let sets = BTreeMap::from([("pool".to_owned(), SetKind::Ipv4), ("web".to_owned(), SetKind::Number)]);
     let rules = ["first".to_owned()];
-    let context =
-        Context { outputs: Some(2), interfaces: Some(&interfaces), sets: Some(&sets), rules: &rules };
+    let context = Context {
+        outputs: Some(2),
+        interfaces: Some(&interfaces),
+        sets: Some(&sets),
+        rules: &rules,
+        ..Context::default()
+    };
     let cursor = line.find('|').unwrap();
     let found = complete(&line.replace('|', ""), cursor, &context);
     found.into_iter().map(|candidate| candidate.text).collect()

@@ -33,7 +33,7 @@ pub(crate) struct Meaning {
     pub(crate) means: Means,
 }
 
-const PARTS: [(&str, Part); 20] = [
+const PARTS: [(&str, Part); 21] = [
     ("eth", Part::Ethernet),
     ("vlan", Part::Vlan),
     ("inner-vlan", Part::InnerVlan),
@@ -54,6 +54,7 @@ const PARTS: [(&str, Part); 20] = [
     ("vxlan", Part::Vxlan),
     ("geneve", Part::Geneve),
     ("gtpu", Part::Gtpu),
+    ("srv6", Part::Srv6),
 ];
 
 const OTHERS: [(&str, Part, Means); 38] = [

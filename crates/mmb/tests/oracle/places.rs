@@ -24,6 +24,7 @@ pub(crate) enum Part {
     Vxlan,
     Geneve,
     Gtpu,
+    Srv6,
 }
 
 /// Where the headers of a frame are, as it arrived.
@@ -51,11 +52,15 @@ pub(crate) struct Network {
     pub(crate) extensions: Vec<u8>,
     pub(crate) is_fragment: bool,
     pub(crate) is_later: bool,
+    /// The number that all fragments of a packet have in common.
+    pub(crate) identification: u32,
     pub(crate) is_authenticated: bool,
     /// So many extension headers that what follows them was not looked for.
     pub(crate) is_hidden: bool,
     /// Whether transport checksums cover the address fields.
     pub(crate) covers: (bool, bool),
+    /// Where the first segment routing header is (RFC 8754, section 2).
+    pub(crate) segments: Option<usize>,
     /// The end of TCP's header, where it has one.
     pub(crate) tcp_end: usize,
 }
@@ -90,6 +95,7 @@ impl Places {
         };
         if let Some(mut ip) = ip {
             places.found.push((if ip.is_v6 { Part::Ip6 } else { Part::Ip }, at));
+            places.found.extend(ip.segments.map(|at| (Part::Srv6, at)));
             if !ip.is_later {
                 places.transport(frame, &mut ip);
             }
@@ -268,9 +274,11 @@ fn ipv4(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         extensions: Vec::new(),
         is_fragment: fragment & 0x3fff != 0,
         is_later: fragment & 0x1fff != 0,
+        identification: word(frame, at + 4).into(),
         is_authenticated: protocol == 51,
         is_hidden: false,
         covers: (true, !has_source_route(&frame[at + 20..at + header])),
+        segments: None,
         tcp_end: 0,
     })
 }
@@ -316,9 +324,11 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         extensions: Vec::new(),
         is_fragment: false,
         is_later: false,
+        identification: 0,
         is_authenticated: false,
         is_hidden: false,
         covers: (true, true),
+        segments: None,
         tcp_end: 0,
     };
     while [0, 43, 44, 51, 60, 135, 139, 140].contains(&ip.protocol) {
@@ -335,6 +345,9 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
         let header = rest.get(..size)?;
         let kind = ip.protocol;
         ip.extensions.push(kind);
+        if kind == 43 && header[2] == 4 && ip.segments.is_none() && has_segments(header) {
+            ip.segments = Some(ip.payload);
+        }
         (ip.protocol, ip.payload) = (header[0], ip.payload + size);
         match kind {
             43 if header[3] > 0 => ip.covers.1 = false,
@@ -343,6 +356,7 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
             44 => {
                 // Of several such headers, which no sender writes (RFC 8200, section 4.1), the last counts.
                 ip.is_fragment = word(header, 2) & 0xfff9 != 0;
+                ip.identification = u32::from(word(header, 4)) << 16 | u32::from(word(header, 6));
                 if word(header, 2) >> 3 != 0 {
                     ip.is_later = true;
                     break;
@@ -354,6 +368,12 @@ fn ipv6(frame: &[u8], at: usize, limit: usize) -> Option<Network> {
     ip.extensions.push(ip.protocol);
     ip.is_authenticated |= ip.protocol == 51;
     Some(ip)
+}
+
+/// Whether a segment routing header has its list whole, and no more segments left than that has.
+fn has_segments(header: &[u8]) -> bool {
+    let entries = usize::from(header[4]) + 1;
+    8 + 16 * entries <= header.len() && usize::from(header[3]) <= entries
 }
 
 /// Options of a hop-by-hop or destination header: type and data.

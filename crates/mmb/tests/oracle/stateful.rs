@@ -18,19 +18,39 @@ pub(crate) fn of_flow(random: &mut Random) -> Vec<u8> {
         (from, to) = (to, from);
         ports = (ports.1, ports.0);
     }
-    let bits = one(random, &[0x02, 0x12, 0x10, 0x10, 0x18, 0x11, 0x04]);
+    let bits = one(random, &[0x02, 0x12, 0x10, 0x10, 0x18, 0x11, 0x04, 0x14]);
+    // Few numbers, so that a RST often has one that its receiver takes, and often not.
+    let (sequence, acknowledgment) =
+        (one(random, &[0, 100, 101, 105, 110]), one(random, &[0, 101, 105, 106]));
+    let (offset, identification) = (one(random, &[0, 8]), one(random, &[1, 2]));
     let v4 = || ethernet().ipv4(from, to).ttl(64);
     let v6 = || ethernet().ipv6("2001:db8::1", "2001:db8::2");
     let built = match random.below(12) {
-        0..5 => v4().tcp(ports.0, ports.1).flags(bits).maximum_segment_size(1_460).payload(b"GET ").build(),
-        5 => v6().tcp(ports.0, ports.1).flags(bits).payload(b"x").build(),
-        6 => ethernet().ipv6("2001:db8::2", "2001:db8::1").tcp(ports.1, ports.0).flags(bits).build(),
+        0..5 => {
+            let segment = v4().tcp(ports.0, ports.1).sequence(sequence).ack(acknowledgment).flags(bits);
+            segment.maximum_segment_size(1_460).payload(b"GET ").build()
+        }
+        5 => v6()
+            .tcp(ports.0, ports.1)
+            .sequence(sequence)
+            .ack(acknowledgment)
+            .flags(bits)
+            .payload(b"x")
+            .build(),
+        6 => {
+            let back = ethernet().ipv6("2001:db8::2", "2001:db8::1").tcp(ports.1, ports.0);
+            back.sequence(sequence).ack(acknowledgment).flags(bits).build()
+        }
         7..9 => v4().udp(ports.0, ports.1).payload(b"hello").build(),
         9 => match rarely(random, 2) {
             true => v4().icmp_echo_request(7, 1).payload(b"ping").build(),
             false => v4().icmp_echo_reply(7, 1).payload(b"ping").build(),
         },
-        10 => v4().fragment(one(random, &[0, 8]), true).protocol(17).payload(&[ports.0 as u8; 16]).build(),
+        10 => {
+            let udp = [ports.0.to_be_bytes(), ports.1.to_be_bytes(), 24u16.to_be_bytes(), [0; 2]].concat();
+            let bytes = if offset == 0 { [&udp[..], &[1; 8]].concat() } else { vec![ports.0 as u8; 16] };
+            v4().identification(identification).fragment(offset, true).protocol(17).payload(&bytes).build()
+        }
         _ => return frame(random),
     };
     built.expect("a packet")

@@ -16,27 +16,70 @@ impl Flow {
     }
 }
 
+/// The numbers of a TCP segment (RFC 9293, section 3.1).
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    flags: u8,
+    sequence: u32,
+    acknowledgment: u32,
+    /// Octets of its text.
+    len: u32,
+}
+
+impl Segment {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const ACK: u8 = 0x10;
+
+    fn of(frame: &[u8], places: &Places) -> Option<Self> {
+        let (at, ip) = (places.at(Part::Tcp)?, places.ip.as_ref()?);
+        let long = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().expect("four bytes"));
+        Some(Self {
+            flags: frame[at + 13],
+            sequence: long(at + 4),
+            acknowledgment: long(at + 8),
+            len: (ip.end - ip.tcp_end) as u32,
+        })
+    }
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
 /// The part of a packet that connections see.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) flow: Option<Flow>,
     pub(crate) is_error: bool,
-    flags: Option<u8>,
+    segment: Option<Segment>,
+    is_later: bool,
+    /// Addresses, protocol and number of its packet's fragments; `None` for a whole packet.
+    fragment: Option<(Flow, u32)>,
 }
 
 impl Seen {
     pub(crate) fn of(frame: &[u8], places: &Places) -> Self {
-        let flags = places.at(Part::Tcp).map(|at| frame[at + 13]);
+        let segment = Segment::of(frame, places);
         let icmp = places.at(Part::Icmp).filter(|at| matches!(frame[*at], 3 | 4 | 5 | 11 | 12));
         let error = icmp.or(places.at(Part::Icmp6).filter(|at| frame[*at] < 128));
-        let Some(ip) = &places.ip else { return Self { flow: None, is_error: false, flags } };
-        let mut flow = flow(frame, ip, !ip.is_fragment);
+        let is_error = error.is_some();
+        let Some(ip) = &places.ip else {
+            return Self { flow: None, is_error: false, segment, is_later: false, fragment: None };
+        };
+        let mut flow = flow(frame, ip, !ip.is_later);
         if let Some(at) = error.filter(|_| !ip.is_fragment)
             && let Some(quoted) = quoted(&frame[at + 8..ip.end])
         {
             flow = quoted.reversed();
         }
-        Self { flow: Some(flow), is_error: error.is_some(), flags }
+        let fragment = ip.is_fragment.then(|| {
+            // RFC 791, section 3.2, names the protocol, RFC 8200, section 4.5, does not.
+            let protocol = if ip.is_v6 { 0 } else { ip.protocol };
+            let (from, to) = ((flow.from.0.clone(), 0), (flow.to.0.clone(), 0));
+            (Flow { from, to, protocol }, ip.identification)
+        });
+        Self { flow: Some(flow), is_error, segment, is_later: ip.is_later, fragment }
     }
 }
 
@@ -68,72 +111,179 @@ fn quoted(quote: &[u8]) -> Option<Flow> {
     Some(flow(quote, &ip, true))
 }
 
+/// One side of a TCP connection, as far as its segments were seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    /// SND.NXT: behind all that it sent.
+    next: Option<u32>,
+    /// RCV.NXT: what it acknowledged last, and expects.
+    expects: Option<u32>,
+}
+
 /// A connection.
 #[derive(Clone, Debug)]
 struct Connection {
     /// As its first packet.
     flow: Flow,
     rules: Vec<u64>,
-    /// TCP flags seen of each side; ACK for a packet without.
+    /// Flags seen of each side; ACK for a packet without.
     seen: [u8; 2],
+    sides: [Side; 2],
+    is_open: bool,
+    /// A reset was taken, or both sides are done.
+    is_over: bool,
     last: u64,
     timeout: u64,
 }
 
 impl Connection {
-    fn note(&mut self, side: usize, flags: Option<u8>) {
-        self.seen[side] |= flags.unwrap_or(0x10);
-        let [one, other] = self.seen;
-        let is_open = match flags {
-            // A reset ends it at once, and so does a FIN of both sides.
-            Some(_) => (one | other) & 4 == 0 && one & other & 1 == 0 && one & other & 0x10 != 0,
-            None => one != 0 && other != 0,
-        };
+    fn note(&mut self, side: usize, segment: Option<Segment>) {
+        match segment {
+            Some(segment) if segment.has(Segment::RST) && !self.takes_reset(side, &segment) => return,
+            Some(segment) => {
+                self.advance(side, &segment);
+                self.seen[side] |= segment.flags;
+                let [one, other] = self.seen;
+                self.is_over = (one | other) & Segment::RST != 0 || one & other & Segment::FIN != 0;
+                self.is_open = !self.is_over && one & other & Segment::ACK != 0;
+            }
+            None => {
+                self.seen[side] |= Segment::ACK;
+                self.is_open = self.seen.iter().all(|seen| *seen != 0);
+            }
+        }
+        self.set_timeout();
+    }
+
+    fn set_timeout(&mut self) {
         self.timeout = match self.flow.protocol {
-            6 if is_open => 14_400,
+            6 if self.is_open => 14_400,
             6 => 120,
             _ => 600,
         };
     }
+
+    /// Whether the receiver takes a RST, as far as can be seen.
+    ///
+    /// RFC 5961, section 3.2: it resets if the number is exactly RCV.NXT. Others it challenges or drops. RCV.NXT itself is
+    /// not seen: it lies between the last acknowledgment and what was sent.
+    ///
+    /// RFC 9293, section 3.10.7.3: before a SYN was answered, a RST must acknowledge it.
+    fn takes_reset(&self, side: usize, segment: &Segment) -> bool {
+        let (expected, sent) = (self.sides[1 - side].expects, self.sides[side].next);
+        let (Some(first), Some(last)) = (expected.or(sent), sent.or(expected)) else {
+            let asked = self.sides[1 - side].next;
+            return segment.has(Segment::ACK) && asked == Some(segment.acknowledgment);
+        };
+        let distance = |to: u32| i64::from(to.wrapping_sub(first) as i32);
+        let behind = distance(segment.sequence);
+        behind == 0 || behind == distance(last) || (0..=distance(last)).contains(&behind)
+    }
+
+    fn advance(&mut self, side: usize, segment: &Segment) {
+        if segment.has(Segment::RST) {
+            return;
+        }
+        // RFC 9293, section 3.4: all numbers are compared modulo 2^32.
+        let newer =
+            |known: Option<u32>, now: u32| known.is_none_or(|known| (now.wrapping_sub(known) as i32) > 0);
+        let control = [Segment::SYN, Segment::FIN].iter().filter(|flag| segment.has(**flag)).count() as u32;
+        let end = segment.sequence.wrapping_add(segment.len + control);
+        // An initial number has nothing to do with those before. RFC 5961, section 4.2: in an open connection a SYN is
+        // only challenged.
+        let is_initial = segment.has(Segment::SYN) && !self.is_open;
+        let is_own = is_initial || !segment.has(Segment::SYN);
+        if is_initial || is_own && newer(self.sides[side].next, end) {
+            self.sides[side].next = Some(end);
+        }
+        if segment.has(Segment::ACK)
+            && (is_initial || newer(self.sides[side].expects, segment.acknowledgment))
+        {
+            self.sides[side].expects = Some(segment.acknowledgment);
+        }
+    }
 }
 
-/// All connections.
+/// Seconds for which the first fragment of a packet is known (RFC 8200, section 4.5).
+const FRAGMENTS: u64 = 60;
+
+/// All connections, and the first fragments of packets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Connections(Vec<Connection>);
+pub(crate) struct Connections {
+    all: Vec<Connection>,
+    /// Addresses, protocol and number of fragments, the flow of the first, and when one was seen last.
+    fragments: Vec<((Flow, u32), Flow, u64)>,
+}
 
 impl Connections {
     fn find(&self, flow: &Flow) -> Option<usize> {
-        self.0.iter().position(|known| known.flow == *flow || known.flow == flow.reversed())
+        self.all.iter().position(|known| known.flow == *flow || known.flow == flow.reversed())
+    }
+
+    /// A fragment's flow is that of its packet, if the first fragment is known.
+    pub(crate) fn assign(&mut self, packet: &mut Seen, now: u64) {
+        let Some(fragment) = &packet.fragment else { return };
+        self.fragments.retain(|(.., last)| now < last + FRAGMENTS);
+        let known = self.fragments.iter_mut().find(|(known, ..)| known == fragment);
+        match (known, packet.is_later) {
+            (Some((_, flow, last)), true) => {
+                *last = now;
+                packet.flow = Some(flow.clone());
+            }
+            (None, true) => packet.flow = None,
+            (Some(known), false) => {
+                *known = (fragment.clone(), packet.flow.clone().expect("an IP packet's flow"), now);
+            }
+            (None, false) => {
+                let flow = packet.flow.clone().expect("an IP packet's flow");
+                self.fragments.push((fragment.clone(), flow, now));
+            }
+        }
     }
 
     /// The rules of a packet's connection.
     pub(crate) fn meet(&mut self, packet: &Seen, live: &[u64], now: u64) -> Option<Vec<u64>> {
         let flow = packet.flow.as_ref()?;
         let place = self.find(flow)?;
-        let known = &mut self.0[place];
+        let known = &mut self.all[place];
         known.rules.retain(|rule| live.contains(rule));
-        if now >= known.last + known.timeout || known.rules.is_empty() {
-            self.0.remove(place);
+        // RFC 9293, section 3.6.1: a SYN may open a connection anew that is closing.
+        let flags = Segment::SYN | Segment::ACK | Segment::RST | Segment::FIN;
+        let begins = packet.segment.is_some_and(|segment| segment.flags & flags == Segment::SYN);
+        let is_other = known.is_over && begins && !packet.is_error;
+        if now >= known.last + known.timeout || known.rules.is_empty() || is_other {
+            self.all.remove(place);
             return None;
         }
         known.last = now;
-        if !packet.is_error {
-            known.note(usize::from(known.flow != *flow), packet.flags);
+        if !packet.is_error && !packet.is_later {
+            known.note(usize::from(known.flow != *flow), packet.segment);
         }
         Some(known.rules.clone())
     }
 
     /// A stateful rule means a packet: its connection begins, or the rule joins it. At most four rules have room.
+    ///
+    /// A later fragment begins nothing, since what its packet's first fragment said is not in it.
     pub(crate) fn begin(&mut self, packet: &Seen, rule: u64, live: &[u64], now: u64) -> Option<Vec<u64>> {
-        let flow = packet.flow.as_ref().filter(|_| !packet.is_error)?;
+        let flow = packet.flow.as_ref().filter(|_| !packet.is_error && !packet.is_later)?;
         let place = self.find(flow).unwrap_or_else(|| {
-            let mut fresh =
-                Connection { flow: flow.clone(), rules: Vec::new(), seen: [0; 2], last: now, timeout: 0 };
-            fresh.note(0, packet.flags);
-            self.0.push(fresh);
-            self.0.len() - 1
+            let mut fresh = Connection {
+                flow: flow.clone(),
+                rules: Vec::new(),
+                seen: [0; 2],
+                sides: [Side::default(); 2],
+                is_open: false,
+                is_over: false,
+                last: now,
+                timeout: 0,
+            };
+            fresh.set_timeout();
+            fresh.note(0, packet.segment);
+            self.all.push(fresh);
+            self.all.len() - 1
         });
-        let known = &mut self.0[place];
+        let known = &mut self.all[place];
         known.rules.retain(|rule| live.contains(rule));
         if !known.rules.contains(&rule) && known.rules.len() < 4 {
             known.rules.push(rule);
@@ -143,13 +293,15 @@ impl Connections {
 
     /// Whether it is not certain at this time, to some seconds, whether a connection has ended.
     pub(crate) fn is_about_to_end(&self, now: u64) -> bool {
-        self.0.iter().any(|known| {
-            let (end, few) = (known.last + known.timeout, 2 + known.timeout / 50);
+        let ends = self.all.iter().map(|known| (known.last, known.timeout));
+        let ends = ends.chain(self.fragments.iter().map(|(.., last)| (*last, FRAGMENTS)));
+        ends.into_iter().any(|(last, timeout)| {
+            let (end, few) = (last + timeout, 2 + timeout / 50);
             (end - few.min(end)..end + few).contains(&now)
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 }

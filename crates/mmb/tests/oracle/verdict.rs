@@ -119,7 +119,10 @@ impl Rules {
     /// The fate of a frame, by which connections begin and go on.
     pub(crate) fn fate(&mut self, frame: &[u8]) -> Fate {
         let places = Places::of(frame);
-        let packet = Seen::of(frame, &places);
+        let mut packet = Seen::of(frame, &places);
+        if !self.rows.is_empty() || self.drops {
+            self.connections.assign(&mut packet, self.now);
+        }
         let live: Vec<u64> = self.rows.iter().filter(|row| row.rule.is_stateful).map(|row| row.id).collect();
         let mut known = match live.is_empty() {
             true => None,

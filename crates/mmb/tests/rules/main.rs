@@ -2,9 +2,14 @@
 
 mod changed;
 mod corrected;
+#[expect(unreachable_pub, reason = "the fuzz crate exports this file's functions")]
+mod exercise;
+mod explained;
+mod fragments;
 mod given;
 mod options;
 mod scapy;
+mod taken_over;
 mod tracked;
 
 use netbricks_core::{Registry, Worker};

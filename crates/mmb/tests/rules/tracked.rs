@@ -9,14 +9,14 @@ use netbricks_mmb::{MmbSettings, node};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Clocked, checksums};
 
-fn clocked(lines: &[&str]) -> Clocked {
+pub(crate) fn clocked(lines: &[&str]) -> Clocked {
     let settings = MmbSettings::of(lines.iter().copied());
     Clocked::of_node(move |worker: &Worker| node(&settings, worker))
 }
 
 /// A segment from the client, or back to it.
 #[expect(clippy::unwrap_used, reason = "a test's packet can be built")]
-fn segment(out: bool, port: u16, bits: u8, sequence: u32, acknowledged: u32) -> Vec<u8> {
+pub(crate) fn segment(out: bool, port: u16, bits: u8, sequence: u32, acknowledged: u32) -> Vec<u8> {
     let built = match out {
         true => ethernet().ipv4("10.0.0.9", "192.0.2.7").tcp(port, 80),
         false => ethernet().ipv4("192.0.2.7", "10.0.0.9").tcp(80, port),
@@ -220,5 +220,162 @@ fn a_mapped_port_is_free_when_its_connection_is_over() {
     }
     bench.call("run", "flush\nadd-stateful ip-proto udp map ip-saddr 30.30.30.30");
     assert_eq!(bench.send([from("10.0.0.2")]).out.len(), 1, "of a deleted rule nothing is left in the way");
+    bench.finish();
+}
+
+#[test]
+fn a_translation_ends_with_its_rule_though_the_connection_has_another() {
+    let lines = [
+        "add-stateful ip-proto tcp map ip-saddr 30.30.30.30 shuffle tcp-sport",
+        "add-stateful tcp-dport 80 accept",
+    ];
+    let mut bench = clocked(&["mode all-match", lines[0], lines[1]]);
+    let syn = segment(true, 4_000, flags::SYN, 7, 0);
+    let sent = FlowKey::from_frame(&bench.send([syn.clone()]).out.remove(0)).unwrap();
+    assert_eq!(sent.source().to_string(), "30.30.30.30");
+    bench.call("run", "delete 1");
+    let next = segment(true, 4_000, flags::ACK, 8, 10);
+    assert_eq!(bench.send([next.clone()]).out, [next], "as it came");
+    let back = segment(false, 4_000, flags::ACK, 10, 8);
+    assert_eq!(bench.send([back.clone()]).out, [back]);
+    // Its outside port is free, and what still comes there is of no connection.
+    let late = ethernet().ipv4("192.0.2.7", "30.30.30.30").tcp(80, sent.source_port()).build().unwrap();
+    assert_eq!(bench.send([late.clone()]).out, [late]);
+    assert!(bench.call("connections", "").starts_with("1 connections"));
+    bench.finish();
+}
+
+#[test]
+fn sequence_numbers_are_translated_no_longer_than_their_rule_is_there() {
+    let lines = ["add-stateful tcp-syn shuffle tcp-seq-num", "add-stateful tcp-dport 80 accept"];
+    let mut bench = clocked(&["mode all-match", lines[0], lines[1]]);
+    let syn = segment(true, 4_000, flags::SYN, 7, 0);
+    assert_ne!(bench.send([syn.clone()]).out, [syn]);
+    bench.call("run", "delete 1");
+    let next = segment(true, 4_000, flags::ACK, 8, 10);
+    assert_eq!(bench.send([next.clone()]).out, [next]);
+    bench.finish();
+}
+
+#[test]
+fn a_packet_that_does_not_reach_a_translation_keeps_its_addresses() {
+    let lines = ["add-stateful ip-proto tcp map ip-saddr 30.30.30.30", "add ip-proto tcp accept"];
+    let mut bench = clocked(&lines);
+    let syn = segment(true, 4_000, flags::SYN, 7, 0);
+    assert_ne!(bench.send([syn.clone()]).out, [syn]);
+    bench.call("run", "add at 1 tcp-ack accept");
+    let next = segment(true, 4_000, flags::ACK, 8, 10);
+    assert_eq!(bench.send([next.clone()]).out, [next], "an earlier rule accepts it");
+    bench.finish();
+}
+
+#[test]
+fn of_two_rules_that_write_a_field_the_later_wins_also_over_a_translation() {
+    let map = "add-stateful ip-proto tcp map ip-saddr 30.30.30.30 map tcp-sport 5000";
+    let shuffle = "add-stateful tcp-syn shuffle tcp-seq-num";
+    let source = |frame: &[u8]| {
+        let flow = FlowKey::from_frame(frame).unwrap();
+        (flow.source().to_string(), flow.source_port())
+    };
+    let number = |frame: &[u8]| u32::from_be_bytes(frame[38..42].try_into().unwrap());
+    let first = |lines: &[&str]| {
+        let mut bench = clocked(lines);
+        let out = bench.send([segment(true, 4_000, flags::SYN, 7, 0)]).out.remove(0);
+        assert_eq!(checksums::wrong(&out), Vec::<String>::new(), "{lines:?}");
+        bench.finish();
+        out
+    };
+    let mods = ["add tcp-syn mod ip-saddr 9.9.9.9", "add tcp-syn mod tcp-seq-num 1000"];
+    assert_eq!(source(&first(&[map, mods[0]])), ("9.9.9.9".into(), 5_000));
+    assert_eq!(source(&first(&[mods[0], map])), ("30.30.30.30".into(), 5_000));
+    assert_eq!(number(&first(&[shuffle, mods[1]])), 1_000);
+    assert_eq!(number(&first(&[mods[1], shuffle])), number(&first(&[shuffle])), "the number as it arrived");
+}
+
+#[test]
+fn a_translation_that_cannot_be_done_counts_at_its_rule() {
+    // An authentication header covers the addresses.
+    let lines = ["add all mod ip-dscp 1", "add-stateful ip-proto ah map ip-saddr 30.30.30.30"];
+    let mut bench = clocked(&lines);
+    let packet = ethernet().ipv4("10.0.0.9", "192.0.2.7").protocol(51).payload(&[0; 32]).build().unwrap();
+    assert_eq!(bench.send([packet]).out.len(), 1);
+    let list: serde_json::Value = serde_json::from_str(&bench.call("list", "")).unwrap();
+    let counts: Vec<u64> =
+        list["rules"].as_array().unwrap().iter().map(|rule| rule["not_applied"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [0, 1]);
+    bench.finish();
+}
+
+#[test]
+fn values_of_one_rule_are_not_written_by_another() {
+    let lines = ["add-stateful ip-proto tcp map ip-ttl 7", "add-stateful tcp-dport 80 map ip-dscp 3"];
+    let mut bench = clocked(&lines);
+    let out = bench.send([segment(true, 4_000, flags::SYN, 7, 0)]).out.remove(0);
+    assert_eq!((out[22], out[15] >> 2), (7, 0), "a connection has the values of the first rule that maps it");
+    let list: serde_json::Value = serde_json::from_str(&bench.call("list", "")).unwrap();
+    assert_eq!((&list["rules"][0]["not_applied"], &list["rules"][1]["not_applied"]), (&0.into(), &1.into()));
+    bench.finish();
+}
+
+/// A tuple that is used again has the states of its new connection.
+#[test]
+fn a_connection_after_another_of_the_same_ports_is_open_as_long() {
+    let mut bench = clocked(&["add-stateful ip-saddr 10.0.0.9 accept", "add all drop"]);
+    for begin in [100, 9_000] {
+        let there = |bits, sequence| segment(true, 4_000, bits, begin + sequence, begin + 501);
+        let back = |bits, sequence| segment(false, 4_000, bits, begin + 500 + sequence, begin + 1);
+        assert_eq!(bench.send([there(flags::SYN, 0)]).out.len(), 1);
+        assert_eq!(bench.send([back(flags::SYN | flags::ACK, 0)]).out.len(), 1);
+        assert_eq!(bench.send([there(flags::ACK, 1)]).out.len(), 1);
+        bench.advance(Duration::from_secs(14_000));
+        assert_eq!(bench.send([back(flags::ACK, 1)]).out.len(), 1, "it is open for hours");
+        assert_eq!(bench.send([there(flags::FIN | flags::ACK, 1)]).out.len(), 1);
+        assert_eq!(bench.send([back(flags::FIN | flags::ACK, 1)]).out.len(), 1);
+        bench.advance(Duration::from_secs(60));
+    }
+    bench.advance(Duration::from_secs(125));
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 9_502, 9_002)]).out.len(), 0, "both are done");
+    bench.finish();
+}
+
+#[test]
+fn a_forged_reset_closes_nothing() {
+    let mut bench = clocked(&["add-stateful ip-saddr 10.0.0.9 accept", "add all drop"]);
+    bench.send([segment(true, 4_000, flags::SYN, 100, 0)]);
+    bench.send([segment(false, 4_000, flags::SYN | flags::ACK, 500, 101)]);
+    bench.send([segment(true, 4_000, flags::ACK, 101, 501)]);
+    let reset = |sequence| segment(false, 4_000, flags::RST, sequence, 0);
+    assert_eq!(bench.send([reset(77)]).out.len(), 1, "its receiver will ignore it");
+    bench.advance(Duration::from_secs(3_600));
+    assert_eq!(bench.send([reset(501)]).out.len(), 1);
+    bench.advance(Duration::from_secs(125));
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 501, 101)]).out.len(), 0, "reset by its peer");
+    bench.finish();
+}
+
+#[test]
+fn rules_leave_packets_of_a_disabled_interface_alone() {
+    let settings = |lines: &[&str]| MmbSettings::of(lines.iter().copied());
+    let made = |lines: &[&str]| {
+        let settings = settings(lines);
+        Clocked::of_node(move |worker: &Worker| {
+            let names = [("lan".to_owned(), 0), ("wan".to_owned(), 1)].into();
+            node(
+                &settings,
+                &worker.clone().among(netbricks_core::PortNames { names, egress: Default::default() }),
+            )
+        })
+    };
+    let lines = ["policy drop", "add-stateful ip-saddr 10.0.0.9 map ip-saddr 30.30.30.30 accept"];
+    let mut bench = made(&lines);
+    let (syn, foreign) = (segment(true, 4_000, flags::SYN, 7, 0), segment(false, 4_000, flags::SYN, 7, 0));
+    assert_ne!(bench.send([syn.clone()]).out, std::slice::from_ref(&syn));
+    assert_eq!(bench.send([foreign.clone()]).out.len(), 0, "the policy drops it");
+    bench.call("run", "disable lan");
+    let both = [syn, foreign];
+    assert_eq!(bench.send(both.clone()).out, both, "no policy, no translation");
+    bench.call("run", "enable lan");
+    let report = bench.send(both.clone());
+    assert!(report.out.len() == 1 && report.out[0] != both[0]);
     bench.finish();
 }

@@ -1,16 +1,17 @@
 //! Figure 2: tenants in 128 packets, and packets of each, as batches come to the functions.
 //!
-//! Each autonomous system is a tenant, by the source or the destination address. The packets come in one of four ways:
+//! Each autonomous system is a tenant, by the source or the destination address. The packets come in one of these ways:
 //!
 //! - in a single queue,
 //! - in 8 queues by a hash of the 5-tuple (RSS),
 //! - in 8 or 64 queues by ideal filters for the tenants, chosen with the whole trace known beforehand,
+//! - in 8 queues by the filters that the library derives from what it has counted so far, with the rules that a port takes,
 //! - through our demultiplexer into a queue for each tenant.
 //!
 //! The last is a graph with its scheduler; the others follow from the trace alone.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::IpAddr;
@@ -21,9 +22,13 @@ use std::time::Instant;
 use netbricks::packet::{FlowKey, HashKey};
 use netbricks::tables::{LpmConfig, Routes};
 use netbricks_buffer::{Batch, Pool, WorkerSlot};
+use netbricks_core::guards::queues::{Fate, PathPort, RuleLimits, derive};
+use netbricks_core::guards::walk::{Path as WalkedPath, PathGuard};
+use netbricks_core::guards::{Certainty, Filter, Prefix};
 use netbricks_core::tenants::{Demultiplexer, TenantFilter, TenantPolicy, TenantQueue};
 use netbricks_core::{Context, DropReason, Edge, Graph, GraphBuilder, Node, Poll, Shape, Turn};
 use netbricks_ports::pcap::{LinkType, Reader, Step};
+use netbricks_ports::steer::MOST_RULES;
 
 use crate::traffic::{self, Random};
 
@@ -266,6 +271,53 @@ fn filters(tenants: &[u32], queues: usize) -> BTreeMap<u32, usize> {
         .collect()
 }
 
+/// The rules that a port takes: one with AF_XDP (`af_xdp/choice.rs`), and one with AF_PACKET.
+const PORTS: [(&str, usize); 2] = [("af_xdp", 4_096), ("af_packet", MOST_RULES)];
+/// Changes of the configuration in a trace. Each derives the filters from what was counted so far.
+const CHANGES: usize = 10;
+
+/// The queue of each packet, by the filters that the library derives for the chains of tenants.
+///
+/// The operator has named as many tenants as the demultiplexer has queues for. Packets of other tenants go by the hash, as do
+/// those whose tenants have no rules: because nothing was counted before the first change, or there is no room.
+fn derived(trace: &Trace, tenants: &[u32], most: usize) -> Result<Vec<usize>, String> {
+    let named: Vec<u32> = by_packets(tenants).into_iter().take(TENANTS).map(|(tenant, _)| tenant).collect();
+    let places: BTreeMap<u32, usize> =
+        named.iter().enumerate().map(|(place, tenant)| (*tenant, place)).collect();
+    let path = |(place, tenant): (usize, &u32)| {
+        let network = Prefix::new(network(*tenant).into(), 24).map_err(|error| error.to_string())?;
+        let filter = Filter { destination: Some(network), ..Filter::ANY };
+        Ok::<_, String>(WalkedPath {
+            branches: vec![Some(place)],
+            guards: vec![PathGuard { ranks: vec![0], filter, certainty: Certainty::Certain }],
+            states: BTreeSet::new(),
+            packets: 0,
+        })
+    };
+    let paths = named.iter().enumerate().map(path).collect::<Result<Vec<_>, _>>()?;
+    let limits = RuleLimits { most, accepts: |_| true };
+    let mut ports = [PathPort { paths, workers: (0..RSS).collect(), limits: Some(limits) }];
+    let mut fates: Vec<Option<usize>> = vec![None; named.len()];
+    let mut queues = Vec::with_capacity(tenants.len());
+    for (number, tenant) in tenants.iter().enumerate() {
+        if number > 0 && number.is_multiple_of(tenants.len().div_ceil(CHANGES)) {
+            // A worker has one queue here: so its number is the queue's.
+            let kept = |_: usize, path: usize| fates.get(path).copied().flatten();
+            let rules = derive(&ports, &kept).pop().unwrap_or_default();
+            let queue =
+                |fate: &Fate| if let Fate::Queue(queue) = fate { Some(usize::from(*queue)) } else { None };
+            fates = rules.fates.iter().map(queue).collect();
+        }
+        let place = places.get(tenant).copied();
+        if let Some(path) = place.and_then(|place| ports[0].paths.get_mut(place)) {
+            path.packets += 1;
+        }
+        let by_hash = (trace.packets[number].hash >> 32) as usize % RSS;
+        queues.push(place.and_then(|place| *fates.get(place)?).unwrap_or(by_hash));
+    }
+    Ok(queues)
+}
+
 /// Brings packets whose destination names their tenant, as long as few of them are on their way.
 struct Replay {
     tenants: Rc<[u32]>,
@@ -349,14 +401,20 @@ fn demultiplexed(tenants: &[u32], window: usize) -> Result<Counts, String> {
         graph.own(queue, policies.len() as u16);
         Ok::<_, String>(queue)
     };
+    let filter = |tenant: &u32| TenantFilter {
+        tenant: format!("t{tenant}"),
+        addresses: vec![(network(*tenant).into(), 24)],
+        vlans: Vec::new(),
+    };
     for (group, tenants) in queues.chunks(Demultiplexer::MOST).enumerate() {
-        let filter = |tenant: &u32| TenantFilter {
-            tenant: format!("t{tenant}"),
-            addresses: vec![(network(*tenant).into(), 24)],
-            vlans: Vec::new(),
+        // As for a chain file: each node but the last knows the tenants behind it.
+        let later = queues.get((group + 1) * Demultiplexer::MOST..).unwrap_or_default();
+        let own = tenants.iter().map(filter).collect();
+        let node = match later {
+            [] => Demultiplexer::new(own, true),
+            _ => Demultiplexer::followed(own, later.iter().map(filter).collect()),
         };
-        let node =
-            Demultiplexer::new(tenants.iter().map(filter).collect(), true).map_err(|error| text(&error))?;
+        let node = node.map_err(|error| text(&error))?;
         let node = graph.add(format!("split{group}"), Box::new(node)).map_err(|error| text(&error))?;
         graph.connect(last, Edge::OUT, node, 0).map_err(|error| text(&error))?;
         for way in 0..tenants.len() {
@@ -423,6 +481,10 @@ pub(crate) fn run(trace: &Trace) -> Result<Vec<Row>, String> {
             let filters = filters(&tenants, queues);
             let counts = divided(&tenants, queues, |number| filters[&tenants[number]]);
             add(format!("ideal-filters-{queues}"), counts)?;
+        }
+        for (port, most) in PORTS {
+            let queues = derived(trace, &tenants, most)?;
+            add(format!("filters-{port}-{RSS}"), divided(&tenants, RSS, |number| queues[number]))?;
         }
         for window in WINDOWS {
             add(format!("demultiplexer-{window}"), demultiplexed(&tenants, window)?)?;

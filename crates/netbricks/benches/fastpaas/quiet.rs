@@ -26,10 +26,18 @@ use crate::traffic;
 const HOGS: u8 = 7;
 /// The time (ns) between two packets of the quiet tenant.
 const EVERY: u64 = 50_000;
-/// The CPU time (ns) that a hog takes for a batch: most of a slice.
+/// The CPU time (ns) that a hog takes for a batch: most of a module's slice.
+///
+/// Soon the scheduler demotes it.
 const BUSY: f64 = 200_000.0;
-/// A module's slice (ns).
-const SLICE: f64 = 250_000.0;
+/// The same for one that is never demoted: three slices of a tenant, where more than four are an overrun.
+const FAIR: f64 = 75_000.0;
+/// The slice of a module's batch (ns): a tick, after which it is preempted.
+///
+/// The goal of two slices means these.
+const MODULE_SLICE: f64 = 250_000.0;
+/// The slice of a tenant's turns (ns), as the scheduler has it.
+const TENANT_SLICE: f64 = 25_000.0;
 /// Packets in a batch.
 const BURST: usize = 32;
 /// Packets that a tenant's queue holds.
@@ -165,16 +173,24 @@ impl Node for Ends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hogs {
     None,
+    /// Their modules take a tenant's slice and stay below an overrun, so that the scheduler demotes none of them.
+    Fair,
     Busy,
     Endless,
 }
 
 impl Hogs {
-    const ALL: [Self; 3] = [Self::None, Self::Busy, Self::Endless];
+    const ALL: [Self; 4] = [Self::None, Self::Fair, Self::Busy, Self::Endless];
+
+    /// The CPU time (ns) that a module takes for a batch.
+    fn batch(self) -> f64 {
+        if self == Self::Fair { FAIR } else { BUSY }
+    }
 
     fn name(self) -> &'static str {
         match self {
             Self::None => "alone",
+            Self::Fair => "beside-7-not-demoted",
             Self::Busy => "beside-7-busy",
             Self::Endless => "beside-7-endless",
         }
@@ -197,8 +213,9 @@ impl Modules {
             return Blueprint::new(move |worker| node(&settings, worker));
         };
         let mut settings = SandboxSettings::of(&self.spin);
-        if hogs == Hogs::Busy {
-            settings.config = Some(self.turns.to_string());
+        if hogs != Hogs::Endless {
+            let turns = (self.turns as f64 * hogs.batch() / BUSY) as u64;
+            settings.config = Some(turns.max(1).to_string());
         }
         // By default they would be stopped after 8 faults: the worst case is that they never are.
         (settings.strikes, settings.backoff) = (0, units::Duration::from_nanoseconds(0));
@@ -314,7 +331,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Row>, String> {
 /// The rows as CSV.
 pub(crate) fn csv(rows: &[Row]) -> String {
     let mut text = String::from(
-        "setup,p50_us,p99_us,p999_us,longest_us,more_than_alone_us,more_in_slices,packets,lost,hogs_sent,hogs_dropped\n",
+        "setup,p50_us,p99_us,p999_us,longest_us,more_than_alone_us,more_in_module_slices,more_in_tenant_slices,packets,lost,hogs_sent,hogs_dropped\n",
     );
     let of =
         |row: &Row, place: usize| median(&row.latencies.iter().map(|round| round[place]).collect::<Vec<_>>());
@@ -324,13 +341,14 @@ pub(crate) fn csv(rows: &[Row]) -> String {
         // Writing into text never fails.
         let _ = writeln!(
             text,
-            "{},{:.1},{:.1},{:.1},{:.1},{more:.1},{:.2},{},{},{},{}",
+            "{},{:.1},{:.1},{:.1},{:.1},{more:.1},{:.2},{:.2},{},{},{},{}",
             row.setup,
             of(row, 0),
             of(row, 1),
             of(row, 2),
             of(row, 3),
-            more * 1e3 / SLICE,
+            more * 1e3 / MODULE_SLICE,
+            more * 1e3 / TENANT_SLICE,
             row.packets,
             row.lost,
             row.hogs.0,

@@ -226,7 +226,7 @@ impl Scenario {
         }
         for (function, how) in [
             ("sandbox-macswap-copy", "the first bytes of each frame copied in and out"),
-            ("sandbox-macswap-mapped", "frames in its memory"),
+            ("sandbox-macswap-mapped", "each frame copied into its memory as a whole"),
         ] {
             let summary = format!("swap the Ethernet addresses by a module in the sandbox, with {how}");
             all.push(Self::new(function, &summary, function, 1, Feed::Fixed, Effect::Swapped));

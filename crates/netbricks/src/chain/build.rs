@@ -288,22 +288,51 @@ impl Design {
         worker: &Worker,
     ) -> Result<NodeId, GraphError> {
         let (name, function) = &self.uses[number];
-        let worker = &worker.clone().among(self.ports_of(self.uses[number].1));
         let blueprint = &self.functions[*function];
-        let places = self.uses.iter().filter(|(_, other)| other == function).count();
-        if self.stateful[*function] && places > 1 && self.inputs[*function] == 1 {
-            let place = shared.entry(*function).or_default().place(blueprint);
+        if self.is_shared(*function) {
+            let worker = &worker.clone().among(self.ports_of(*function));
+            // By its number among all uses: a worker may have only some of them.
+            let place = self.uses_of(*function).take_while(|other| *other < number).count();
+            let place = shared.entry(*function).or_default().place(blueprint, place);
             graph.add_function(name.clone(), &place, worker)
         } else {
+            let uses =
+                if self.inputs[*function] > 1 { self.uses_of(*function).collect() } else { vec![number] };
+            let worker = &worker.clone().among(self.ports_from([uses]));
             graph.add_function(name.clone(), blueprint, worker)
         }
     }
 
-    /// The ports, and the one to which the packets of a function go, if it is one.
+    fn uses_of(&self, function: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.uses.len()).filter(move |number| self.uses[*number].1 == function)
+    }
+
+    /// Whether all uses of a function on a worker are places of one node.
+    fn is_shared(&self, function: usize) -> bool {
+        self.stateful[function] && self.inputs[function] == 1 && self.uses_of(function).count() > 1
+    }
+
+    /// The ports, and those to which packets go from each place of a function.
     pub(crate) fn ports_of(&self, function: usize) -> PortNames {
+        let uses = self.uses_of(function);
+        match self.is_shared(function) {
+            true => self.ports_from(uses.map(|number| vec![number])),
+            false => self.ports_from([uses.collect()]),
+        }
+    }
+
+    /// The ports, and those to which packets go from each of these places, as the uses that are one.
+    fn ports_from(&self, places: impl IntoIterator<Item = Vec<usize>>) -> PortNames {
         let names = self.ports.iter().cloned().zip(self.labels.iter().copied()).collect();
-        let uses = self.uses.iter().enumerate().filter(|(_, (_, of))| *of == function);
-        let mut places: Vec<Place> = uses.map(|(number, _)| Place::Use(number)).collect();
+        let egress = places.into_iter().map(|uses| {
+            self.departures(uses).into_iter().filter_map(|port| self.labels.get(port).copied()).collect()
+        });
+        PortNames { names, egress: egress.collect() }
+    }
+
+    /// The ports to which packets of these uses may go, by their numbers in the plan.
+    fn departures(&self, uses: Vec<usize>) -> BTreeSet<usize> {
+        let mut places: Vec<Place> = uses.into_iter().map(Place::Use).collect();
         let mut next = 0;
         let mut reached = BTreeSet::new();
         while let Some(place) = places.get(next).copied() {
@@ -319,12 +348,21 @@ impl Design {
                 }
             }
         }
-        let mut reached = reached.into_iter();
-        let egress = match (reached.next(), reached.next()) {
-            (Some(port), None) => self.labels.get(port).copied(),
-            _ => None,
+        reached
+    }
+
+    /// The names of the ports, and of those to which packets go from each place of a function.
+    ///
+    /// The numbers of ports may differ between two designs though the ports are the same.
+    pub(crate) fn named_ports_of(&self, function: usize) -> (BTreeSet<&str>, Vec<Vec<&str>>) {
+        let name = |port: usize| self.ports.get(port).map(String::as_str);
+        let departures = |uses| self.departures(uses).into_iter().filter_map(name).collect();
+        let uses = self.uses_of(function);
+        let places = match self.is_shared(function) {
+            true => uses.map(|number| departures(vec![number])).collect(),
+            false => vec![departures(uses.collect())],
         };
-        PortNames { names, egress }
+        (self.ports.iter().map(String::as_str).collect(), places)
     }
 
     /// The wires that packets from these receive nodes and from other workers can take.

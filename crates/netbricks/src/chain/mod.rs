@@ -103,6 +103,8 @@ struct Shape {
     frames: usize,
     /// The packets that may leave by each of its ways out.
     guards: Vec<Guards>,
+    /// Whether it asked for the ports of its network.
+    asks_ports: bool,
 }
 
 /// The nodes and edges of a plan's chains, before ports are opened.
@@ -131,6 +133,8 @@ pub(crate) struct Network {
     pub(crate) sorts: Vec<Option<ShuffleKey>>,
     /// Each way out of a function with the packets that may take it, by the function's number in the plan.
     pub(crate) guards: Vec<Vec<(Edge, Guards)>>,
+    /// Whether a function asks for the ports of its network, by its number in the plan.
+    pub(crate) asks_ports: Vec<bool>,
     /// The group of each port.
     ///
     /// Ports whose packets meet in declared state are in one group, and one worker must process their
@@ -158,7 +162,7 @@ impl Network {
             .functions
             .iter()
             .map(|function| {
-                let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool.clone());
+                let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool.clone()).on_trial();
                 let shape = Shape::of(&function.blueprint, &worker).map_err(|error| {
                     diagnostics.push(
                         Diagnostic::error(format!("function `{}` cannot be made: {error}", function.name))
@@ -190,6 +194,10 @@ impl Network {
             guards: shapes
                 .iter()
                 .map(|shape| shape.as_ref().map(Shape::guarded).unwrap_or_default())
+                .collect(),
+            asks_ports: shapes
+                .iter()
+                .map(|shape| shape.as_ref().is_some_and(|shape| shape.asks_ports))
                 .collect(),
             groups: Vec::new(),
             unanswered: Vec::new(),
@@ -236,6 +244,7 @@ impl Network {
             crosses: says(|shape| shape.sorts.is_some()),
             sorts: shapes.iter().map(|shape| shape.sorts).collect(),
             guards: shapes.iter().map(Shape::guarded).collect(),
+            asks_ports: says(|shape| shape.asks_ports),
             groups: Vec::new(),
             unanswered: Vec::new(),
         };
@@ -487,6 +496,7 @@ impl Shape {
         let dropped = contain(|| drop(node));
         let mut shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
         shape.memory += sizes.iter().map(|bytes| *bytes as u64).sum::<u64>();
+        shape.asks_ports = worker.asks_ports();
         dropped.map_err(|caught| panicked("dropping it", caught))?;
         Ok(shape)
     }
@@ -507,7 +517,10 @@ impl Shape {
         };
         let shape = node.shape();
         Self {
-            sorts: node.as_handoff().map(|handoff| handoff.key()),
+            sorts: match node.as_handoff() {
+                Some(handoff) => Some(handoff.key()),
+                None => shape.spans_workers.then_some(ShuffleKey::Own),
+            },
             stateful: shape.by_flow || !node.export().is_empty() || !node.report().is_empty(),
             // State of unknown key is taken to be by flow.
             by_flow: by_flow
@@ -532,6 +545,7 @@ impl Shape {
             frames: shape.frames,
             guards: shape.outputs.iter().map(|output| node.guards(output.edge)).collect(),
             inputs: shape.inputs,
+            asks_ports: false,
             ports: shape.ports,
             outputs: shape.outputs,
         }

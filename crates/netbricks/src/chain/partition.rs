@@ -49,6 +49,11 @@ impl Partition {
         Self { keys: Vec::new(), part: Some(part) }
     }
 
+    /// Whether the function's own rule divides it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.part.is_some()
+    }
+
     /// Whether a shuffle by this key brings the packets of each entry to one worker.
     ///
     /// A user function's own key is assumed to be right.

@@ -17,11 +17,11 @@ type Inner = Rc<RefCell<Option<Box<dyn Node>>>>;
 pub(super) struct Shared(Inner);
 
 impl Shared {
-    /// A blueprint for one place.
+    /// A blueprint for one place, which is `place` in the order of the function's uses.
     ///
     /// The first blueprint to be built makes the node. When a blueprint is built a second time, which happens
     /// after a panic in its place, it makes a new node for all places.
-    pub(super) fn place(&self, function: &Blueprint) -> Blueprint {
+    pub(super) fn place(&self, function: &Blueprint, place: usize) -> Blueprint {
         let function = function.clone();
         // A blueprint may cross threads, but this one never does: the graph that keeps it belongs to its
         // worker.
@@ -46,23 +46,28 @@ impl Shared {
                 // The drop runs the author's code and may panic, so nothing may be borrowed meanwhile.
                 drop(old);
             }
-            Ok(Box::new(Door(inner.clone())))
+            Ok(Box::new(Door { node: inner.clone(), place }))
         })
         .restarting(restart)
     }
 }
 
 /// A place in the graph through which the shared node is reached.
-struct Door(Inner);
+struct Door {
+    node: Inner,
+    place: usize,
+}
 
 impl Node for Door {
     fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
-        if let Some(node) = self.0.borrow_mut().as_mut() {
+        if let Some(node) = self.node.borrow_mut().as_mut() {
+            cx.set_place(self.place);
             node.process(input, batch, cx);
         }
     }
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
-        self.0.borrow_mut().as_mut().map_or(Poll::Done, |node| node.poll(batch, cx))
+        cx.set_place(self.place);
+        self.node.borrow_mut().as_mut().map_or(Poll::Done, |node| node.poll(batch, cx))
     }
     /// The shape of the shared node, marked as one whose state all places share.
     ///
@@ -70,11 +75,11 @@ impl Node for Door {
     /// The node moves its state once all shuffles before its places have released the flows. Any of its
     /// places represents it then.
     fn shape(&self) -> Shape {
-        let shape = self.0.borrow().as_ref().map(|node| node.shape()).unwrap_or_default();
-        Shape { shares_state: Some(Rc::as_ptr(&self.0).addr()), ..shape }
+        let shape = self.node.borrow().as_ref().map(|node| node.shape()).unwrap_or_default();
+        Shape { shares_state: Some(Rc::as_ptr(&self.node).addr()), ..shape }
     }
     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
-        if let Some(node) = self.0.borrow_mut().as_mut() {
+        if let Some(node) = self.node.borrow_mut().as_mut() {
             node.with_state(ask);
         }
     }
@@ -148,7 +153,7 @@ mod tests {
         });
         let mut alone = function.build(&worker).unwrap();
         let shared = Shared::default();
-        let places = [(); 2].map(|()| shared.place(&function).build(&worker).unwrap());
+        let places = [0, 1].map(|place| shared.place(&function, place).build(&worker).unwrap());
         let marks = places.each_ref().map(|place| place.shape().shares_state);
         assert!(marks[0].is_some() && marks[0] == marks[1]);
         for mut place in places {
@@ -170,7 +175,7 @@ mod tests {
         let keeper = Blueprint::new(move |worker| Ok(groups.node(worker, ShuffleKey::Flow)));
         let turns = Blueprint::new(|_| Ok(Box::new(Source { asked: 0, at: 0 })));
         for function in [keeper, turns] {
-            let problem = Shared::default().place(&function).build(&worker).err().unwrap();
+            let problem = Shared::default().place(&function, 0).build(&worker).err().unwrap();
             assert!(problem.to_string().contains("one place"), "{problem}");
         }
     }
@@ -187,8 +192,9 @@ mod tests {
             for place in 0..2 {
                 let at = if place == breaks { 3 } else { 0 };
                 let source = builder.add(format!("in {place}"), Box::new(Source { asked: 0, at })).unwrap();
-                let node =
-                    builder.add_function(format!("at {place}"), &shared.place(&function), &worker).unwrap();
+                let node = builder
+                    .add_function(format!("at {place}"), &shared.place(&function, place), &worker)
+                    .unwrap();
                 builder.connect(source, Edge::OUT, node, 0).unwrap();
                 builder.connect(node, Edge::OUT, ends, place).unwrap();
             }

@@ -137,7 +137,8 @@ pub(super) struct SandboxArguments {
 pub(super) enum SandboxCommand {
     /// Say what a module exports and needs, and what it would be refused for
     #[command(after_help = "Examples:\n  netbricks sandbox check macswap.wasm\n  \
-                            netbricks sandbox check policer.wasm --config 'rate 1000000 burst 64'\n\n\
+                            netbricks sandbox check policer.wasm --config 'rate 1000000 burst 64'\n  \
+                            netbricks sandbox check lpm.wasm --memory '64 MiB' --set mode=mapped\n\n\
                             Exit codes: 0 it would be taken, 2 it would be refused.")]
     Check(ModuleArguments),
 }
@@ -153,6 +154,12 @@ pub(super) struct ModuleArguments {
     /// A file with its configuration
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(super) config_file: Option<PathBuf>,
+    /// Memory that it may have, as the key `memory` gives it
+    #[arg(long, value_name = "BYTES")]
+    pub(super) memory: Option<String>,
+    /// Another key of the function `sandbox`, as often as needed; `netbricks functions sandbox` lists them
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
@@ -180,6 +187,8 @@ pub(super) struct RunArguments {
     pub(super) limits: RunLimits,
     #[command(flatten)]
     pub(super) control: ControlArguments,
+    #[command(flatten)]
+    pub(super) log: LogArguments,
     /// Threads that move packets
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) workers: Option<u16>,
@@ -205,6 +214,23 @@ pub(super) struct ControlArguments {
     /// Listen on no socket
     #[arg(long, conflicts_with = "socket")]
     pub(super) no_control: bool,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct LogArguments {
+    /// Log what this filter takes to standard error, such as `info` or `netbricks::requests=debug`; also NETBRICKS_LOG
+    #[arg(long, value_name = "FILTER")]
+    pub(super) log: Option<String>,
+    /// How lines of the log are written; json makes each line on standard error a JSON object
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(super) log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LogFormat {
+    #[default]
+    Text,
+    Json,
 }
 
 #[derive(Debug, Default, clap::Args)]

@@ -18,6 +18,7 @@ use netbricks_runtime::{
 use sd_notify::NotifyState;
 
 use super::file::File;
+use super::log;
 use super::progress::LiveLine;
 use super::run::Begun;
 use super::session::{FunctionEvents, Session};
@@ -96,8 +97,11 @@ fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console, ta
     let (events, shown) = (director.events(), path.display().to_string());
     let refused = move |problem: Problem| {
         let told = format!("SIGHUP: the file was not applied: {}", problem.detail);
-        console.complain(Level::Error, &told);
-        console.tell(&problem.rendered.unwrap_or_default());
+        // In a log of JSON, the event has it.
+        if !log::is_json() {
+            console.complain(Level::Error, &told);
+            console.tell(&problem.rendered.unwrap_or_default());
+        }
         events.tell(EventLevel::Error, "not-applied", shown, told);
     };
     let file = match File::read(path).map(|file| File { name: name.clone(), ..file }) {
@@ -173,6 +177,7 @@ pub(super) fn attend(
     };
     // Where no service manager waits for it, this does nothing.
     notify(&[NotifyState::Ready]);
+    let queue = session.tasks.clone();
     let mut live = LiveLine::new(console, !limits.quiet && !json);
     let mut watched = Watched::new(session);
     let mut function_events = FunctionEvents::default();
@@ -189,7 +194,7 @@ pub(super) fn attend(
             let was_task = task.is_some();
             let mut director = Director::new(session, records);
             task.into_iter().for_each(|task| task(&mut director));
-            director.tick(Instant::now());
+            director.tick(Instant::now(), &queue);
             ended = runtime.wait_timeout(Duration::ZERO);
             if was_task && watched.has_news(attending, session) {
                 break;
@@ -205,7 +210,8 @@ pub(super) fn attend(
         let (shown, lines) = watched.news(session);
         function_events.look(session);
         told_of.extend(shown.into_iter().take(EVENTS.saturating_sub(told_of.len())));
-        if !lines.is_empty() {
+        // In a log of JSON, the events have them.
+        if !lines.is_empty() && !log::is_json() {
             live.clear();
             lines.iter().for_each(|line| console.complain(Level::Warning, line));
         }
@@ -282,13 +288,16 @@ impl Watched {
     fn news(&mut self, session: &Session<'_>) -> (Vec<String>, Vec<String>) {
         let events = std::mem::take(&mut self.heard).into_iter();
         let events = events.filter(|event| !matches!(event, Event::WorkerEnded { .. }));
-        // The report lists panics by their place.
+        // The report lists panics by their place, and nodes that failed among the failures.
         let (panics, events): (Vec<_>, Vec<_>) =
-            events.partition(|event| matches!(event, Event::Panic { .. }));
+            events.partition(|event| matches!(event, Event::Panic { .. } | Event::NodeFailed { .. }));
         let mut shown: Vec<String> = events.iter().map(Event::to_string).collect();
         for port in session.ports.iter() {
             let name = port.name();
-            shown.extend(self.sizes.entry(name.to_owned()).or_default().look(port));
+            for oversized in self.sizes.entry(name.to_owned()).or_default().look(port) {
+                session.events.tell(EventLevel::Warning, "warning", name, oversized.clone());
+                shown.push(oversized);
+            }
             let link = port.link();
             let known = self.links.insert(name.to_owned(), link);
             if known.is_some_and(|known| known != link) {
@@ -307,6 +316,7 @@ impl Watched {
 fn record_event(events: &Events, event: &Event) {
     let (level, kind, subject) = match event {
         Event::Panic { panic, .. } => (EventLevel::Error, "panic", panic.node.clone()),
+        Event::NodeFailed { node, .. } => (EventLevel::Error, "node-failed", node.clone()),
         Event::PortDown { port, .. } => (EventLevel::Warning, "port-down", port.clone()),
         Event::PortUp { port } => (EventLevel::Info, "port-up", port.clone()),
         Event::Tenant { event, .. } => match event {

@@ -15,20 +15,37 @@ use super::file::File;
 use super::run::{How, execute};
 use super::{Application, BenchArguments, Console, Failure, RunLimits, file};
 
-/// Round trips that are measured of each kind.
-const CALLS: usize = 5_000;
 /// Requests a second whose cost is measured, and the clients that share them.
 const REQUESTS: u32 = 1_000;
 const CLIENTS: u32 = 4;
-/// The time of a window in which packets are counted, with requests or without.
-const WINDOW: Duration = Duration::from_secs(1);
-/// Windows of each kind.
-const WINDOWS: usize = 5;
-/// Changes of each kind that are measured.
-const CHANGES: usize = 200;
-/// Swaps of the large table, and its routes.
-const SWAPS: usize = 10;
-const ROUTES: usize = 100_000;
+/// Routes of a request that adds many.
+const LINES: usize = 100;
+
+/// How much is measured.
+struct Extent {
+    /// Round trips of each kind.
+    calls: usize,
+    /// The time of a window in which packets are counted, with requests or without, and windows of each kind.
+    window: Duration,
+    windows: usize,
+    /// Changes of each kind.
+    changes: usize,
+    /// Swaps of the large table, and its routes.
+    swaps: usize,
+    table: usize,
+    /// Routes that each client adds and withdraws.
+    routes: usize,
+}
+
+const WHOLE: Extent = Extent {
+    calls: 5_000,
+    window: Duration::from_secs(1),
+    windows: 5,
+    changes: 200,
+    swaps: 10,
+    table: 100_000,
+    routes: 2_000,
+};
 
 /// An endless generator through a monitor and a load balancer.
 const CONFIGURATION: &str = "[port.lan]\ndriver = \"generator\"\nclock = \"real\"\n[port.out]\ndriver = \"null\"\n\
@@ -54,6 +71,9 @@ struct Figures {
     requests_cost_percent: f64,
     /// Changes of the file, by their kind.
     changes: Vec<Changes>,
+    /// Routes that are added or withdrawn in a second, by several clients: one in a request, and many.
+    routes_per_second: f64,
+    routes_by_lines_per_second: f64,
 }
 
 /// Changes of one kind.
@@ -69,6 +89,11 @@ struct Changes {
 }
 
 pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
+    let figures = measured(console, &WHOLE)?;
+    if arguments.json { console.json(&figures) } else { console.print(&figures.text()) }
+}
+
+fn measured(console: Console, extent: &'static Extent) -> Result<Figures, Failure> {
     let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
     let file = File {
         name: "bench.toml".into(),
@@ -80,14 +105,14 @@ pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Res
     let socket = std::env::temp_dir().join(format!("netbricks-bench-{}.sock", std::process::id()));
     let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };
     let limits = RunLimits { quiet: true, unannounced: true, ..RunLimits::default() };
-    let tables = Tables::write()?;
+    let tables = Tables::write(extent.table)?;
     let directory = tables.0.clone();
     let measuring: Mutex<Option<JoinHandle<Result<Figures, Problem>>>> = Mutex::new(None);
     let begun = |_: &Tasks| {
         let (address, directory) = (Address::Unix(socket.clone()), directory.clone());
         let thread = std::thread::spawn(move || {
             let client = Client::new(address.clone());
-            let figures = measure(&client, &address, &directory);
+            let figures = measure(&client, &address, &directory, extent);
             client.stop()?;
             figures
         });
@@ -107,29 +132,29 @@ pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Res
     if !summary.conserved || !summary.dropped.is_empty() {
         return Err(Failure::Failed("packets were lost in the changes".into()));
     }
-    if arguments.json { console.json(&figures) } else { console.print(&figures.text()) }
+    Ok(figures)
 }
 
-fn measure(client: &Client, address: &Address, tables: &Path) -> Result<Figures, Problem> {
+fn measure(client: &Client, address: &Address, tables: &Path, extent: &Extent) -> Result<Figures, Problem> {
     let mut figures = Figures::default();
     let read = || client.read("flows", "flows.occupancy", "", None).map(|_| ());
-    (figures.read_median_us, figures.read_p99_us) = round_trips(read)?;
+    (figures.read_median_us, figures.read_p99_us) = round_trips(extent.calls, read)?;
     let weight = Cell::new(1u32);
     let write = || {
         weight.set(weight.get() % 2 + 1);
         client.write("lb", "weight", &format!("b {}", weight.get()), None).map(|_| ())
     };
-    (figures.write_median_us, figures.write_p99_us) = round_trips(write)?;
+    (figures.write_median_us, figures.write_p99_us) = round_trips(extent.calls, write)?;
     let (mut without, mut with, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     let pause = || {
-        std::thread::sleep(WINDOW);
+        std::thread::sleep(extent.window);
         Ok(())
     };
-    for _ in 0..WINDOWS {
+    for _ in 0..extent.windows {
         without.push(packets(client, pause)?.0);
-        let (packets, seconds) = packets(client, || asked(address))?;
+        let (packets, seconds) = packets(client, || asked(address, extent.window))?;
         with.push(packets);
-        requests.push(f64::from(REQUESTS) * WINDOW.as_secs_f64() / seconds);
+        requests.push(f64::from(REQUESTS) * extent.window.as_secs_f64() / seconds);
     }
     let (without, with) = (middle(without), middle(with));
     (figures.mpps, figures.mpps_beside_requests) = (without / 1e6, with / 1e6);
@@ -143,21 +168,23 @@ fn measure(client: &Client, address: &Address, tables: &Path) -> Result<Figures,
         1 => through("\"flows\", \"lb\"", ""),
         _ => through("\"flows\", \"lb\", \"macswap\"", ""),
     };
-    figures.changes.push(changes(client, "functions that come and go", CHANGES, &easy)?);
+    figures.changes.push(changes(client, "functions that come and go", extent.changes, &easy)?);
     let state = |number: usize| {
         CONFIGURATION.replace("\"monitor\"", &format!("\"monitor\"\ncapacity = {}", 65_536 - number % 2))
     };
-    figures.changes.push(changes(client, "a table of flows copied", CHANGES, &state)?);
+    figures.changes.push(changes(client, "a table of flows copied", extent.changes, &state)?);
     let backends = |number: usize| {
         CONFIGURATION.replace("00:02\"", &format!("00:02 {}\", \"c 02:00:00:00:00:03\"", 1 + number % 2))
     };
-    figures.changes.push(changes(client, "a list of backends changed", CHANGES, &backends)?);
+    figures.changes.push(changes(client, "a list of backends changed", extent.changes, &backends)?);
     let routes = |number: usize| {
         let table = tables.join(format!("routes-{}", number % 2));
         let fib = format!("[function.fib]\nuse = \"lpm\"\ntable = {:?}\n", table.display().to_string());
         through("\"fib\", \"flows\", \"lb\"", &fib)
     };
-    figures.changes.push(changes(client, "100,000 routes swapped", SWAPS, &routes)?);
+    figures.changes.push(changes(client, "100,000 routes swapped", extent.swaps, &routes)?);
+    figures.routes_per_second = routed(address, extent.routes, 1)?;
+    figures.routes_by_lines_per_second = routed(address, extent.routes * LINES / 10, LINES)?;
     Ok(figures)
 }
 
@@ -165,7 +192,7 @@ fn measure(client: &Client, address: &Address, tables: &Path) -> Result<Figures,
 struct Tables(PathBuf);
 
 impl Tables {
-    fn write() -> Result<Self, Failure> {
+    fn write(routes: usize) -> Result<Self, Failure> {
         let tables = Self(std::env::temp_dir().join(format!("netbricks-bench-{}", std::process::id())));
         let failed = |error: std::io::Error| {
             Failure::Failed(format!(
@@ -176,7 +203,7 @@ impl Tables {
         std::fs::create_dir_all(&tables.0).map_err(failed)?;
         for table in 0..2 {
             let route = |n: usize| format!("{}.{}.{}.0/24 {table}\n", 1 + n / 65_536, n / 256 % 256, n % 256);
-            let text: String = (0..ROUTES).map(route).collect();
+            let text: String = (0..routes).map(route).collect();
             std::fs::write(tables.0.join(format!("routes-{table}")), text).map_err(failed)?;
         }
         Ok(tables)
@@ -191,15 +218,15 @@ impl Drop for Tables {
 }
 
 /// The median and the 99th percentile of many calls in a row (µs).
-fn round_trips(call: impl Fn() -> Result<(), Problem>) -> Result<(f64, f64), Problem> {
-    let mut times = Vec::with_capacity(CALLS);
-    for _ in 0..CALLS {
+fn round_trips(calls: usize, call: impl Fn() -> Result<(), Problem>) -> Result<(f64, f64), Problem> {
+    let mut times = Vec::with_capacity(calls);
+    for _ in 0..calls {
         let begun = Instant::now();
         call()?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     times.sort_by(f64::total_cmp);
-    Ok((times[CALLS / 2], times[CALLS * 99 / 100]))
+    Ok((times[calls / 2], times[calls * 99 / 100]))
 }
 
 /// Packets a second while something goes on, and how long that took (s).
@@ -212,21 +239,45 @@ fn packets(client: &Client, meanwhile: impl FnOnce() -> Result<(), Problem>) -> 
 }
 
 /// Asks at [`REQUESTS`] a second for a window, or for longer where the answers take longer.
-fn asked(address: &Address) -> Result<(), Problem> {
+fn asked(address: &Address, window: Duration) -> Result<(), Problem> {
     let share = REQUESTS / CLIENTS;
     let begun = Instant::now();
-    let asking = || -> Result<(), Problem> {
+    by_clients(|_| {
         let client = Client::new(address.clone());
         for number in 0..share {
-            let due = begun + WINDOW * number / share;
+            let due = begun + window * number / share;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             client.read("flows", "flows.occupancy", "", None)?;
         }
-        std::thread::sleep((begun + WINDOW).saturating_duration_since(Instant::now()));
+        std::thread::sleep((begun + window).saturating_duration_since(Instant::now()));
         Ok(())
-    };
+    })
+}
+
+/// The routes that [`CLIENTS`] clients add and withdraw in a second, each so many and `lines` in a request.
+fn routed(address: &Address, routes: usize, lines: usize) -> Result<f64, Problem> {
+    let begun = Instant::now();
+    by_clients(|number| {
+        let client = Client::new(address.clone());
+        for first in (0..routes / 2).step_by(lines) {
+            // Of a network of its own, so that no two clients change the same route.
+            let prefix = |n: usize| format!("100.{}.{}.{}/32", 64 + number, n / 256 % 256, n % 256);
+            let prefixes = (first..(first + lines).min(routes / 2)).map(prefix);
+            let (added, withdrawn): (Vec<_>, Vec<_>) =
+                prefixes.map(|prefix| (format!("{prefix} 7\n"), format!("{prefix}\n"))).unzip();
+            client.write("fib", "add", added.concat().trim_end(), None)?;
+            client.write("fib", "withdraw", withdrawn.concat().trim_end(), None)?;
+        }
+        Ok(())
+    })?;
+    Ok((routes / 2 * 2) as f64 * f64::from(CLIENTS) / begun.elapsed().as_secs_f64())
+}
+
+/// Has several clients do this at once, each with its number.
+fn by_clients(work: impl Fn(u32) -> Result<(), Problem> + Sync) -> Result<(), Problem> {
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(asking)).collect();
+        let work = &work;
+        let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || work(number))).collect();
         let ended = || Problem::new(Code::Internal, "a client of the benchmark ended early");
         clients.into_iter().try_for_each(|client| client.join().map_err(|_| ended())?)
     })
@@ -287,6 +338,45 @@ impl Figures {
                 "  {kind:<32} {changes:6} {median_ms:10.2} {pause_median_us:10.1} {pause_max_us:10.1}\n"
             );
         }
+        text += &format!(
+            "routes            {:10.0} a second by {CLIENTS} clients, {:.0} with {LINES} in a request\n",
+            self.routes_per_second, self.routes_by_lines_per_second
+        );
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Extent = Extent {
+        calls: 100,
+        window: Duration::from_millis(20),
+        windows: 1,
+        changes: 3,
+        swaps: 1,
+        table: 1_000,
+        routes: 200,
+    };
+
+    /// Also that packets are conserved, and that all four kinds of change are made: both are errors otherwise.
+    #[test]
+    fn the_benchmark_of_the_control_side_ends_well_and_has_all_its_figures() {
+        let console = Console { color: false, live: false };
+        let figures = measured(console, &SHORT).unwrap_or_else(|_| panic!("it fails"));
+        let kinds: Vec<(&str, usize)> =
+            figures.changes.iter().map(|changes| (changes.kind, changes.changes)).collect();
+        let expected = [
+            ("functions that come and go", 3),
+            ("a table of flows copied", 3),
+            ("a list of backends changed", 3),
+            ("100,000 routes swapped", 1),
+        ];
+        assert_eq!(kinds, expected);
+        assert!(figures.mpps > 0.0 && figures.read_median_us > 0.0 && figures.write_median_us > 0.0);
+        assert!(figures.routes_per_second > 0.0 && figures.routes_by_lines_per_second > 0.0);
+        let text = figures.text();
+        assert!(text.lines().last().is_some_and(|line| line.starts_with("routes ")), "{text}");
     }
 }

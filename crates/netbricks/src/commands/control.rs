@@ -78,6 +78,7 @@ impl ControlSide {
                 let tokens = Tokens {
                     admin: token(&settings.token_file)?,
                     read_only: token(&settings.read_token_file)?,
+                    open: settings.listen_open == Some(true),
                 };
                 Some((address, tokens))
             }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use netbricks_buffer::Pool;
 use netbricks_control::{Files, api};
-use netbricks_core::{GraphBuilder, ShuffleKey, Worker};
+use netbricks_core::{GraphBuilder, GraphError, ShuffleKey, Worker};
 use netbricks_ports::steer::Filtering;
 use netbricks_ports::{Drivers, PortError, QueueDivision};
 
@@ -241,7 +241,7 @@ impl<'t> Checked<'t> {
         }
         let design = network.design(file.stem(), &plan);
         let drivers: Vec<String> = plan.ports.iter().map(placed).collect();
-        let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool);
+        let worker = Worker::new(0, plan.runtime.seed.unwrap_or(0), pool).on_trial();
         match design.stand_in(&drivers, &worker).and_then(|graph| graph.check().map(|()| graph)) {
             Ok(graph) => Ok(Self {
                 // Shuffles that are put in later change no pool: that is made before.
@@ -257,7 +257,16 @@ impl<'t> Checked<'t> {
                 graph,
             }),
             Err(error) => {
-                diagnostics.push(Diagnostic::error(error.to_string()));
+                let diagnostic = Diagnostic::error(error.to_string());
+                let function = match &error {
+                    GraphError::Node { name, .. } => network.uses.iter().find(|use_| use_.name == *name),
+                    _ => None,
+                };
+                let place = function.map(|use_| plan.functions[use_.function].place.clone());
+                diagnostics.push(match place {
+                    Some(place) => diagnostic.at(place, ""),
+                    None => diagnostic,
+                });
                 Err(Faults { source, diagnostics })
             }
         }
@@ -348,7 +357,7 @@ pub(super) struct Faults<'t> {
 impl Faults<'_> {
     /// Shows the faults.
     pub(super) fn told(self, console: Console) -> Failure {
-        console.tell(&self.diagnostics.render(&self.source, console.color));
+        console.show(&self.diagnostics, &self.source);
         self.code()
     }
     /// A usage error if the file is wrong; a failure if the machine lacks something that the file needs.

@@ -69,6 +69,10 @@ fn import(
 
 /// Runs rules over a capture, and reports what they did.
 fn test(app: &Application, console: Console, arguments: &MmbArguments, capture: &str) -> Result<(), Failure> {
+    let same = arguments.arrival.is_some() && arguments.arrival == arguments.departure;
+    if same {
+        return Err(Failure::Usage("`--in` and `--out` name one port: name two".into()));
+    }
     let rules = match &arguments.rules {
         Some(path) => Rules::File(path.clone()),
         None => Rules::Lines(live::mmb_lines(console, arguments)?),
@@ -76,7 +80,7 @@ fn test(app: &Application, console: Console, arguments: &MmbArguments, capture: 
     let failed = |error: std::io::Error| Failure::Failed(format!("the test cannot be prepared: {error}"));
     let directory = std::env::temp_dir().join(format!("netbricks-mmb-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(failed)?;
-    let file = chain_file(&directory, capture, &rules).map_err(failed)?;
+    let file = chain_file(&directory, capture, &rules, arguments).map_err(failed)?;
     let arguments = RunArguments { file: Some(file), json: arguments.plain.json, ..RunArguments::default() };
     let done = running::run(app, console, &arguments);
     // What stays in a temporary directory hurts no one.

@@ -14,6 +14,7 @@ mod generate;
 mod graph;
 mod list;
 mod live;
+mod log;
 mod mmb_offline;
 #[cfg(test)]
 mod panics_tests;
@@ -127,11 +128,32 @@ impl Console {
     }
 
     /// Writes an error or a warning of one line to standard error.
+    ///
+    /// Where the log is JSON, it is a line of the log.
     pub(crate) fn complain(self, level: crate::diagnostic::Level, text: &str) {
+        if log::is_json() {
+            return log::complain(level, text);
+        }
         let source = crate::diagnostic::Source::new("", "");
         let diagnostic =
             crate::diagnostic::Diagnostic { level, ..crate::diagnostic::Diagnostic::error(text) };
         self.tell(&source.render(&diagnostic, self.color));
+    }
+
+    /// Shows the errors and warnings of a file.
+    ///
+    /// Where the log is JSON, each is a line of the log.
+    pub(crate) fn show(
+        self,
+        diagnostics: &crate::diagnostic::Diagnostics,
+        source: &crate::diagnostic::Source<'_>,
+    ) {
+        if !log::is_json() {
+            return self.tell(&diagnostics.render(source, self.color));
+        }
+        for diagnostic in diagnostics.sorted() {
+            log::complain(diagnostic.level, &source.line_of(diagnostic));
+        }
     }
 }
 
@@ -166,7 +188,9 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
     // A panic in a function is reported at its place in the output, not when it happens.
     netbricks_core::graph::observe_panics();
     let outcome = dispatch(app, console, line, &matches);
-    ExitCode::from(exit_code(console, outcome))
+    let code = exit_code(console, outcome);
+    log::flush();
+    ExitCode::from(code)
 }
 
 /// The exit code of a command with this outcome, after its failure has been told.

@@ -24,6 +24,7 @@ use super::attend::{
 };
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
+use super::log;
 use super::session::{
     ControlTasks, Installed, LastReports, Overrides, Preparing, Session, functions_of, grants_of, prepare_all,
 };
@@ -42,6 +43,9 @@ use crate::report::{
 };
 
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
+    log::begin(&arguments.log)?;
+    // Between lines of JSON there is no place for others.
+    let limits = RunLimits { quiet: arguments.limits.quiet || log::is_json(), ..arguments.limits };
     let (file, store) = match &arguments.file {
         Some(path) => (File::read(path)?, None),
         None => control::restored(console, &arguments.control).map(|(file, store)| (file, Some(store)))?,
@@ -56,7 +60,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         control: Some(&arguments.control),
         file: arguments.file.as_deref(),
         graph: restored.as_deref(),
-        ..How::plain(&arguments.limits, arguments.json)
+        ..How::plain(&limits, arguments.json)
     };
     let mut summary =
         execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
@@ -148,7 +152,7 @@ pub(super) fn execute<'t>(
     store: Option<Store>,
 ) -> Result<Summary, Unrun<'t>> {
     let How { limits, json, .. } = *how;
-    console.tell(&checked.diagnostics.render(&checked.source, console.color));
+    console.show(&checked.diagnostics, &checked.source);
     let Checked { plan, network, .. } = &checked;
     let allowed = allowed_cores();
     let mut found = Diagnostics::default();
@@ -175,14 +179,14 @@ pub(super) fn execute<'t>(
     if found.has_errors() {
         return Err(Faults { source: checked.source, diagnostics: found }.into());
     }
-    console.tell(&found.render(&checked.source, console.color));
+    console.show(&found, &checked.source);
     told.extend(found.lines(&checked.source));
     let mut warnings = Vec::new();
     let mut unsteered = Diagnostics::default();
     let Some(filters) = filtered(&checked, &mut ports, workers, &mut unsteered) else {
         return Err(Faults { source: checked.source, diagnostics: unsteered }.into());
     };
-    console.tell(&unsteered.render(&checked.source, console.color));
+    console.show(&unsteered, &checked.source);
     told.extend(unsteered.lines(&checked.source));
     let parted = network.parted(plan, &filters.divisions(&ports.divisions()), workers);
     let checked = Checked { filters, ..checked };
@@ -360,6 +364,7 @@ impl<'a> Opened<'a> {
         if let Some(cores) = &free {
             // The director stays where no worker is; without permission it goes where the kernel puts it.
             let _anywhere = netbricks_control::server::run_on(cores);
+            log::run_on(cores);
         }
         if let Some(path) = listener.as_ref().and_then(Listener::unix).filter(|_| !json && !limits.quiet) {
             let path = path.display();
@@ -575,6 +580,7 @@ impl Begun<'_> {
             summary
                 .failures
                 .extend(worker.failure.iter().map(|failure| format!("worker {}: {failure}", worker.worker)));
+            summary.failures.extend(worker.failed_nodes.iter().cloned());
             if let Some(why) = worker.gave_up.as_ref().filter(|why| !summary.failures.contains(why)) {
                 summary.failures.push(why.clone());
             }

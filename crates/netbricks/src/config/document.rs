@@ -234,6 +234,67 @@ fn chains(
     chains
 }
 
+/// A key or a table that stands a second time.
+fn twice(text: &str, span: Range<usize>) -> Diagnostic {
+    let named = text.get(span.clone()).unwrap_or_default();
+    let second = line_at(text, span.start);
+    // A table of the file's is said with its kind, as `[tenant.acme]` is the tenant `acme`.
+    let kind = header(&text[second.clone()]).and_then(|parts| match parts.as_slice() {
+        [.., kind, name] if *name == named => KINDS.iter().find(|known| *known == kind),
+        _ => None,
+    });
+    let said = kind.map_or_else(|| format!("`{named}`"), |kind| format!("{kind} `{named}`"));
+    let found = Diagnostic::error(format!("{said} is given twice")).at(span.clone(), "the second of them");
+    match first_of(text, named, &second) {
+        Some(first) => found.at(first, "the first: join them, or take one out"),
+        None => found,
+    }
+}
+
+/// The kinds of tables that have a name.
+const KINDS: [&str; 4] = ["tenant", "port", "function", "instance"];
+
+/// The line at a place of the text.
+fn line_at(text: &str, place: usize) -> Range<usize> {
+    let place = place.min(text.len());
+    let begin = text[..place].rfind('\n').map_or(0, |end| end + 1);
+    let end = text[place..].find('\n').map_or(text.len(), |end| place + end);
+    begin..end
+}
+
+/// The parts of a table's header, such as `[tenant.acme]`.
+fn header(line: &str) -> Option<Vec<&str>> {
+    let line = line.trim_start();
+    let inside = line.strip_prefix('[').filter(|line| !line.starts_with('['))?.split(']').next()?;
+    Some(inside.split('.').map(|part| part.trim().trim_matches(['"', '\''])).collect())
+}
+
+/// The place of the header or key that the line at `second` gives again.
+fn first_of(text: &str, named: &str, second: &Range<usize>) -> Option<Range<usize>> {
+    let again = header(&text[second.clone()]);
+    let mut first = None;
+    let mut begin = 0;
+    for line in text[..second.start].split_inclusive('\n') {
+        let place = begin;
+        begin += line.len();
+        let is_table = line.trim_start().starts_with('[');
+        let is_it = match &again {
+            Some(parts) => header(line).as_ref() == Some(parts),
+            None => {
+                // A key of an earlier table is another.
+                first = first.filter(|_| !is_table);
+                let key = line.split_once('=').map(|(key, _)| key.trim());
+                key.is_some_and(|key| key.trim_matches(['"', '\'']) == named.trim_matches(['"', '\'']))
+            }
+        };
+        if is_it && first.is_none() {
+            let at = if again.is_some() { line.rfind(named) } else { line.find(named) };
+            first = at.map(|at| place + at..place + at + named.len());
+        }
+    }
+    first
+}
+
 /// Reports the TOML parser's errors, but only the first of each line.
 ///
 /// Later errors on a line follow from the first. So do errors behind a bracket or quote that is not closed.
@@ -258,9 +319,7 @@ fn syntax(text: &str, errors: &[toml::de::Error], diagnostics: &mut Diagnostics)
         };
         let named = text.get(span.clone()).unwrap_or_default();
         let diagnostic = match message {
-            "duplicate key" => {
-                Diagnostic::error(format!("`{named}` is given twice")).at(span, "the second of them")
-            }
+            "duplicate key" => twice(text, span),
             "string values must be quoted" if named.trim().is_empty() => {
                 Diagnostic::error("a value is missing").at(span, "write text in quotes, a number, a list")
             }

@@ -277,7 +277,7 @@ impl NetBricksContext {
             None => place,
         };
         let wires = draft.wires.iter().map(|wire| Wire { from: port(wire.from), ..*wire }).collect();
-        let worker = Worker::new(0, self.plan.runtime.seed.unwrap_or(0), self.pool.clone());
+        let worker = Worker::new(0, self.plan.runtime.seed.unwrap_or(0), self.pool.clone()).on_trial();
         let network = Network::along(wires, &self.plan.functions, self.plan.ports.len(), &worker)?;
         let design = Design {
             name: "pipelines".into(),

@@ -419,7 +419,7 @@ impl Summary {
 
     /// Whether the run did its work.
     ///
-    /// Every packet is accounted for, every port worked to the end, and no function panicked.
+    /// Every packet is accounted for, every port and node worked to the end, and no function panicked.
     pub fn succeeded(&self) -> bool {
         self.conserved && self.failures.is_empty() && self.panics.is_empty()
     }

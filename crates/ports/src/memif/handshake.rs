@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::interrupt::is_event;
 use super::message::{AddRing, Hello, Init, MOST_LOG2, Message, NAME, SECRET, VERSION, padded};
 use super::ring::{Buffers, Ring, ring_bytes};
-use super::socket::{Channel, Received, Trouble, until, wait};
+use super::socket::{Channel, Received, Trouble, until};
 use super::{MemifSettings, Shared};
+use crate::peer::interrupt::event_of;
+use crate::peer::wait;
 use crate::sys::shared::SharedMemory;
 
 /// The longest time from a connection to CONNECTED.
@@ -215,13 +216,7 @@ impl Offer {
             return Err(format!("its packets have a private header of {} bytes", ring.private_header));
         }
         let event = event.ok_or("its event descriptor did not come with the message")?;
-        match is_event(event.as_fd()) {
-            Ok(true) => rings.push((ring, event)),
-            Ok(false) => return Err("what came with the message is no eventfd(2)".into()),
-            Err(error) => {
-                return Err(format!("its event descriptor cannot be looked at in /proc/self/fd: {error}"));
-            }
-        }
+        rings.push((ring, event_of(event)?));
         Ok(())
     }
 

@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shared;
-use super::bells::Bells;
 use super::handshake::{self, Agreed};
-use super::interrupt::Interrupt;
 use super::ring::{Consumer, Fault, Producer};
-use super::socket::{Channel, Listener, Trouble, wait};
+use super::socket::{Channel, Listener, Trouble};
+use crate::peer::bells::Bells;
+use crate::peer::interrupt::Interrupt;
+use crate::peer::wait;
 use crate::seat::lock;
 
 /// Time between two attempts to find the server.
@@ -102,7 +103,7 @@ fn attach(shared: &Shared, agreed: Agreed) -> Result<Arc<Fault>, Trouble> {
     let failed = Trouble::failed("preparing the rings");
     let fault = Arc::new(Fault::new(Arc::clone(&shared.wake)));
     let (rings, events): (Vec<_>, Vec<_>) =
-        agreed.transmit.into_iter().map(|end| ((end.ring, end.own), end.event)).unzip();
+        agreed.transmit.into_iter().map(|end| ((end.ring, end.own), Some(end.event))).unzip();
     let bells = Bells::start(&shared.name, events, &shared.writers).map_err(&failed)?;
     let mut consumers = Vec::new();
     for end in agreed.receive {

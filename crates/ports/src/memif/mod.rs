@@ -5,11 +5,9 @@
 //! shared memory, and no system call is made for it. The receiver of a ring asks for events only while it sleeps.
 //!
 //! The peer is not trusted: see `ring` for what it writes into rings, `handshake` for what it offers, and
-//! `interrupt` and `bells` for the event descriptors that it shares.
+//! `peer` for the event descriptors that it shares.
 
-mod bells;
 mod handshake;
-mod interrupt;
 mod link;
 pub mod message;
 mod queue;
@@ -30,9 +28,11 @@ use self::handshake::{Layout, MOST_MEMORY};
 use self::message::{MOST_LOG2, SECRET};
 use self::queue::{Receiver, RingSeat, Sender};
 use self::ring::{Consumer, MOST_PIECES, Producer, Ring};
-use self::socket::{LONGEST_PATH, Listener};
+use self::socket::Listener;
 use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::HEADER;
+use crate::peer::bells;
+use crate::peer::listener::{check_path, socket_path};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::seat::{Seat, lock};
 use crate::steer::Fixed;
@@ -93,10 +93,7 @@ impl MemifSettings {
 impl Settings for MemifSettings {
     fn check(&self) -> Result<(), InvalidSetting> {
         let refuse = |key, problem| Err(InvalidSetting { key, problem });
-        let path = self.socket.as_os_str().len();
-        if !(1..=LONGEST_PATH).contains(&path) {
-            return refuse("socket", format!("must have 1 to {LONGEST_PATH} bytes, found {path}"));
-        }
+        check_path(&self.socket)?;
         if let Some(secret) = &self.secret
             && !(1..=SECRET).contains(&secret.len())
         {
@@ -173,7 +170,7 @@ impl PortDriver for MemifDriver {
     }
 
     fn check(&self, port: &str, settings: &MemifSettings, directory: &Path) -> Result<(), PortError> {
-        socket_path(port, settings, directory).map(|_| ())
+        socket_path(port, &settings.socket, directory).map(|_| ())
     }
 
     /// Large packets are those of several buffers.
@@ -184,23 +181,6 @@ impl PortDriver for MemifDriver {
     fn receive_queues(&self, settings: &MemifSettings, _wanted: usize) -> usize {
         settings.queues
     }
-}
-
-/// The socket's path, which a relative one continues from the file's directory.
-fn socket_path(port: &str, settings: &MemifSettings, directory: &Path) -> Result<PathBuf, PortError> {
-    let path = directory.join(&settings.socket);
-    let len = path.as_os_str().len();
-    if len <= LONGEST_PATH {
-        return Ok(path);
-    }
-    Err(PortError::Setting {
-        port: port.into(),
-        key: "socket",
-        problem: format!(
-            "must have at most {LONGEST_PATH} bytes with the directory of the file, found {len}: {}",
-            path.display()
-        ),
-    })
 }
 
 /// State that the port's handle and its thread share.
@@ -298,16 +278,12 @@ struct Memif {
 
 impl Memif {
     fn open(name: &str, settings: &MemifSettings, directory: &Path) -> Result<Self, PortError> {
-        let path = socket_path(name, settings, directory)?;
+        let path = socket_path(name, &settings.socket, directory)?;
         let failed =
             |action: &str, source| PortError::System { port: name.into(), action: action.into(), source };
         let listener = match settings.role {
             Role::Client => None,
-            Role::Server => Some(Listener::bind(&path).map_err(|error| PortError::File {
-                port: name.into(),
-                path: path.display().to_string(),
-                problem: format!("cannot listen: {error}"),
-            })?),
+            Role::Server => Some(Listener::open(name, &path)?),
         };
         let shared = Arc::new(Shared::new(name, settings, path)?);
         let thread = {

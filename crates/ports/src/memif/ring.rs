@@ -15,8 +15,8 @@ use netbricks_buffer::{Batch, Packet, Pool};
 use netbricks_core::{Context, DropReason};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::bells::Bells;
-use super::interrupt::Interrupt;
+use crate::peer::bells::Bells;
+use crate::peer::interrupt::Interrupt;
 use crate::sys::shared::SharedMemory;
 
 /// The first word of every ring.

@@ -1,29 +1,21 @@
 //! The control channel: messages with descriptors over a Unix socket that keeps datagrams apart.
 
-use std::fs::Permissions;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
 use super::message::{LEN, Message, text};
-
-/// Peers that may wait to be accepted.
-const BACKLOG: i32 = 16;
-/// Time until the next attempt to accept a peer, where the system lacks what that takes.
-const PAUSE: Duration = Duration::from_millis(10);
-/// The most bytes of a socket's path (unix(7)).
-pub(super) const LONGEST_PATH: usize = 107;
+use crate::peer::listener::{self, address, socket};
+use crate::port::PortError;
 
 /// The end of a connection, or of the attempt to make one.
 #[derive(Debug)]
@@ -46,88 +38,25 @@ impl Trouble {
     }
 }
 
-fn address(path: &Path) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new(path)?)
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-/// A socket that listens. Its file goes away with it, if it is still this socket's.
+/// A socket that listens.
 #[derive(Debug)]
-pub(super) struct Listener {
-    socket: OwnedFd,
-    path: PathBuf,
-    file: (u64, u64),
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
-            let _gone = std::fs::remove_file(&self.path);
-        }
-    }
-}
+pub(super) struct Listener(listener::Listener);
 
 impl Listener {
-    /// Listens at a path, for peers of the same user. The socket of a process that was killed is replaced.
-    pub(super) fn bind(path: &Path) -> io::Result<Self> {
-        let address = address(path)?;
-        remove_stale(path, &address)?;
-        let socket = socket()?;
-        rustix::net::bind(&socket, &address)?;
-        // No peer can connect before `listen`, so none connects before the mode is right.
-        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        let file = std::fs::symlink_metadata(path)?;
-        let listener = Self { socket, path: path.to_owned(), file: (file.dev(), file.ino()) };
-        rustix::net::listen(&listener.socket, BACKLOG)?;
-        Ok(listener)
+    /// As [`listener::Listener::open`].
+    pub(super) fn open(port: &str, path: &Path) -> Result<Self, PortError> {
+        listener::Listener::open(port, path, SocketType::SEQPACKET).map(Self)
     }
 
     /// The next peer, if one waits.
     pub(super) fn accept(&self) -> Option<Channel> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(&self.socket, flags) {
-            Ok(socket) => Some(Channel(socket)),
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => None,
-            Err(_) => {
-                // Such as no descriptor left: the peer goes on waiting, and the socket stays readable.
-                std::thread::sleep(PAUSE);
-                None
-            }
-        }
+        self.0.accept(SocketFlags::NONBLOCK).map(Channel)
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-/// Removes a socket on which no process listens.
-fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(file) if !file.file_type().is_socket() => {
-            return Err(io::Error::new(
-                ErrorKind::AlreadyExists,
-                "a file that is no socket is there: remove it, or choose another path",
-            ));
-        }
-        Ok(_) => {}
-    }
-    match rustix::net::connect(socket()?, address) {
-        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        Err(Errno::NOENT) => Ok(()),
-        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(io::Error::new(
-            ErrorKind::AddrInUse,
-            "another port or process listens there: give each port a path of its own",
-        )),
-        Err(error) => Err(error.into()),
+        self.0.as_fd()
     }
 }
 
@@ -147,7 +76,7 @@ pub(super) type Received = (Message, Option<OwnedFd>);
 impl Channel {
     /// Connects to a listening socket.
     pub(super) fn connect(path: &Path) -> Result<Self, Trouble> {
-        let socket = socket().map_err(Trouble::failed("making a socket"))?;
+        let socket = socket(SocketType::SEQPACKET).map_err(Trouble::failed("making a socket"))?;
         let address = address(path).map_err(Trouble::failed("its path"))?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => Ok(Self(socket)),
@@ -221,15 +150,6 @@ impl Channel {
         }
         Ok(Some((message, files.pop())))
     }
-}
-
-/// Waits until a file or `wake` is readable, or for `time`. Answers which of the files are.
-pub(super) fn wait<const N: usize>(files: [BorrowedFd<'_>; N], time: Duration) -> [bool; N] {
-    let mut watched = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
-    let time = Timespec::try_from(time).ok();
-    // After a signal no file counts as readable, and the caller looks again.
-    let _ = poll(&mut watched, time.as_ref());
-    watched.map(|file| !file.revents().is_empty())
 }
 
 /// The time until a moment.

@@ -11,9 +11,10 @@ use netbricks_core::{Graph, Totals};
 
 use super::handshake::{self, Agreed};
 use super::message::Message;
-use super::socket::{Channel, Listener, Trouble, wait};
+use super::socket::{Channel, Listener, Trouble};
 use super::*;
 use crate::memory::{FarEnd, Memory};
+use crate::peer::wait;
 use crate::testing::{Directory, context, joined, open};
 
 /// The longest wait for another thread, which a busy machine may keep from running.
@@ -75,7 +76,7 @@ impl Lab {
     /// Waits for the client of this directory as such a peer.
     fn serve(&self, more: &str) -> (Listener, Channel, Agreed) {
         let peer = self.peer("server", more);
-        let listener = Listener::bind(&peer.path).unwrap();
+        let listener = Listener::open("peer", &peer.path).unwrap();
         let mut found = None;
         eventually("a client", || {
             found = listener.accept();

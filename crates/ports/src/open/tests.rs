@@ -24,7 +24,7 @@ fn the_declared_defaults_of_every_driver_can_be_read() {
     for driver in Drivers::standard().iter() {
         read(driver.name, &least(driver)).unwrap_or_else(|error| panic!("{}: {error}", driver.name));
     }
-    assert_eq!(Drivers::standard().iter().count(), 8);
+    assert_eq!(Drivers::standard().iter().count(), 9);
 }
 
 #[test]
@@ -38,6 +38,8 @@ fn settings_tell_directions_and_queues_before_a_port_is_opened() {
         ("tap", "device = 'tap0'\noffload = false\ndevice_mtu = 9000", (true, true), 4, true),
         ("memif", "socket = 's'", (true, true), 1, false),
         ("memif", "socket = 's'\nqueues = 3\ndevice_mtu = 9000", (true, true), 3, true),
+        ("vhost-user", "socket = 's'", (true, true), 1, true),
+        ("vhost-user", "socket = 's'\nqueues = 3\noffload = false", (true, true), 3, false),
         ("memory", "", (true, true), 4, false),
         ("null", "", (true, true), 4, false),
         ("generator", "flows = 3", (true, false), 3, false),

@@ -8,10 +8,11 @@
 //! - AF_PACKET sockets and their rings (`packet`)
 //! - AF_XDP sockets and their rings (`xdp`)
 //! - TAP devices (`tun`)
-//! - memory shared with another process (`shared`)
+//! - memory shared with another process (`shared`), and that of a guest (`guest`)
 //! - BPF maps, programs and links (`bpf`)
 
 pub(crate) mod bpf;
+pub(crate) mod guest;
 pub(crate) mod interface;
 pub(crate) mod mapping;
 pub(crate) mod packet;

@@ -20,6 +20,51 @@ use rustix::mm::{MapFlags, ProtFlags};
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const WORD: usize = size_of::<u64>();
 
+fn failed(action: &'static str) -> impl Fn(rustix::io::Errno) -> String {
+    move |error| format!("{action}: {error}")
+}
+
+/// The seals of another process's file, which must be a memory file.
+///
+/// It asks no file system, which could make us wait.
+///
+/// # Errors
+/// The reason why the file is refused.
+pub(crate) fn seals(file: BorrowedFd<'_>) -> Result<SealFlags, String> {
+    match rustix::fs::fcntl_get_seals(file) {
+        Err(rustix::io::Errno::INVAL) => {
+            Err("its file is no memory file: share memory from memfd_create(2), without huge pages".into())
+        }
+        seals => seals.map_err(failed("asking for its seals")),
+    }
+}
+
+/// The size of a memory file in bytes.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn size(file: BorrowedFd<'_>) -> Result<u64, String> {
+    Ok(rustix::fs::fstat(file).map_err(failed("asking for its size"))?.st_size as u64)
+}
+
+/// Checks that no access to the memory of a file can fail: it has ordinary pages, and cannot shrink.
+///
+/// # Errors
+/// The reason why an access might fail.
+pub(crate) fn cannot_fail(file: BorrowedFd<'_>) -> Result<(), String> {
+    let seals = seals(file)?;
+    let kind = rustix::fs::fstatfs(file).map_err(failed("asking for its file system"))?.f_type as u64;
+    if kind != TMPFS_MAGIC {
+        return Err(format!(
+            "its file is no memory file of ordinary pages (file system {kind:#x}): share memory from memfd_create(2), without huge pages"
+        ));
+    }
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err("its file can shrink: seal it with F_SEAL_SHRINK".into());
+    }
+    Ok(())
+}
+
 /// Memory that another process may map as well, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
@@ -55,27 +100,8 @@ impl SharedMemory {
     /// # Errors
     /// The reason why an access to that memory might fail.
     pub(crate) fn accept(file: BorrowedFd<'_>, len: u64) -> Result<Self, String> {
-        let failed = |action: &'static str| move |error: rustix::io::Errno| format!("{action}: {error}");
-        // First: this asks no file system, which could make us wait.
-        let seals = match rustix::fs::fcntl_get_seals(file) {
-            Err(rustix::io::Errno::INVAL) => {
-                return Err(
-                    "its file is no memory file: share memory from memfd_create(2), without huge pages"
-                        .into(),
-                );
-            }
-            seals => seals.map_err(failed("asking for its seals"))?,
-        };
-        let kind = rustix::fs::fstatfs(file).map_err(failed("asking for its file system"))?.f_type as u64;
-        if kind != TMPFS_MAGIC {
-            return Err(format!(
-                "its file is no memory file of ordinary pages (file system {kind:#x}): share memory from memfd_create(2), without huge pages"
-            ));
-        }
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err("its file can shrink: seal it with F_SEAL_SHRINK".into());
-        }
-        let there = rustix::fs::fstat(file).map_err(failed("asking for its size"))?.st_size as u64;
+        cannot_fail(file)?;
+        let there = size(file)?;
         if len == 0 || len > there {
             return Err(format!("it must have 1 to {there} bytes, the size of its file, and has {len}"));
         }

@@ -44,8 +44,8 @@ pub(crate) fn pool() -> Pool {
 }
 
 /// Opens a port on the socket `s` of a directory.
-pub(crate) fn open(directory: &Path, role: &str, more: &str, pool: &Pool) -> Box<dyn Port> {
-    let text = format!("socket = \"s\"\nrole = \"{role}\"\n{more}");
+pub(crate) fn open(directory: &Path, driver: &str, more: &str, pool: &Pool) -> Box<dyn Port> {
+    let text = format!("socket = \"s\"\n{more}");
     let drivers = Drivers::standard();
     let cx = OpenContext {
         pool: pool.clone(),
@@ -54,7 +54,7 @@ pub(crate) fn open(directory: &Path, role: &str, more: &str, pool: &Pool) -> Box
         directory: directory.to_owned(),
         filters: false,
     };
-    drivers.get("memif").unwrap().open("shared", DeTable::parse(&text).unwrap(), &cx).unwrap()
+    drivers.get(driver).unwrap().open("shared", DeTable::parse(&text).unwrap(), &cx).unwrap()
 }
 
 /// A graph that sends by a port what is put into its far end, and keeps there what it receives.

@@ -8,9 +8,18 @@ mod fixture;
 mod processes;
 mod testpmd;
 
+use std::path::Path;
+
+use netbricks_buffer::Pool;
+use netbricks_ports::Port;
 use netbricks_ports::memif::message::{LEN, MessageError};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// Opens a port of this role on the socket `s` of a directory.
+fn open(directory: &Path, role: &str, more: &str, pool: &Pool) -> Box<dyn Port> {
+    fixture::open(directory, "memif", &format!("role = \"{role}\"\n{more}"), pool)
+}
 
 #[test]
 fn any_bytes_are_a_message_or_refused() {

@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 use netbricks_core::{DropReason, Edge, GraphBuilder};
 use netbricks_ports::{Link, ReceiveNode, TransmitNode};
 
-use super::fixture::{Directory, Ends, eventually, frame, open, pool};
+use super::fixture::{Directory, Ends, eventually, frame, pool};
+use super::open;
 
 const DIRECTORY: &str = "NETBRICKS_MEMIF_DIRECTORY";
 const ROLE: &str = "NETBRICKS_MEMIF_ROLE";

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use netbricks_ports::Link;
 
-use super::fixture::{Directory, Ends, eventually, frame, open, pool};
+use super::fixture::{Directory, Ends, eventually, frame, pool};
+use super::open;
 
 /// A running `dpdk-testpmd`, which ends with the test.
 struct Testpmd(Child);

@@ -24,6 +24,7 @@ mod series;
 mod shuffle;
 mod signals;
 mod start;
+mod steps;
 mod stopped;
 mod streams;
 mod together;

@@ -89,6 +89,18 @@ pub(crate) enum Fault {
     Preempted,
 }
 
+/// Text with what comes from a module: in one line, and without what a terminal would act on.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\'' | '\\' => shown.push(c),
+            _ => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,11 +119,17 @@ pub(crate) trait Program: Send + Sync {
     /// # Errors
     /// Every reason for which it is refused, one a line.
     fn check(&self, limits: Limits) -> Result<(), Refused>;
-    /// Loads it on this thread, whose time its instances share.
+    /// Makes it ready for this thread, whose time its instances share. Its code is loaded with its first instance.
+    ///
+    /// `mapped` says whether frames are mapped into its memory.
     ///
     /// # Errors
     /// Where there is no memory, or the thread can have no timer.
-    fn load(&self, limits: Limits) -> Result<Box<dyn Loaded>, Refused>;
+    fn load(&self, limits: Limits, mapped: bool) -> Result<Box<dyn Loaded>, Refused>;
+    /// Loads its code for every worker that has moved packets through modules, beside these workers.
+    ///
+    /// What fails here is loaded by the worker itself.
+    fn load_ahead(&self, mapped: bool);
 }
 
 /// The numbers that a module declares when it runs.
@@ -145,6 +163,8 @@ pub(crate) trait Loaded {
     /// # Errors
     /// A fault of its start function or of those that declare.
     fn declared(&self) -> Result<Declared, Fault>;
+    /// Notes that this thread is a worker: the code of later modules is loaded ahead for it.
+    fn note_worker(&self);
     /// Makes an instance and has it set up with this configuration.
     ///
     /// The host comes back with an error, as it does from [`Instance::retire`].

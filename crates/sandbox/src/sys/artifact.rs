@@ -35,7 +35,20 @@ impl Artifact {
     /// # Errors
     /// Where the settings differ, or there is no memory.
     pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Module> {
+        #[cfg(test)]
+        LOADS.set(LOADS.get() + 1);
         // SAFETY: the bytes are what `Engine::precompile_module` made, in this process or in one of the same operator.
         unsafe { Module::deserialize(engine, &self.0) }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOADS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread has loaded native code.
+#[cfg(test)]
+pub(crate) fn loads_of_this_thread() -> usize {
+    LOADS.get()
 }

@@ -135,7 +135,7 @@ fn wild_reads_and_writes_trap() {
     attack("an offset beyond 4 GiB", &attacker(offset), "", TRAPPED);
     let end = "(i32.store (i32.mul (memory.size) (i32.const 65536)) (i32.const 1))";
     attack("a write behind the last byte", &attacker(end), "", TRAPPED);
-    let copy = "(memory.copy (i32.const 0) (i32.const 0x40000000) (i32.const 64))";
+    let copy = "(memory.copy (i32.const 0) (i32.const 0x25000000) (i32.const 64))";
     attack("a copy from outside", &attacker(copy), "", TRAPPED);
     let walk = "(loop $up (i32.store8 (local.get $x) (i32.const 1))
         (local.set $x (i32.add (local.get $x) (i32.const 65536))) (br $up))";
@@ -377,6 +377,15 @@ fn a_module_that_always_traps_is_stopped_by_policy() {
         assert_eq!(bench.out(0).len(), if passes { 10 } else { 0 });
         assert!(bench.ask(0, "state").starts_with("stopped"), "{}", bench.ask(0, "state"));
         assert!(bench.ask(0, "faults").contains("unreachable"), "{}", bench.ask(0, "faults"));
+        // A run hears of each strike.
+        let events = bench.ask(0, "events");
+        let strikes: Vec<&str> = events
+            .lines()
+            .filter(|line| line.starts_with("{\"event\":\"strike\",\"level\":\"warning\","))
+            .collect();
+        assert_eq!(strikes.len(), 4, "{events}");
+        assert!(strikes[3].contains("unreachable"), "{events}");
+        assert!(strikes[3].ends_with("\"state\":\"stopped, 4 strikes\"}"), "{events}");
         bench.ask(0, "restart");
         bench.send(0, frames(10, 1));
         assert_eq!(bench.out(0), frames(10, 1));
@@ -487,4 +496,32 @@ fn imports_and_exports_are_checked_by_name_and_type() {
     assert!(problem.contains("`env.memory`, which is unknown"), "{problem}");
     let problem = refused(&module("(func (export \"nb_process\"))"), "");
     assert!(problem.contains("it exports `nb_process` as (), expected (i32)"), "{problem}");
+}
+
+/// Of functions that take long to begin, a worker sets up few at once, and no packet is lost.
+#[test]
+fn functions_that_come_together_begin_one_after_another() {
+    // Some milliseconds each, of the 10 that setting up may take.
+    let spin = "(local.set $at (i32.const 4000000))
+        (loop $spin (local.set $at (i32.sub (local.get $at) (i32.const 1))) (br_if $spin (local.get $at)))";
+    let functions: Vec<Blueprint> = (0..12)
+        .map(|_| {
+            let module = Module { setup: format!("(local $at i32) {spin}"), ..Module::default() };
+            blueprint(&module, "setup_time = \"10 ms\"")
+        })
+        .collect();
+    let mut bench = Bench::new(&functions);
+    let states = |bench: &mut Bench| (0..12).map(|lane| bench.ask(lane, "state")).collect::<Vec<_>>();
+    let begun = states(&mut bench);
+    let running = begun.iter().filter(|state| state.starts_with("running")).count();
+    assert!((1..12).contains(&running), "{begun:?}");
+    assert!(begun.iter().all(|state| state.starts_with("running") || state.starts_with("new")), "{begun:?}");
+    for lane in 0..12 {
+        // Each has its packets in a turn of its own.
+        bench.wait(1_000);
+        bench.send(lane, frames(8, 0));
+        assert!(bench.out(lane) == frames(8, 0), "{}", bench.ask(lane, "faults"));
+    }
+    assert!(states(&mut bench).iter().all(|state| state == "running, 0 strikes"));
+    bench.end();
 }

@@ -1,9 +1,11 @@
 //! The mode `copy`: what a module sees, what it changes, and that batch sizes make no difference.
 
-use netbricks_core::DropReason;
+use netbricks_core::buffer::Pool;
+use netbricks_core::{DropReason, Worker};
 use netbricks_testkit::build::ethernet;
 use netbricks_testkit::{Frame, Report, run_node};
 
+use crate::harness::Bench;
 use crate::modules::{Module, blueprint};
 
 fn run(module: &Module, settings: &str, frames: Vec<Vec<u8>>) -> Report {
@@ -204,4 +206,53 @@ fn configuration_reaches_the_module() {
     };
     let report = run(&module, "config = \"Zabc\"", frames(3));
     assert!(report.out.iter().all(|frame| frame[..2] == [b'Z', 4]));
+}
+
+/// Functions side by side whose module writes `nb_random` into each packet; the first number of each.
+fn first_numbers() -> Vec<u64> {
+    let module = Module::each("(i64.store (local.get $data) (call $random))").writes(1);
+    let functions = [(); 2].map(|()| blueprint(&module, ""));
+    let mut bench = Bench::new(&functions);
+    let numbers = (0..functions.len()).map(|lane| {
+        bench.send(lane, vec![vec![0; 60]]);
+        let frame = bench.out(lane).pop().unwrap();
+        u64::from_le_bytes(frame[..8].try_into().unwrap())
+    });
+    let numbers = numbers.collect();
+    bench.end();
+    numbers
+}
+
+#[test]
+fn random_numbers_are_the_functions_own_and_tell_nothing_of_the_seed() {
+    let numbers = first_numbers();
+    assert_ne!(numbers[0], numbers[1], "another tenant's module would know them");
+    assert_eq!(first_numbers(), numbers, "a replay has the same");
+    for number in numbers {
+        // Backwards through SplitMix64, whose state would be a step behind the worker's seed, 1.
+        let undo = |x: u64, shift: u32| (0..64 / shift).fold(x, |undone, _| x ^ undone >> shift);
+        let inverse =
+            |odd: u64| (0..6).fold(1u64, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))));
+        let mixed = undo(number, 31).wrapping_mul(inverse(0x94d0_49bb_1331_11eb));
+        let mixed = undo(mixed, 27).wrapping_mul(inverse(0xbf58_476d_1ce4_e5b9));
+        let state = undo(mixed, 30).wrapping_sub(0x9e37_79b9_7f4a_7c15);
+        assert_ne!(state, 1, "it is the seed");
+    }
+}
+
+#[test]
+fn a_functions_memory_is_all_that_it_takes() {
+    let pool = Pool::builder().frames(64).build().unwrap();
+    let worker = Worker::new(0, 1, pool);
+    let memory = |settings: &str, config: usize| {
+        let settings = format!("memory = \"1 MiB\"\nconfig = \"{}\"\n{settings}", "c".repeat(config));
+        blueprint(&Module::default(), &settings).build(&worker).unwrap().shape().memory as usize
+    };
+    // The window has 256 slots of 64 bytes, and 256 of a whole frame with room around it; then there is native code.
+    let copied = memory("", 0);
+    assert!(copied > (1 << 20) + 256 * (64 + 2_048), "{copied}");
+    // The host has the configuration, too.
+    assert_eq!(memory("", 64 << 10) - copied, 2 * (64 << 10));
+    let mapped = |frames: u32| memory(&format!("mode = \"mapped\"\nframes = {frames}"), 0);
+    assert!(mapped(4_096) - mapped(1_024) == 3 * 1_024 * 2_048, "{} {}", mapped(4_096), mapped(1_024));
 }

@@ -200,10 +200,36 @@ fn secrets_of_others_are_not_in_the_pool() {
 }
 
 #[test]
-fn several_workers_are_refused() {
-    let blueprint = try_blueprint(&Module::default().assembled(), MAPPED).unwrap();
-    let pool = Pool::builder().frames(64).build().unwrap();
-    let worker = Worker::new(0, 1, pool).in_group(WorkerGroup::new(2));
-    let problem = blueprint.build(&worker).err().unwrap().problem;
-    assert!(problem.contains("needs `workers = 1`"), "{problem}");
+fn each_worker_has_a_pool_of_its_own() {
+    // It marks what lies behind a frame's end, and drops a packet where the mark lies there already.
+    let mark =
+        "(if (i64.eq (i64.load (i32.add (local.get $data) (local.get $len))) (i64.const 0x123456789abcdef))
+          (then (i32.store offset=8 (local.get $p) (i32.const 0x200))))
+        (i64.store (i32.add (local.get $data) (local.get $len)) (i64.const 0x123456789abcdef))";
+    // Both functions name the pool, and run on both workers.
+    let functions =
+        [(); 2].map(|()| blueprint(&Module::each(mark).writes(2), &format!("{MAPPED}\npool = \"a\"")));
+    let group = WorkerGroup::new(2);
+    let counts = std::thread::scope(|scope| {
+        let workers = [0, 1].map(|index| {
+            let (functions, group) = (&functions, group.clone());
+            scope.spawn(move || {
+                let pool = Pool::builder().frames(256).build().expect("a small pool fits into memory");
+                let worker = Worker::new(index, 1, pool.clone()).in_group(group);
+                let mut nodes =
+                    functions.each_ref().map(|function| function.build(&worker).expect("it is taken"));
+                nodes.each_mut().map(|node| {
+                    let mut batch = Batch::new();
+                    (0..50).for_each(|_| {
+                        assert!(batch.push(pool.packet(&[7; 60]).expect("it is free")).is_ok())
+                    });
+                    node.process(0, &mut batch, &mut DetachedContext::new(pool.clone()));
+                    batch.len()
+                })
+            })
+        });
+        workers.map(|worker| worker.join().expect("it does not panic"))
+    });
+    // On each worker the second function meets the marks of the first, and no mark of the other worker.
+    assert_eq!(counts, [[50, 0]; 2]);
 }

@@ -1,11 +1,14 @@
 //! The flow table as state that is changed by values: a map for state shared under any consistency.
 
+use super::expiry::TIMED;
+use super::place::groups_for;
 use super::slots::Slots;
 use super::{Entry, FlowTable};
-use crate::group::Group;
+use crate::group::{Group, WIDTH};
 use crate::hash::Key;
 use crate::shared::Changing;
 use crate::table::{BULK, Table};
+use crate::wheel::TimerWheel;
 
 /// One change of a map, with the time (ns) as of which it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +90,14 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         self.slots.len() * Slots::<K, V>::BYTES + self.groups.len() * size_of::<Group>() + self.wheel.bytes()
     }
 
+    /// Bytes of memory that a table of a capacity (in flows) takes, before it is made.
+    #[must_use]
+    pub fn bytes_for(capacity: usize) -> usize {
+        let groups = groups_for(capacity.clamp(1, Self::MAXIMUM_CAPACITY)) + 1;
+        let slots = groups * WIDTH;
+        slots * Slots::<K, V>::BYTES + groups * size_of::<Group>() + TimerWheel::bytes_for(slots / TIMED)
+    }
+
     /// Looks up as [`get`](Self::get), many keys in order, hiding memory latency; for readers, which change nothing.
     pub fn get_bulk<'t>(&'t self, keys: &[K], mut visit: impl FnMut(usize, Option<&'t V>)) {
         let hasher = self.hasher();
@@ -101,6 +112,19 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             for (at, key) in keys.iter().enumerate() {
                 visit(chunk * BULK + at, self.get(key));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{FlowTable, FlowTableConfig};
+
+    #[test]
+    fn a_table_takes_the_memory_that_was_told_before() {
+        for capacity in [1, 13, 1_000, 65_536] {
+            let table = FlowTable::<[u64; 2], u64>::new(FlowTableConfig::new(capacity)).expect("memory");
+            assert_eq!(FlowTable::<[u64; 2], u64>::bytes_for(capacity), table.bytes(), "{capacity} flows");
         }
     }
 }

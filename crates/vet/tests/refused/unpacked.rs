@@ -63,7 +63,10 @@ impl Case {
             fs::create_dir_all(path.parent().expect("it has a folder")).expect("it can be made");
             match link {
                 Some(target) => std::os::unix::fs::symlink(target, path).expect("it can be made"),
-                None => fs::write(path, content).expect("it can be written"),
+                None => {
+                    let content = content.replace("{repository}", &root().display().to_string());
+                    fs::write(path, content).expect("it can be written");
+                }
             }
         }
     }

@@ -63,6 +63,9 @@ fn configure(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn 
         setup.errors.error(&format!("CAPACITY must be 1 to {MOST_FLOWS}"));
         return None;
     }
+    if !setup.has_room("CAPACITY", FlowTable::<Key, Traffic>::bytes_for(capacity as usize)) {
+        return None;
+    }
     let timeout = timeout.0.max(1);
     let Some(flows) = table(capacity, timeout, setup.at.router.random()) else {
         setup.errors.error("out of memory!");

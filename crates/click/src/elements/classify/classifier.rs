@@ -154,6 +154,9 @@ fn byte(digits: &[u8]) -> (u32, u32) {
 }
 
 impl Element for Classifier {
+    fn memory(&self) -> usize {
+        self.rules.borrow().memory()
+    }
     fn push(&self, at: At<'_>, _: usize, packet: Packet) {
         let output = self.rules.borrow().output(&packet);
         at.push_or_drop(output as usize, packet, DropReason::Denied);

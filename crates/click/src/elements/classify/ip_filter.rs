@@ -64,6 +64,9 @@ fn read(arguments: &[String], at: At<'_>, errors: &Errors, is_classifier: bool) 
 }
 
 impl Element for IpFilter {
+    fn memory(&self) -> usize {
+        self.rules.borrow().memory()
+    }
     fn push(&self, at: At<'_>, _: usize, packet: Packet) {
         let output = self.rules.borrow().output(&packet);
         at.push_or_drop(output as usize, packet, DropReason::Denied);

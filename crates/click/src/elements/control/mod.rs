@@ -1,10 +1,11 @@
-//! Control of a configuration: `Script`, `DriverManager`, messages and errors.
+//! Control of a configuration: `Script`, `DriverManager`, sums of handlers, messages and errors.
 
 use crate::element::Class;
 
+mod aggregate;
 mod message;
 mod script;
 
 pub(crate) use script::ScriptBudget;
 
-pub(super) const FAMILIES: &[&[Class]] = &[message::CLASSES, script::CLASSES];
+pub(super) const FAMILIES: &[&[Class]] = &[aggregate::CLASSES, message::CLASSES, script::CLASSES];

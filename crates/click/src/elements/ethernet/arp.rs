@@ -45,7 +45,7 @@ fn frame(at: At<'_>, destination: Ether, source: Ether, arp: &Arp) -> Option<Pac
     bytes[..HEADER].copy_from_slice(&ethernet_header(destination, source, ETHERTYPE_ARP));
     bytes[HEADER..].copy_from_slice(&arp.octets());
     let Some(mut packet) = at.packet(&bytes) else {
-        at.chatter(&format!("{}: no frame for an ARP packet", at.declaration()));
+        at.complain(|| format!("{}: no frame for an ARP packet", at.declaration()));
         return None;
     };
     packet.set_mac_header(0, HEADER);

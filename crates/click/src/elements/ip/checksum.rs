@@ -41,7 +41,7 @@ impl Element for SetIpChecksum {
         }
         self.drops.set(self.drops.get() + 1);
         if self.drops.get() == 1 {
-            at.chatter("SetIPChecksum: bad input packet");
+            at.complain(|| "SetIPChecksum: bad input packet".into());
         }
         at.drop_packet(packet, DropReason::Malformed);
         None
@@ -99,7 +99,7 @@ impl Element for SetTcpChecksum {
         if self.set(&mut packet).is_some() {
             return Some(packet);
         }
-        at.chatter("SetTCPChecksum: bad lengths");
+        at.complain(|| "SetTCPChecksum: bad lengths".into());
         at.drop_packet(packet, DropReason::Malformed);
         None
     }

@@ -51,7 +51,7 @@ impl Element for IpInputCombo {
             return Some(packet);
         }
         if self.drops.get() == 0 {
-            at.chatter("IP checksum failed");
+            at.complain(|| "IP checksum failed".into());
         }
         self.drops.set(self.drops.get() + 1);
         at.drop_packet(packet, DropReason::Malformed);

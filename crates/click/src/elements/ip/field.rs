@@ -245,7 +245,7 @@ impl Step for DropBroadcasts {
     #[cold]
     fn refuse(&self, at: At<'_>, packet: Packet, _: u8) {
         if self.drops.get() == 0 {
-            at.chatter("DropBroadcasts: dropped a packet");
+            at.complain(|| "DropBroadcasts: dropped a packet".into());
         }
         self.drops.set(self.drops.get() + 1);
         at.push_or_drop(1, packet, DropReason::Denied);

@@ -89,9 +89,14 @@ struct Receiver {
 }
 
 impl Receiver {
+    /// Sequence numbers.
+    const NUMBERS: usize = 1 << 16;
+    /// Bytes of memory for the time of each.
+    const BYTES: usize = Self::NUMBERS * size_of::<i64>();
+
     fn new() -> Self {
         Self {
-            sent: vec![0; 1 << 16].into_boxed_slice(),
+            sent: vec![0; Self::NUMBERS].into_boxed_slice(),
             received: 0,
             duplicates: 0,
             least: 0,
@@ -289,6 +294,10 @@ impl IcmpPingSource {
 }
 
 impl Element for IcmpPingSource {
+    fn memory(&self) -> usize {
+        // It counts from the start: the receiver is made when the configuration begins to run.
+        if self.receives { Receiver::BYTES } else { 0 }
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         if self.receives {
             *self.receiver.borrow_mut() = Some(Receiver::new());

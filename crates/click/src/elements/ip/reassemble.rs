@@ -221,7 +221,7 @@ impl IpReassembler {
                 return;
             }
         }
-        at.chatter("IPReassembler: cannot free enough memory!");
+        at.complain(|| "IPReassembler: cannot free enough memory!".into());
     }
 
     fn begin(&self, head: Head, flags: u16, now: u64) -> Partial {

@@ -89,7 +89,7 @@ impl Strip {
             return packet.unpull_bytes(at.pool(), count);
         }
         if count > packet.len() {
-            at.chatter(&format!("Packet::pull {count} > length {}", packet.len()));
+            at.complain(|| format!("Packet::pull {count} > length {}", packet.len()));
         }
         packet.pull_bytes(count);
         true

@@ -1,7 +1,7 @@
 //! `TCPCollector`: the packets of TCP streams in the order of their payload, in bounded memory.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -12,6 +12,7 @@ use super::header::{self, Ip, get16, get32, put, replace16, set16};
 use crate::arguments::Arguments;
 use crate::element::{Class, Element};
 use crate::handler::Handlers;
+use crate::hash::{Keyed, KeyedMap};
 use crate::language::errors::Errors;
 use crate::packet::Annotated;
 use crate::router::{At, Setup};
@@ -106,13 +107,15 @@ struct TcpCollector {
     bytes: usize,
     packets: usize,
     timeout: u64,
-    streams: RefCell<HashMap<Key, Stream>>,
+    streams: RefCell<KeyedMap<Key, Stream>>,
+    /// Memory for what is decided about a packet: it is used again.
+    spare: RefCell<Outcome>,
     held: Cell<usize>,
     duplicates: Cell<u64>,
     refused: Cell<u64>,
 }
 
-fn tcp_collector(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
+fn tcp_collector(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let flows: u32 = arguments.keyword("FLOWS").unwrap_or(1024);
     let bytes: u32 = arguments.keyword("BYTES").unwrap_or(65536);
     let packets: u32 = arguments.keyword("PACKETS").unwrap_or(1024);
@@ -123,7 +126,10 @@ fn tcp_collector(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn 
         bytes: bytes as usize,
         packets: packets as usize,
         timeout: timeout.0.max(SECOND),
-        streams: RefCell::default(),
+        streams: RefCell::new(KeyedMap::with_hasher(Keyed::new(
+            setup.at.router.surroundings().seed ^ setup.at.id as u64,
+        ))),
+        spare: RefCell::default(),
         held: Cell::default(),
         duplicates: Cell::default(),
         refused: Cell::default(),
@@ -215,11 +221,10 @@ impl TcpCollector {
         }
     }
 
-    fn take(&self, at: At<'_>, packet: Packet) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn take(&self, at: At<'_>, packet: Packet, outcome: &mut Outcome) {
         let Some(segment) = Segment::of(&packet) else {
             outcome.refused = Some(packet);
-            return outcome;
+            return;
         };
         let mut streams = self.streams.borrow_mut();
         let begin = segment.sequence.wrapping_add(u32::from(segment.flags & SYN != 0));
@@ -229,15 +234,15 @@ impl TcpCollector {
                 || segment.flags & RST != 0 && begin.wrapping_sub(stream.next) as usize <= self.bytes
         });
         if ends && let Some(stream) = streams.remove(&segment.key) {
-            self.end(stream, &mut outcome);
+            self.end(stream, outcome);
         }
         if segment.flags & RST != 0 {
             outcome.passed.push(packet);
-            return outcome;
+            return;
         }
         if streams.len() >= self.flows && !streams.contains_key(&segment.key) {
             outcome.refused = Some(packet);
-            return outcome;
+            return;
         }
         let stream = streams.entry(segment.key).or_insert_with(|| Stream {
             first: begin,
@@ -252,28 +257,27 @@ impl TcpCollector {
         if segment.length() == 0 && segment.flags & FIN == 0 {
             // It has nothing that could be out of order.
             outcome.passed.push(packet);
-            return outcome;
+            return;
         }
         if ahead > 0 {
-            self.hold(stream, packet, &segment, ahead as usize, &mut outcome);
-            return outcome;
+            self.hold(stream, packet, &segment, ahead as usize, outcome);
+            return;
         }
         let behind = ahead.unsigned_abs() as usize;
-        let ended = self.advance(stream, packet, behind, &mut outcome) || self.drain(stream, &mut outcome);
+        let ended = self.advance(stream, packet, behind, outcome) || self.drain(stream, outcome);
         if ended && let Some(stream) = streams.remove(&segment.key) {
-            self.end(stream, &mut outcome);
+            self.end(stream, outcome);
         }
-        outcome
     }
 
-    fn settle(&self, at: At<'_>, outcome: Outcome) {
-        for packet in outcome.dropped {
+    fn settle(&self, at: At<'_>, outcome: &mut Outcome) {
+        for packet in outcome.dropped.drain(..) {
             at.discard(packet);
         }
-        for packet in outcome.passed {
+        for packet in outcome.passed.drain(..) {
             at.push(0, packet);
         }
-        if let Some(packet) = outcome.refused {
+        if let Some(packet) = outcome.refused.take() {
             self.refused.set(self.refused.get() + 1);
             at.push_or_drop(1, packet, DropReason::TableFull);
         }
@@ -290,8 +294,11 @@ impl Element for TcpCollector {
         true
     }
     fn push(&self, at: At<'_>, _: usize, packet: Packet) {
-        let outcome = self.take(at, packet);
-        self.settle(at, outcome);
+        // A packet that comes back from behind meets an empty one.
+        let mut outcome = self.spare.take();
+        self.take(at, packet, &mut outcome);
+        self.settle(at, &mut outcome);
+        self.spare.replace(outcome);
     }
     fn run_timer(&self, at: At<'_>, _: usize) {
         let oldest = at.steady().saturating_sub(self.timeout);
@@ -305,7 +312,7 @@ impl Element for TcpCollector {
         for stream in ended {
             self.end(stream, &mut outcome);
         }
-        self.settle(at, outcome);
+        self.settle(at, &mut outcome);
         at.timer_after(0, self.timeout / 4);
     }
     fn handlers(&self, handlers: &mut Handlers) {
@@ -315,10 +322,37 @@ impl Element for TcpCollector {
         handlers.read("refused", |this: &Self, _| this.refused.get());
     }
     fn cleanup(&self, at: At<'_>) {
-        let streams = std::mem::take(&mut *self.streams.borrow_mut());
-        for packet in streams.into_values().flat_map(|stream| stream.held.into_values()) {
+        let streams: Vec<Stream> = self.streams.borrow_mut().drain().map(|(_, stream)| stream).collect();
+        for packet in streams.into_iter().flat_map(|stream| stream.held.into_values()) {
             at.drop_packet(packet, DropReason::Drained);
         }
         self.held.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TcpCollector;
+    use crate::testing::run;
+
+    #[test]
+    fn the_memory_for_decisions_is_used_again() {
+        // 1.0.0.1 to 2.0.0.2, a segment of 4 bytes; the second is a duplicate.
+        let run = run(
+            "InfiniteSource(DATA \\<4500002c 00000000 40060000 01000001 02000002 00010002 00000001 00000000
+             50100000 00000000 61626364>, LIMIT 2, STOP true)
+             -> MarkIPHeader -> c :: TCPCollector -> n :: Counter -> Discard",
+        );
+        assert_eq!(run.errors, Vec::<String>::new());
+        assert_eq!((run.read("n.count"), run.read("c.duplicates")), ("1".into(), "1".into()));
+        let router = run.router.expect("a configuration");
+        let mut ids = 0..router.len();
+        let collector = ids.find_map(|id| router.element_as::<TcpCollector>(id)).expect("the element");
+        let spare = collector.spare.borrow();
+        assert!(spare.passed.is_empty() && spare.dropped.is_empty());
+        assert!(
+            spare.passed.capacity() > 0 && spare.dropped.capacity() > 0,
+            "it is kept from packet to packet"
+        );
     }
 }

@@ -72,7 +72,7 @@ impl Element for CheckIp6Header {
     fn action(&self, at: At<'_>, mut packet: Packet) -> Option<Packet> {
         let Some(reason) = self.fault(&mut packet) else { return Some(packet) };
         if self.drops.replace(self.drops.get() + 1) == 0 {
-            at.chatter("IP6 header check failed");
+            at.complain(|| "IP6 header check failed".into());
         }
         at.push_or_drop(1, packet, reason);
         None

@@ -265,7 +265,7 @@ impl Element for AddressTranslator {
         };
         let (protocol, segment) = (ip.next(), ip.payload());
         let Some(places) = places(protocol, segment) else {
-            at.chatter(" discard the packet, protocol unrecognized");
+            at.complain(|| " discard the packet, protocol unrecognized".into());
             at.drop_packet(packet, DropReason::Unmatched);
             return;
         };
@@ -281,7 +281,7 @@ impl Element for AddressTranslator {
                 let reason = match miss {
                     Miss::Unknown => DropReason::Denied,
                     Miss::Full => {
-                        at.chatter("AddressTranslator ran out of ports");
+                        at.complain(|| "AddressTranslator ran out of ports".into());
                         DropReason::TableFull
                     }
                 };

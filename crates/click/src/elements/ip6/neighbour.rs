@@ -250,7 +250,7 @@ impl Solicitor {
             (before.is_some_and(|before| before != ether), neighbour.waiting.take())
         };
         if overwrites {
-            at.chatter("IP6NDSolicitor overwriting an entry");
+            at.complain(|| "IP6NDSolicitor overwriting an entry".into());
         }
         if let Some(packet) = waiting {
             self.send(at, ether, packet);

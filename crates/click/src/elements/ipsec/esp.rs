@@ -55,7 +55,7 @@ fn association(
     match associations.find(&packet) {
         Some(association) => Ok((packet, association)),
         None => {
-            at.chatter(&format!("{}: packet has no security association", at.name()));
+            at.complain(|| format!("{}: packet has no security association", at.name()));
             Err((packet, DropReason::Unmatched))
         }
     }
@@ -160,16 +160,17 @@ impl EspUnencap {
             return Err((packet, DropReason::Malformed));
         };
         if !association::is_checked(&packet) {
-            at.chatter(&format!("{}: packet was not authenticated", at.name()));
+            at.complain(|| format!("{}: packet was not authenticated", at.name()));
             return Err((packet, DropReason::Denied));
         }
         let number = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
         let unpadded = unpadded(payload);
         if let Err(replay) = association.take(number) {
-            at.chatter(match replay {
+            let line = match replay {
                 Replay::Old => "Replay protection: This packet is too old to be accepted\n",
                 Replay::Seen => "Replay protection: This packet is already seen...\n",
-            });
+            };
+            at.complain(|| line.into());
             return Err((packet, DropReason::Denied));
         }
         match unpadded {
@@ -180,7 +181,7 @@ impl EspUnencap {
                 Ok(packet)
             }
             Err(problem) => {
-                at.chatter(problem);
+                at.complain(|| problem.into());
                 Err((packet, DropReason::Malformed))
             }
         }

@@ -339,7 +339,7 @@ impl Element for Lookup {
         let mut port = usize::try_from(target.port).unwrap_or(usize::MAX);
         if port == TUNNEL {
             let Some(number) = self.number(target.spi) else {
-                at.chatter(&format!("No Ipsec tunnel for {destination}. Wrong tunnel setup"));
+                at.complain(|| format!("No Ipsec tunnel for {destination}. Wrong tunnel setup"));
                 at.drop_packet(packet, DropReason::NoRoute);
                 return;
             };
@@ -349,7 +349,7 @@ impl Element for Lookup {
             match protocol_and_spi(&packet) {
                 Some((ESP, spi)) => {
                     let Some(number) = spi.and_then(|spi| self.number(spi)) else {
-                        at.chatter(&format!("Invalid SPI {}, Dropping packet", spi.unwrap_or(0)));
+                        at.complain(|| format!("Invalid SPI {}, Dropping packet", spi.unwrap_or(0)));
                         at.drop_packet(packet, DropReason::Denied);
                         return;
                     };

@@ -135,6 +135,9 @@ fn source_hash(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dy
         return None;
     }
     let nodes = nodes.min(MOST_POINTS / patterns.len().max(1)).max(1);
+    if !setup.has_room("NUMNODES", nodes * patterns.len() * size_of::<(u32, usize)>()) {
+        return None;
+    }
     let mut circle: Vec<(u32, usize)> = Vec::with_capacity(nodes * patterns.len());
     let seed = u64::from(mix(u64::from(seed as u32))) << 32;
     for (place, server) in servers.iter().enumerate() {
@@ -153,4 +156,9 @@ fn mix(number: u64) -> u32 {
     ((mixed ^ mixed >> 31) >> 32) as u32
 }
 
-impl Element for Mapper {}
+impl Element for Mapper {
+    fn memory(&self) -> usize {
+        let circle = self.circle.as_ref().map_or(0, |circle| circle.capacity() * size_of::<(u32, usize)>());
+        circle + self.patterns.capacity() * size_of::<Pattern>()
+    }
+}

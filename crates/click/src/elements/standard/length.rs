@@ -246,6 +246,9 @@ fn clipboard(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn 
         setup.errors.error(&format!("ranges have more than {MOST} bytes"));
         return None;
     }
+    if !setup.has_room("LENGTH", size) {
+        return None;
+    }
     Some(Rc::new(Clipboard { ranges: RefCell::new(ranges.into()), bytes: RefCell::new(vec![0; size]) }))
 }
 
@@ -270,6 +273,9 @@ impl Clipboard {
 }
 
 impl Element for Clipboard {
+    fn memory(&self) -> usize {
+        self.bytes.borrow().len()
+    }
     fn push(&self, at: At<'_>, input: usize, mut packet: Packet) {
         self.carry(input, &mut packet);
         at.push(input, packet);

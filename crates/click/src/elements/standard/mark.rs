@@ -92,7 +92,7 @@ impl Element for CheckCrc32 {
             packet.truncate(length);
             return Some(packet);
         }
-        at.chatter(&format!("CRC32 failed, len {}", packet.len()));
+        at.complain(|| format!("CRC32 failed, len {}", packet.len()));
         at.drop_packet(packet, DropReason::BadChecksum);
         None
     }

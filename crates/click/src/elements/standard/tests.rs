@@ -434,3 +434,25 @@ fn a_quit_watcher_stops_the_driver_with_its_source() {
     assert_eq!(error("QuitWatcher(gone)"), "no element named 'gone'");
     assert_eq!(error("d::Null; Idle -> d -> Discard; QuitWatcher(d)"), "'d' is not scheduled");
 }
+
+#[test]
+fn lines_about_packets_are_few() {
+    // More packets than lines: each of these would cause one.
+    for (elements, lines) in [
+        ("Strip(100)", 64),
+        ("CheckCRC32", 64),
+        ("IPsecESPUnencap", 64),
+        ("IPsecESPEncap", 64),
+        ("SetIPChecksum", 1),
+        ("MarkIPHeader(0) -> DropBroadcasts", 0),
+        ("SortedIPLookup(1.0.0.0/8 0)", 64),
+        ("LinearIPLookup(1.0.0.0/8 0)", 5),
+        ("RadixIPLookup(1.0.0.0/8 0)", 5),
+    ] {
+        let text =
+            format!("InfiniteSource(DATA abcdefghijklmnop, LIMIT 200, STOP true) -> {elements} -> Discard");
+        let run = run(&text);
+        assert!(run.router.is_some(), "{elements}: {:?}", run.errors);
+        assert_eq!(run.said().len(), lines, "{elements}: {:?}", run.said().first());
+    }
+}

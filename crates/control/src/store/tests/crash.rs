@@ -8,6 +8,7 @@ use super::*;
 struct Model {
     confirmed: Option<Number>,
     running: Option<Number>,
+    given_up: std::collections::BTreeSet<Number>,
     texts: BTreeMap<Number, String>,
     journals: BTreeMap<Number, Vec<Record>>,
 }
@@ -31,7 +32,9 @@ impl Step {
                 assert!(model.texts.insert(number, text.into()).is_none());
                 let protected = [Some(number), model.confirmed, model.running];
                 while model.texts.len() > SMALL.kept {
-                    let oldest = *model.texts.keys().find(|&&n| !protected.contains(&Some(n))).unwrap();
+                    let numbers = model.texts.keys().filter(|&&n| !protected.contains(&Some(n)));
+                    // Those that were given up go first, and then the oldest.
+                    let oldest = *numbers.min_by_key(|&n| (!model.given_up.contains(n), *n)).unwrap();
                     model.texts.remove(&oldest);
                     model.journals.remove(&oldest);
                 }
@@ -44,7 +47,10 @@ impl Step {
                 store.confirm(Number(number)).unwrap();
                 model.confirmed = Some(Number(number));
             }
-            GiveUp(number) => store.give_up(Number(number), Outcome::RolledBack).unwrap(),
+            GiveUp(number) => {
+                store.give_up(Number(number), Outcome::RolledBack).unwrap();
+                model.given_up.insert(Number(number));
+            }
             Append(number, arguments) => {
                 let records: Vec<_> = arguments.iter().map(|argument| record(argument)).collect();
                 store.append_many(Number(number), &records).unwrap();

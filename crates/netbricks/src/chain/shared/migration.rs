@@ -101,7 +101,8 @@ fn graphs() -> [Graph; 2] {
         let out = graph.add("out", Box::new(Out)).unwrap();
         for (port, shuffle) in shuffles.iter().enumerate() {
             let sorts = graph.add(format!("shuffle {port}"), shuffle.node(&worker).unwrap()).unwrap();
-            let place = graph.add_function(format!("at {port}"), &shared.place(&function), &worker).unwrap();
+            let place =
+                graph.add_function(format!("at {port}"), &shared.place(&function, port), &worker).unwrap();
             if port == index {
                 let source = graph.add("in", Box::new(Direction { back: port == 1, sent: 0 })).unwrap();
                 graph.connect(source, Edge::OUT, sorts, 0).unwrap();

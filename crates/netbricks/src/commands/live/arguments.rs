@@ -246,6 +246,15 @@ pub(crate) struct MmbArguments {
     /// The rules for `test`, else those of the running function
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) rules: Option<PathBuf>,
+    /// The port by which the packets of `test` come in, else `capture`
+    #[arg(long = "in", value_name = "PORT")]
+    pub(crate) arrival: Option<String>,
+    /// The port by which the packets of `test` go out, else `nowhere`
+    #[arg(long = "out", value_name = "PORT")]
+    pub(crate) departure: Option<String>,
+    /// The ways out of `test`, else as many as its rules name
+    #[arg(long, value_name = "N")]
+    pub(crate) outputs: Option<usize>,
     /// A command; - is lines of the standard input, @FILE those of a file
     #[arg(value_name = "WORD", required = true)]
     pub(crate) words: Vec<String>,
@@ -348,6 +357,9 @@ pub(crate) struct ApplyArguments {
     /// A note for the history
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
+    /// Begin as the file says: undo what handlers changed, and empty the journal
+    #[arg(long)]
+    pub(crate) forget: bool,
     /// Apply it only if nothing has changed since this generation
     #[arg(long, value_name = "N")]
     pub(crate) generation: Option<u64>,

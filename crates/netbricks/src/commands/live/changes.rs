@@ -42,6 +42,7 @@ pub(super) fn apply(
         dry_run: arguments.dry_run,
         confirm: arguments.confirm.map(|time| Duration::from(time).as_secs_f64()),
         note: arguments.note.clone(),
+        forget: arguments.forget,
     };
     let applied = api.apply(&source, &options, arguments.generation)?;
     if arguments.plain.json {
@@ -318,7 +319,7 @@ configuration 4 runs, generation 13; no worker paused longer than 1.24 ms
         assert_eq!(
             api.asked(),
             [
-                "apply # new ApplyOptions { dry_run: false, confirm: Some(60.0), note: Some(\"more backends\") } Some(12)"
+                "apply # new ApplyOptions { dry_run: false, confirm: Some(60.0), note: Some(\"more backends\"), forget: false } Some(12)"
             ]
         );
         let (_, told) = with_file("apply", &api, "apply", &["--json"]);

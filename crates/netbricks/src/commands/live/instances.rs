@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use netbricks_control::api::Answers;
+use netbricks_control::api::{Answers, HandlerAnswer};
 use netbricks_core::units::Bytes;
 
 use super::arguments::Plain;
@@ -49,6 +49,9 @@ pub(crate) enum InstancesCommand {
         /// The share of the processor beside that of others
         #[arg(long, default_value_t = 1_024)]
         weight: u32,
+        /// The worker that runs it; without it the one whose instances have the least weight
+        #[arg(long, value_name = "NUMBER")]
+        worker: Option<usize>,
     },
     /// Give an instance a Click configuration; an empty file takes it away
     Install {
@@ -110,9 +113,10 @@ pub(crate) enum SwitchCommand {
     },
 }
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, serde::Serialize)]
 struct Port {
     name: String,
+    #[serde(default)]
     mac: Option<String>,
     ring: usize,
     waiting: usize,
@@ -125,6 +129,8 @@ struct Port {
 struct Instance {
     name: String,
     state: String,
+    #[serde(default)]
+    worker: usize,
     #[serde(default)]
     error: Option<String>,
     ports: Vec<Port>,
@@ -139,14 +145,14 @@ struct Instance {
     said: Vec<String>,
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Clone, PartialEq, serde::Deserialize, serde::Serialize)]
 struct Address {
     mac: String,
     port: String,
     learnt: bool,
 }
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, serde::Serialize)]
 struct Switch {
     learning: bool,
     flooded: u64,
@@ -164,7 +170,7 @@ pub(super) fn instances(
     let write = |handler: &str, argument: &str| api.write(&function, handler, argument, None);
     let read = |handler: &str, argument: &str| api.read(&function, handler, argument, None);
     match &arguments.command {
-        InstancesCommand::Create { name, count, ports, mac, ring, frames, memory, weight } => {
+        InstancesCommand::Create { name, count, ports, mac, ring, frames, memory, weight, worker } => {
             if *count > 1 && mac.is_some() {
                 let text = "--mac is for one instance: with --count each gets an address of its own";
                 return Err(Failure::Usage(text.into()).into());
@@ -173,8 +179,10 @@ pub(super) fn instances(
                 let name = if *count == 1 { name.clone() } else { format!("{name}-{number}") };
                 let mac = mac.as_ref().map_or(String::new(), |mac| format!(" mac={mac}"));
                 let memory = memory.map_or(String::new(), |memory| format!(" memory={}B", memory.bytes()));
-                let line =
-                    format!("{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}{memory}");
+                let worker = worker.map_or(String::new(), |worker| format!(" worker={worker}"));
+                let line = format!(
+                    "{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}{memory}{worker}"
+                );
                 answered(&write("create", &line)?, output, json)?;
             }
             Ok(())
@@ -251,26 +259,53 @@ fn answered(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<()
     Ok(())
 }
 
-/// The one answer, as JSON where it was asked for, or else as a value.
-fn parsed<T: serde::de::DeserializeOwned>(answers: &Answers) -> Result<T, Trouble> {
-    let value = answers.answers.first().map_or("", |answer| &answer.value);
-    Ok(serde_json::from_str(value)
-        .map_err(|error| Failure::Failed(format!("the answer is not understood: {error}")))?)
+/// The answers of all workers, read.
+fn parsed<T: serde::de::DeserializeOwned>(answers: &Answers) -> Result<Vec<T>, Trouble> {
+    let read = |answer: &HandlerAnswer| serde_json::from_str(&answer.value);
+    let read: Result<Vec<T>, _> = answers.answers.iter().map(read).collect();
+    Ok(read.map_err(|error| Failure::Failed(format!("the answer is not understood: {error}")))?)
 }
 
-fn raw(answers: &Answers, output: &mut Output<'_>) -> Result<(), Trouble> {
-    let value = answers.answers.first().map_or("", |answer| &answer.value);
-    Ok(output.print(&format!("{value}\n"))?)
+fn as_json(output: &mut Output<'_>, value: &impl serde::Serialize) -> Result<(), Trouble> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(output.print(&format!("{text}\n"))?)
+}
+
+/// The switch as a whole: each worker tells of its own part.
+fn joined(parts: Vec<Switch>) -> Switch {
+    let mut whole = Switch { learning: false, flooded: 0, ports: Vec::new(), addresses: Vec::new() };
+    for part in parts {
+        whole.learning |= part.learning;
+        whole.flooded += part.flooded;
+        for port in part.ports {
+            match whole.ports.iter_mut().find(|known| known.name == port.name) {
+                Some(known) => {
+                    known.waiting += port.waiting;
+                    known.sent += port.sent;
+                    known.received += port.received;
+                    known.lost += port.lost;
+                }
+                None => whole.ports.push(port),
+            }
+        }
+        let new: Vec<Address> =
+            part.addresses.into_iter().filter(|address| !whole.addresses.contains(address)).collect();
+        whole.addresses.extend(new);
+    }
+    whole.addresses.sort_by(|one, other| one.mac.cmp(&other.mac));
+    whole
 }
 
 fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
     if json {
-        return raw(answers, output);
+        let listed: Vec<serde_json::Value> = parsed::<Vec<_>>(answers)?.into_iter().flatten().collect();
+        return as_json(output, &listed);
     }
-    let listed: Vec<Instance> = parsed(answers)?;
+    let listed: Vec<Instance> = parsed::<Vec<_>>(answers)?.into_iter().flatten().collect();
     let mut table = Table::new(vec![
         ("instance", Align::Left),
         ("state", Align::Left),
+        ("worker", Align::Right),
         ("elements", Align::Right),
         ("ports", Align::Left),
         ("received", Align::Right),
@@ -287,6 +322,7 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
         table.row(vec![
             one.name.clone(),
             one.state.clone(),
+            one.worker.to_string(),
             one.elements.to_string(),
             one.ports
                 .iter()
@@ -315,10 +351,10 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
 }
 
 fn show(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Trouble> {
+    let switch = joined(parsed(answers)?);
     if json {
-        return raw(answers, output);
+        return as_json(output, &switch);
     }
-    let switch: Switch = parsed(answers)?;
     let mut ports = Table::new(vec![
         ("port", Align::Left),
         ("mac", Align::Left),
@@ -348,4 +384,84 @@ fn show(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
     output.print(&addresses.render())?;
     let learning = if switch.learning { "learns addresses" } else { "learns no addresses" };
     Ok(output.print(&format!("{learning} · {} packets flooded\n", thousands(switch.flooded)))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::canned::{Canned, ran};
+    use super::*;
+
+    fn answers(values: [&str; 2]) -> Answers {
+        let answer = |(worker, value): (usize, &str)| HandlerAnswer {
+            worker: Some(worker),
+            node: "host".into(),
+            value: value.into(),
+        };
+        let answers = values.into_iter().enumerate().map(answer).collect();
+        Answers { function: "host".into(), handler: "list".into(), answers }
+    }
+
+    fn shown(print: impl Fn(&mut Output<'_>) -> Result<(), Trouble>) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert!(print(&mut Output::plain(&mut out, &mut err)).is_ok());
+        String::from_utf8(out).unwrap()
+    }
+
+    const PORT: &str = r#""ring":256,"waiting":0,"sent":3,"received":4,"lost":1"#;
+
+    #[test]
+    fn instances_of_all_workers_are_one_list() {
+        let one = |name: &str, worker: usize| {
+            format!(
+                r#"[{{"name":"{name}","state":"running","worker":{worker},"ports":[{{"name":"{name}.0","mac":"02-00",{PORT}}}],
+                "elements":4,"weight":1024,"held":0,"dropped":0,"used_ns":1000}}]"#
+            )
+        };
+        let (first, second) = (one("a", 0), one("b", 1));
+        let answers = answers([&first, &second]);
+        let text = shown(|output| list(&answers, output, false));
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
+        let expected = [
+            ["instance", "state", "worker", "elements"],
+            ["a", "running", "0", "4"],
+            ["b", "running", "1", "4"],
+        ];
+        assert_eq!(rows, expected);
+        let json: Vec<serde_json::Value> =
+            serde_json::from_str(&shown(|output| list(&answers, output, true))).unwrap();
+        assert_eq!((&json[0]["name"], &json[1]["worker"]), (&"a".into(), &1.into()));
+    }
+
+    #[test]
+    fn parts_of_the_switch_are_one() {
+        let part = |instance: &str, address: &str| {
+            format!(
+                r#"{{"learning":true,"flooded":5,"ports":[{{"name":"wire","mac":null,{PORT}}},{{"name":"{instance}.0","mac":"m",{PORT}}}],
+                "addresses":[{{"mac":"m","port":"a.0","learnt":false}},{{"mac":"{address}","port":"wire","learnt":true}}]}}"#
+            )
+        };
+        let (first, second) = (part("a", "n"), part("b", "l"));
+        let answers = answers([&first, &second]);
+        let text = shown(|output| show(&answers, output, true));
+        let whole: Switch = serde_json::from_str(&text).unwrap();
+        let ports: Vec<(&str, u64)> = whole.ports.iter().map(|port| (&*port.name, port.sent)).collect();
+        assert_eq!(ports, [("wire", 6), ("a.0", 3), ("b.0", 3)]);
+        let addresses: Vec<&str> = whole.addresses.iter().map(|address| &*address.mac).collect();
+        assert_eq!((whole.flooded, addresses), (10, vec!["l", "m", "n"]));
+        assert!(shown(|output| show(&answers, output, false)).contains("10 packets flooded"));
+    }
+
+    #[test]
+    fn a_worker_is_passed_on() {
+        let api = Canned::default();
+        let told = ran(&api, &["instances", "create", "a", "--worker", "1", "--function", "host"]);
+        assert_eq!(told.code, 0, "{}", told.err);
+        assert_eq!(
+            api.asked(),
+            ["write host create a ports=1 ring=256 frames=4096 weight=1024 worker=1 None"]
+        );
+        let told = ran(&api, &["instances", "create", "a", "--worker", "x", "--function", "host"]);
+        assert_eq!(told.code, 2, "{}", told.err);
+    }
 }

@@ -186,6 +186,15 @@ pub(super) fn execute(api: &dyn Api, output: &mut Output<'_>, command: &LiveComm
             Err(Failure::Usage("the shell cannot run itself: this is one already".into()).into())
         }
     };
+    finished(output, json, done)
+}
+
+/// Tells the problem in which a command ended, if it did.
+pub(super) fn finished(
+    output: &mut Output<'_>,
+    json: bool,
+    done: Result<(), Trouble>,
+) -> Result<(), Failure> {
     match done {
         Ok(()) => Ok(()),
         Err(Trouble::Failure(failure)) => Err(failure),

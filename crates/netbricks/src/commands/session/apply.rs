@@ -36,14 +36,14 @@ impl Session<'_> {
             .map_err(|problem| Problem::new(Code::Machine, problem))?;
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);
         let workers = self.control.workers();
-        let copies = functions_of(&candidate.installed, kept, (self.pool, self.seed), workers)?;
+        let mut copies = functions_of(&candidate.installed, kept, (self.pool, self.seed), workers)?;
+        self.pass_on_what_was_learned(&candidate.installed, &mut copies);
         // Before their queues are taken, which some ports ask for.
         if let Some((_, error)) = candidate.installed.filters.install(&mut opened).into_iter().next() {
             return Err(Problem::new(Code::Machine, error.to_string()));
         }
         let ports = self.new_queues(&candidate, &mut opened)?;
         self.filter_beside(&candidate, &opened)?;
-        self.control.take_longest_pause();
         let replaced = self.take_over(&candidate, ports);
         stock::give_back();
         if replaced.is_err() {
@@ -65,6 +65,25 @@ impl Session<'_> {
             self.events.tell(EventLevel::Warning, "state-lost", "", refused.clone());
         }
         Ok(applied)
+    }
+
+    /// Lets functions that are made again begin with what their control tasks have found out.
+    ///
+    /// No worker has joined the state of the new ones yet, so that no packet meets them without it.
+    fn pass_on_what_was_learned(&mut self, after: &Installed, copies: &mut BTreeMap<String, ControlCopy>) {
+        let definition = |installed: &Installed, name: &str| {
+            let function = installed.functions.iter().find(|function| function.name == name);
+            function.map(|function| function.definition.clone())
+        };
+        for (name, copy) in copies {
+            let Some(before) = self.copies.get_mut(name) else { continue };
+            if definition(&self.installed, name) != definition(after, name) {
+                continue;
+            }
+            for problem in copy.learn_from(before) {
+                self.events.tell(EventLevel::Warning, "state-lost", name.as_str(), problem);
+            }
+        }
     }
 
     /// The new nodes of ports, by worker.

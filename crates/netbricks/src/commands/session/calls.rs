@@ -15,6 +15,8 @@ struct Gathered {
     missing: usize,
     answers: api::Answers,
     problem: Option<Problem>,
+    /// Why a worker has not what the call names, which counts where no worker has it.
+    absent: Option<Problem>,
     answer: Option<Answer<api::Answers>>,
 }
 
@@ -90,6 +92,7 @@ impl Session<'_> {
             missing: workers.len() * nodes.len(),
             answers: answers(call, Vec::new()),
             problem: None,
+            absent: None,
             answer: Some(answer),
         }));
         for worker in workers {
@@ -180,6 +183,9 @@ impl Gathered {
             }
             // No packet comes to the node on this worker, so that it has no state there.
             Err(CommandError::NoNode { .. }) => {}
+            Err(error @ CommandError::Call { error: CallError::Elsewhere { .. }, .. }) => {
+                gathered.absent.get_or_insert_with(|| problem_of(&error));
+            }
             Err(error) => {
                 gathered.problem.get_or_insert_with(|| problem_of(&error));
             }
@@ -188,6 +194,7 @@ impl Gathered {
             return;
         }
         let (mut answers, problem) = (std::mem::take(&mut gathered.answers), gathered.problem.take());
+        let problem = problem.or_else(|| gathered.absent.take().filter(|_| answers.answers.is_empty()));
         let Some(answer) = gathered.answer.take() else { return };
         drop(gathered);
         answers.answers.sort_by(|one, other| (one.worker, &one.node).cmp(&(other.worker, &other.node)));
@@ -221,7 +228,7 @@ pub(super) fn problem_of(error: &CommandError) -> Problem {
 fn refused(error: &CallError) -> Problem {
     let code = match error {
         CallError::Unknown { .. } => Code::NotFound,
-        CallError::Argument { .. } => Code::BadRequest,
+        CallError::Argument { .. } | CallError::Elsewhere { .. } => Code::BadRequest,
         CallError::Kind { .. } | CallError::OnWorker { .. } => Code::WrongKind,
         _ => Code::Internal,
     };

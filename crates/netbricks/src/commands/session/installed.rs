@@ -6,7 +6,7 @@ use netbricks_control::api;
 
 use super::super::file::{Checked, File};
 use super::tenants::{self, InstalledTenant};
-use crate::chain::{Design, Filters, Kept, Layout, Place};
+use crate::chain::{Design, Filters, Kept, Layout, Partition, Place};
 use crate::config::{ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference};
 
 /// A configuration without the text that its plan borrows.
@@ -38,6 +38,10 @@ pub(crate) struct InstalledFunction {
     pub(crate) nodes: Vec<String>,
     /// Whether all its nodes on a worker are one, because it declares state.
     stateful: bool,
+    /// Whether it asks for the ports of its network.
+    asks_ports: bool,
+    /// Whether a rule of its own divides its packets among workers, as a translation needs.
+    is_parted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +97,8 @@ impl Installed {
                 .map(|use_| use_.name.clone())
                 .collect(),
             stateful: network.stateful[number],
+            asks_ports: network.asks_ports[number],
+            is_parted: network.partitions[number].as_ref().is_some_and(Partition::is_own),
         });
         Self {
             source: file.source(),
@@ -206,15 +212,20 @@ impl Installed {
     }
 
     fn functions_to(&self, after: &Self, undo: &Undo<'_>, difference: &mut Difference) {
-        for function in &after.functions {
-            let Some(known) = self.functions.iter().find(|known| known.name == function.name) else {
+        for (number, function) in after.functions.iter().enumerate() {
+            let Some(before) = self.functions.iter().position(|known| known.name == function.name) else {
                 let detail = format!("`{}`, in {}", function.definition, listed(&function.nodes));
                 difference.add(api::ChangeKind::Added, "function", &function.name, detail);
                 continue;
             };
+            let known = &self.functions[before];
+            // A port that is opened again has another number.
+            let other_ports = function.asks_ports
+                && (!difference.opened.is_empty()
+                    || self.design.named_ports_of(before) != after.design.named_ports_of(number));
             let same = known.definition == function.definition && known.settings == function.settings;
             let undoes = undo.undoes(&function.name);
-            if same && !undoes && (known.nodes == function.nodes || !function.stateful) {
+            if same && !undoes && !other_ports && (known.nodes == function.nodes || !function.stateful) {
                 let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
                 difference.kept.nodes.extend(kept);
                 difference.kept_names.push(function.name.clone());
@@ -238,6 +249,8 @@ impl Installed {
                 self::difference(&known.settings, &function.settings)
             } else if known.nodes != function.nodes {
                 format!("it stands in {} now", listed(&function.nodes))
+            } else if !undoes && other_ports {
+                "the ports around it are others".into()
             } else {
                 "what handlers changed of it since is undone".into()
             };
@@ -253,9 +266,35 @@ impl Installed {
         }
     }
 
-    /// The warning about settings that the next start takes up.
-    pub(crate) fn later(&self, after: &Self) -> Option<String> {
-        (self.control != after.control).then(|| "`[control]` differs: the next start takes it up".to_owned())
+    /// The warnings about settings that the next start takes up, and about state that packets no longer come to.
+    pub(crate) fn later(&self, after: &Self) -> Vec<String> {
+        let control = (self.control != after.control)
+            .then(|| "`[control]` differs: the next start takes it up".to_owned());
+        control.into_iter().chain(self.stranded(after)).collect()
+    }
+
+    /// The functions whose packets several workers divide otherwise from now on.
+    fn stranded(&self, after: &Self) -> Vec<String> {
+        if self.shares.len() < 2 {
+            return Vec::new();
+        }
+        let of = |new: &InstalledFunction| {
+            let is_same = |known: &&InstalledFunction| {
+                known.name == new.name
+                    && known.definition == new.definition
+                    && known.is_parted != new.is_parted
+            };
+            self.functions.iter().find(is_same)?;
+            let now = match new.is_parted {
+                true => "brings both directions of translated connections to one worker from now on",
+                false => "translates no more, and lets workers share its packets by flow from now on",
+            };
+            Some(format!(
+                "`{}` {now}: connections that began on another worker are not known there, and begin again",
+                new.name
+            ))
+        };
+        after.functions.iter().filter_map(of).collect()
     }
 
     /// Names of settings in `[runtime]` that cannot change while it runs, and differ.

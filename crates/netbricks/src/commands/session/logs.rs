@@ -87,11 +87,17 @@ fn record(session: &Session<'_>, function: &str, answer: &str) -> Option<u64> {
     let head: Value = serde_json::from_str(head).ok()?;
     let missed = head["missed"].as_u64().unwrap_or_default() + lines.lines().skip(MOST).count() as u64;
     for line in lines.lines().take(MOST) {
-        session.events.tell(EventLevel::Info, "function", function, line);
+        session.events.tell(level_of(line), "function", function, line);
     }
     if missed > 0 {
         let told = format!("{missed} more events came than were kept; the handler `{EVENTS}` has the latest");
         session.events.tell(EventLevel::Warning, "function", function, told);
     }
     head["next"].as_u64()
+}
+
+/// The level of an event: info, unless the function says that it is a warning.
+fn level_of(line: &str) -> EventLevel {
+    let event: Value = serde_json::from_str(line).unwrap_or_default();
+    if event["level"] == "warning" { EventLevel::Warning } else { EventLevel::Info }
 }

@@ -4,9 +4,15 @@ mod apply;
 mod calls;
 mod control_tasks;
 mod installed;
+#[cfg(test)]
+mod live_tests;
 mod logs;
 mod observe;
+#[cfg(test)]
+mod ports_tests;
 mod prepare;
+#[cfg(test)]
+mod rollback_tests;
 mod tenants;
 #[cfg(test)]
 mod tenants_tests;
@@ -20,9 +26,9 @@ use std::time::Instant;
 
 use netbricks_buffer::Pool;
 use netbricks_control::{
-    Answer, Call, Dataplane, Events, Files, Grants, Observing, Prepared, Tasks, Wanted, api,
+    Answer, Call, Dataplane, Events, Files, Grants, Observing, Prepared, Subject, Tasks, Wanted, api,
 };
-use netbricks_core::{ControlCopy, Role};
+use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, Role};
 use netbricks_ports::{Counters, Port};
 use netbricks_runtime::{Control, Progress, Snapshot, TenantReport, WorkerReport, by_reason};
 
@@ -181,6 +187,7 @@ impl Dataplane for Session<'_> {
             free_buffers: self.pool.available() as u64,
             buffers: self.pool.capacity() as u64,
             known: self.reports.clone(),
+            control: self.control.clone(),
         });
         let workers = self.control.workers();
         let gathered =
@@ -229,6 +236,15 @@ impl Dataplane for Session<'_> {
 
     fn call(&mut self, call: Call, answer: Answer<api::Answers>) {
         self.call_handler(call, answer);
+    }
+
+    fn subject(&self, function: &str, handler: &str) -> Option<Subject> {
+        let is_it = |known: &&Handler| known.name == handler && known.kind == HandlerKind::Write;
+        let handler = self.copies.get(function)?.handlers().iter().find(is_it)?;
+        let subject = handler.subject.as_ref()?;
+        // Another side's answer comes too late for several writes at once.
+        let by_lines = subject.by_lines && handler.side == HandlerSide::Control;
+        Some(Subject { name: subject.name, sets: subject.sets, by_lines })
     }
 
     fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, api::Problem> {
@@ -363,6 +379,7 @@ struct StatsPart {
     free_buffers: u64,
     buffers: u64,
     known: LastReports,
+    control: Control,
 }
 
 /// Answers of workers so far.
@@ -438,6 +455,7 @@ impl StatsPart {
     /// The statistics with these workers' counters.
     fn with(&self, mut reports: Vec<WorkerReport>) -> api::Stats {
         reports.sort_by_key(|report| report.worker);
+        reports.iter_mut().for_each(|report| self.control.complete(report));
         let snapshot = Snapshot::of(reports);
         let mut ports = self.ports.clone();
         let mut nodes: Vec<api::NodeStats> = Vec::with_capacity(snapshot.nodes.len());

@@ -1,5 +1,7 @@
 //! Preparing a change: all of it that can be done while the director answers others and packets move.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -127,6 +129,8 @@ impl Basis<'_> {
 
     /// Checks a file, opens its new ports, and makes its large tables.
     pub(super) fn prepare(&self, wanted: &Wanted) -> Result<Prepared, Problem> {
+        // What workers do for it from here on belongs to the change.
+        self.control.take_longest_pause();
         let file = File::of(&wanted.source, &wanted.files);
         let checked = self.checked(&file)?;
         let opened = match wanted.is_plan {
@@ -269,14 +273,20 @@ impl Basis<'_> {
         shares: &[Vec<(usize, usize)>],
         open: &dyn Fn(&str) -> Option<Filtering>,
     ) -> Filters {
-        let snapshot = self.control.snapshot();
-        let nodes = snapshot.as_ref().map(|snapshot| snapshot.nodes.as_slice()).unwrap_or_default();
+        // Workers are asked only where a port steers by the graph.
+        let arrived = OnceCell::new();
         let packets = |name: &str| {
-            let counters = nodes.iter().find(|node| node.node == name).map(|node| &node.counters);
-            counters.map_or(0, |counters| counters.arrived.packets)
+            let arrived: &BTreeMap<String, u64> = arrived.get_or_init(|| self.arrived());
+            arrived.get(name).copied().unwrap_or(0)
         };
         let circumstances = Circumstances { packets: &packets, open, before: &self.installed.filters };
         checked.network.filters(&checked.plan, divisions, shares, &circumstances)
+    }
+
+    /// The packets that each node has processed so far; none where a worker does not answer.
+    fn arrived(&self) -> BTreeMap<String, u64> {
+        let nodes = self.control.counters().map(|snapshot| snapshot.nodes).unwrap_or_default();
+        nodes.into_iter().map(|node| (node.node, node.counters.arrived.packets)).collect()
     }
 
     /// The receive queues of each worker that stay there: those of ports that go on.
@@ -317,7 +327,7 @@ impl Basis<'_> {
 
     /// Makes memory ready for the tables of new functions, so that no worker waits for the kernel.
     fn stock_up(&self, candidate: &Candidate) -> Result<(), Problem> {
-        let worker = Worker::new(0, self.seed, self.pool.clone());
+        let worker = Worker::new(0, self.seed, self.pool.clone()).on_trial();
         let Installed { functions, design, .. } = &candidate.installed;
         for (number, function) in functions.iter().enumerate() {
             // A shuffle's node takes its end of the rings, of which there is one for each worker.

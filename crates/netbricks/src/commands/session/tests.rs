@@ -10,6 +10,7 @@ use netbricks_control::{Call, Change, Director, Tasks};
 use netbricks_core::packet::Link;
 use netbricks_core::{Function, Input, NoSettings, Operator, Registry, Worker, compose};
 
+use super::super::arguments::ControlArguments;
 use super::super::run::{How, execute};
 use super::super::{Application, Console, RunLimits, file};
 use crate::report::Summary;
@@ -22,7 +23,7 @@ pub(crate) fn chain(through: &str, tables: &str) -> String {
     )
 }
 
-fn source(text: &str) -> Source {
+pub(super) fn source(text: &str) -> Source {
     Source { text: text.into(), name: "edge.toml".into(), directory: "/nowhere".into() }
 }
 
@@ -62,7 +63,7 @@ impl Asking {
         answer.recv().unwrap()
     }
     /// As [`call`](Self::call) of a handler that writes, for the journal too.
-    fn write(&self, function: &str, handler: &str, argument: &str) {
+    pub(super) fn write(&self, function: &str, handler: &str, argument: &str) {
         let (function, handler, argument) = (function.into(), handler.into(), argument.into());
         let deadline = Instant::now() + Duration::from_secs(60);
         let call = Call { function, handler, argument, write: true, worker: None, deadline };
@@ -101,6 +102,16 @@ pub(super) fn while_running_with(
     text: &str,
     test: impl FnOnce(&Asking) + Send + 'static,
 ) -> Summary {
+    while_controlled(registry, text, None, test)
+}
+
+/// As [`while_running_with`], with a socket for clients.
+pub(super) fn while_controlled(
+    registry: Registry,
+    text: &str,
+    control: Option<&ControlArguments>,
+    test: impl FnOnce(&Asking) + Send + 'static,
+) -> Summary {
     let app = Application { registry, drivers: crate::Drivers::standard() };
     let console = Console { color: false, live: false };
     let file = file::File {
@@ -123,7 +134,7 @@ pub(super) fn while_running_with(
         });
         threads.lock().unwrap().push(thread);
     };
-    let how = How { begun: Some(&begun), ..How::plain(&limits, true) };
+    let how = How { begun: Some(&begun), control, ..How::plain(&limits, true) };
     let summary = execute(&app, console, &file, checked, &how, None).ok().unwrap();
     for thread in threads.into_inner().unwrap() {
         if let Err(panic) = thread.join().unwrap() {
@@ -165,6 +176,36 @@ fn functions_come_and_go_without_loss_and_state_goes_on() {
     let packets = section.section.columns.iter().position(|column| column == "packets").unwrap();
     let rows = section.section.rows.iter().map(|row| row[packets].parse::<u64>().unwrap()).sum::<u64>();
     assert!(rows > 0 && rows <= summary.received);
+}
+
+/// The first `map` gathers the packets of all workers on one, which has not the connections of the others.
+#[test]
+fn a_change_of_the_workers_that_have_connections_is_told() {
+    let file = |rule: &str, workers: usize| {
+        let edge = format!("[function.edge]\nuse = \"mmb\"\nlines = [\"{rule}\"]");
+        chain("\"edge\"", &edge) + &format!("workers = {workers}\n")
+    };
+    let (plain, map) = (
+        "add-stateful ip-proto udp accept",
+        "add-stateful ip-proto udp map ip-saddr 192.0.2.0/24 shuffle udp-sport",
+    );
+    for workers in [1, 2] {
+        let (other, translated, back) =
+            (file("add-stateful all accept", workers), file(map, workers), file(plain, workers));
+        while_running(&file(plain, workers), move |asking| {
+            asking.let_packets_pass();
+            let told = [other, translated, back].map(|text| asking.apply(&text).unwrap().plan.warnings);
+            let about = |words: &str| -> Vec<usize> {
+                told.iter().map(|said| said.iter().filter(|line| line.contains(words)).count()).collect()
+            };
+            let expected = if workers == 1 { [[0; 3]; 2] } else { [[0, 1, 0], [0, 0, 1]] };
+            assert_eq!(
+                about("`edge` brings both directions of translated connections to one worker"),
+                expected[0]
+            );
+            assert_eq!(about("`edge` translates no more"), expected[1]);
+        });
+    }
 }
 
 #[test]
@@ -270,7 +311,12 @@ fn a_change_is_rolled_back_unless_it_is_confirmed() {
         assert_eq!(applied.confirm_within_seconds, Some(3_600.0));
         assert!(!asking.ask(|director| director.status().confirmed));
         // The time passes.
-        asking.ask(|director| director.tick(Instant::now() + Duration::from_secs(3_601)));
+        let tasks = asking.0.clone();
+        asking.ask(move |director| director.tick(Instant::now() + Duration::from_secs(3_601), &tasks));
+        // It is prepared beside the director.
+        while !asking.ask(|director| director.status().confirmed) {
+            std::thread::yield_now();
+        }
         let status = asking.ask(|director| director.status());
         assert_eq!((status.configuration, status.confirmed), (3, true));
         assert_eq!(asking.ask(|director| director.functions()), []);

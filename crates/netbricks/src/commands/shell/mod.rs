@@ -4,6 +4,7 @@ mod editor;
 mod highlight;
 mod words;
 
+use std::cell::RefCell;
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,8 @@ use clap::FromArgMatches;
 use netbricks_control::api::Status;
 
 use super::arguments::{Color, Command, CommandLine};
-use super::live::{self, Api, Output, ShellArguments, connect, shell_words};
+use super::live::mmb::Batch;
+use super::live::{self, Api, LiveCommand, Output, ShellArguments, connect, shell_words};
 use super::{Application, Console, FAILURE, Failure, USAGE, dispatch, graph};
 use crate::diagnostic::{Diagnostic, Source};
 use editor::Editor;
@@ -62,11 +64,13 @@ struct Session<'s> {
     console: Console,
     color: Color,
     tree: clap::Command,
+    /// Commands of mmb that wait for their `commit`.
+    batch: RefCell<Batch>,
 }
 
 impl<'s> Session<'s> {
     fn new(app: &'s Application, api: &'s dyn Api, console: Console, color: Color) -> Self {
-        Self { app, api, console, color, tree: tree(app) }
+        Self { app, api, console, color, tree: tree(app), batch: RefCell::default() }
     }
 
     /// Runs lines until one fails.
@@ -82,7 +86,10 @@ impl<'s> Session<'s> {
                 break;
             }
         }
-        Ok(())
+        match self.batch.borrow().left() {
+            None => Ok(()),
+            Some(left) => Err(Failure::Failed(left)),
+        }
     }
 
     /// Takes lines from a terminal until the operator ends it. A line that fails does not end it.
@@ -97,14 +104,18 @@ impl<'s> Session<'s> {
         }
         loop {
             let prompt = self.prompt(&mut editor);
-            let Some(line) = editor.read(prompt)? else { return Ok(()) };
+            let Some(line) = editor.read(prompt)? else { break };
             interrupted.store(false, Ordering::Relaxed);
             match self.run(&line, &mut output) {
                 Ok(Next::Line) => {}
-                Ok(Next::End) => return Ok(()),
+                Ok(Next::End) => break,
                 Err(failure) => _ = self.told(&mut output, failure),
             }
         }
+        if let Some(left) = self.batch.borrow().left() {
+            self.console.complain(crate::diagnostic::Level::Warning, &left);
+        }
+        Ok(())
     }
 
     /// The prompt. It also asks for the names of what runs, if there is another generation.
@@ -158,6 +169,10 @@ impl<'s> Session<'s> {
             Command::Live(command) if command.connection().is_given() => {
                 let client = connect(command.connection())?;
                 live::execute(&client, output, command)?;
+            }
+            Command::Live(LiveCommand::Mmb(arguments)) => {
+                let done = self.batch.borrow_mut().mmb(self.api, output, arguments);
+                live::finished(output, arguments.plain.json, done)?;
             }
             Command::Live(command) => live::execute(self.api, output, command)?,
             Command::Graph(arguments) if arguments.live && !arguments.connection.is_given() => {
@@ -261,6 +276,23 @@ mod tests {
             assert_eq!(code, 2, "{line}");
             assert!(err.contains(told), "{err}");
         }
+    }
+
+    #[test]
+    fn a_batch_of_mmb_that_a_script_leaves_fails_it() {
+        let mut api = Canned::default();
+        let function = netbricks_control::api::Function {
+            name: "edge".into(),
+            definition: "mmb".into(),
+            ..Default::default()
+        };
+        api.functions.push(function);
+        let (code, out, err) = ran(&api, "mmb begin\nmmb add tcp-dport 80 drop\n");
+        assert_eq!(code, 1, "{out}{err}");
+        assert!(err.contains("was not committed: nothing of its 1 line is done"), "{err}");
+        let (code, _, err) = ran(&api, "mmb begin\nmmb flush\nmmb commit\n");
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert_eq!(api.asked().last().map(String::as_str), Some("write edge run flush\n None"));
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn threads_that_peers_hold_up_are_bounded() {
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         event
     };
-    let start = || bells::Bells::start("port", vec![event()], &writers);
+    let start = || bells::Bells::start("port", vec![Some(event())], &writers);
     let connected: Vec<_> = (0..8).map(|_| start().unwrap()).collect();
     connected.iter().for_each(|bells| bells.ring(0));
     let refused = start().unwrap_err().to_string();

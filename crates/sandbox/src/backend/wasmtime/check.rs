@@ -70,6 +70,8 @@ pub(super) fn explained(problem: &str) -> String {
         ("exceptions", "exceptions are refused: compile with `-fno-exceptions`"),
         ("relaxed", "relaxed SIMD is refused: its results differ between machines"),
     ];
+    // It may quote names of the module.
+    let problem = crate::backend::shown(problem);
     let hint = hints.iter().find(|(word, _)| problem.contains(word));
     hint.map_or_else(
         || format!("it is not valid: {problem}"),
@@ -171,12 +173,17 @@ pub(super) fn module(
     if problems.is_empty() { Ok(()) } else { Err(Refused::new(problems.join("\n"))) }
 }
 
+/// A name of a module in a message.
+fn shown_name(name: &str) -> String {
+    crate::backend::shown(name)
+}
+
 /// The problems of a module's imports and exports.
 fn interface(module: &Module) -> Vec<String> {
     let mut problems = Vec::new();
     for import in module.imports() {
-        let (from, name, kind) = (import.module(), import.name(), import.ty());
-        let known = CALLS.iter().find(|(call, _)| from == MODULE && *call == name);
+        let (from, name, kind) = (shown_name(import.module()), shown_name(import.name()), import.ty());
+        let known = CALLS.iter().find(|(call, _)| import.module() == MODULE && *call == import.name());
         match known {
             Some((_, expected)) if *expected == shown(&kind) => {}
             Some((_, expected)) => {

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Strategy, WasmFeatures};
+use wasmtime::{
+    Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig, Strategy, WasmFeatures,
+};
 
 use crate::sys::memory::Creator;
 use crate::sys::ticks::Ticks;
@@ -63,26 +65,58 @@ pub(super) const APART: usize = 1;
 ///
 /// A pool that the system refuses (a limit on address space) is left out: the thread then has the other engine twice.
 pub(super) fn of_this_thread() -> io::Result<Rc<Ticks>> {
+    with_pool(POOLED)
+}
+
+fn with_pool(slots: u32) -> io::Result<Rc<Ticks>> {
     Ticks::of_this_thread(|| {
         let mut mapping = config();
         mapping.with_host_memory(Arc::new(Creator));
         let apart = Engine::new(&mapping).map_err(io::Error::other)?;
-        let pooled = pooled().unwrap_or_else(|_| apart.clone());
+        let pooled = pooled(slots).unwrap_or_else(|_| apart.clone());
         Ok(vec![pooled, apart])
     })
 }
 
-fn pooled() -> wasmtime::Result<Engine> {
+/// Makes the engines of a thread that has none yet, with so many slots.
+#[cfg(test)]
+pub(super) fn with_pool_of(slots: u32) {
+    with_pool(slots).expect("a test's thread can have engines");
+}
+
+/// The engines of workers, for which modules are loaded ahead.
+static WORKERS: Mutex<Vec<Vec<EngineWeak>>> = Mutex::new(Vec::new());
+
+/// Notes that this thread, whose ticks these are, is a worker.
+pub(super) fn note_worker(ticks: &Ticks) {
+    let mut workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    workers.retain(|engines| engines.iter().all(|engine| engine.upgrade().is_some()));
+    let is_this = |engines: &Vec<EngineWeak>| {
+        let first = engines.first().and_then(EngineWeak::upgrade);
+        first.zip(ticks.engines().first()).is_some_and(|(known, own)| Engine::same(&known, own))
+    };
+    if !workers.iter().any(is_this) {
+        workers.push(ticks.engines().iter().map(Engine::weak).collect());
+    }
+}
+
+/// The engine at this place of each worker.
+pub(super) fn of_workers(place: usize) -> Vec<Engine> {
+    let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    workers.iter().filter_map(|engines| engines.get(place)?.upgrade()).collect()
+}
+
+fn pooled(slots: u32) -> wasmtime::Result<Engine> {
     let mut pool = PoolingAllocationConfig::default();
-    pool.total_core_instances(POOLED)
-        .total_memories(POOLED)
-        .total_tables(POOLED)
+    pool.total_core_instances(slots)
+        .total_memories(slots)
+        .total_tables(slots)
         .max_memories_per_module(1)
         .max_tables_per_module(1)
         .max_memory_size(RESERVATION as usize)
         .table_elements(crate::config::MOST_TABLE)
         .max_core_instance_size(1 << 20)
-        .max_unused_warm_slots(4);
+        .max_unused_warm_slots(slots.min(4));
     let mut config = config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     Engine::new(&config)

@@ -1,40 +1,85 @@
 //! A module on a worker: loaded once, and instances of it one after another.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wasmtime::{InstancePre, Memory, Module, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc};
+use wasmtime::{
+    Engine, InstancePre, Memory, Module, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc,
+};
 
 use super::engine;
 use super::link::{self, Data};
 use crate::backend::{Declared, Fault, Instance, Limits, Loaded, Refused};
 use crate::host::{Host, PAGE};
 use crate::sys::artifact::Artifact;
-use crate::sys::memory::ALIGNMENT;
+use crate::sys::memory::{ALIGNMENT, prefer_huge_pages};
 use crate::sys::ticks::Ticks;
 
-/// Loads native code into this thread's engine.
-///
-/// # Errors
-/// Where there is no memory for the code or no timer for the thread.
-pub(super) fn load(artifact: &Artifact, limits: Limits) -> Result<OnThread, Refused> {
-    let ticks = engine::of_this_thread()
-        .map_err(|error| Refused::new(format!("this thread cannot run modules: {error}")))?;
-    let text = |error: wasmtime::Error| Refused::new(format!("{error:#}"));
-    let load = |engine: &wasmtime::Engine| -> Result<InstancePre<Data>, Refused> {
-        let module: Module = artifact.load(engine).map_err(text)?;
-        link::linker(engine).and_then(|linker| linker.instantiate_pre(&module)).map_err(text)
-    };
-    let [pooled, apart] = [engine::IN_POOL, engine::APART].map(|place| ticks.engines().get(place));
-    let missing = || Refused::new("this thread has no engine");
-    let pooled = load(pooled.ok_or_else(missing)?)?;
-    let apart = load(apart.ok_or_else(missing)?)?;
-    Ok(OnThread { pooled, apart, ticks, limits })
+/// Native code that is loaded into an engine and linked.
+type Linked = InstancePre<Data>;
+
+/// Native code of a module, and what other threads have loaded of it for workers.
+pub(super) struct Code {
+    artifact: Artifact,
+    ahead: Mutex<Vec<Linked>>,
 }
 
-/// A module that is loaded on a thread.
+impl Code {
+    pub(super) fn new(artifact: Artifact) -> Self {
+        Self { artifact, ahead: Mutex::default() }
+    }
+
+    fn link(&self, engine: &Engine) -> wasmtime::Result<Linked> {
+        let module: Module = self.artifact.load(engine)?;
+        link::linker(engine).and_then(|linker| linker.instantiate_pre(&module))
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Vec<Linked>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads it into the engine at this place of each worker.
+    pub(super) fn load_ahead(&self, place: usize) {
+        for engine in engine::of_workers(place) {
+            let is_there = |linked: &Linked| Engine::same(linked.module().engine(), &engine);
+            if !self.ahead().iter().any(is_there)
+                && let Ok(linked) = self.link(&engine)
+            {
+                self.ahead().push(linked);
+            }
+        }
+    }
+
+    /// The code in this engine: loaded ahead, or else now.
+    fn linked(&self, engine: &Engine) -> wasmtime::Result<Linked> {
+        let known =
+            self.ahead().iter().find(|linked| Engine::same(linked.module().engine(), engine)).cloned();
+        known.map_or_else(|| self.link(engine), Ok)
+    }
+}
+
+/// The place of the engine that a thread uses for a module.
+pub(super) fn place_of(mapped: bool) -> usize {
+    if mapped { engine::APART } else { engine::IN_POOL }
+}
+
+/// Makes native code ready for this thread's engines.
+///
+/// # Errors
+/// Where the thread can have no engine or timer.
+pub(super) fn load(code: &Arc<Code>, limits: Limits, mapped: bool) -> Result<OnThread, Refused> {
+    let ticks = engine::of_this_thread()
+        .map_err(|error| Refused::new(format!("this thread cannot run modules: {error}")))?;
+    let linked = [OnceCell::new(), OnceCell::new()];
+    Ok(OnThread { code: Arc::clone(code), linked, first: place_of(mapped), ticks, limits })
+}
+
+/// A module on a thread. Its code is loaded into each engine once that is needed.
 pub(super) struct OnThread {
-    pooled: InstancePre<Data>,
-    apart: InstancePre<Data>,
+    code: Arc<Code>,
+    linked: [OnceCell<Linked>; 2],
+    first: usize,
     ticks: Rc<Ticks>,
     limits: Limits,
 }
@@ -51,23 +96,33 @@ impl OnThread {
     ///
     /// The time for setting up begins here, and goes on in the calls that follow.
     fn instantiate(&self, host: &mut Option<Box<Host>>, window: usize) -> Result<Fresh, Fault> {
-        let mapped = host.as_ref().is_some_and(|host| host.frames().is_some());
-        let first = if mapped { &self.apart } else { &self.pooled };
-        match self.instantiate_by(first, host, window) {
+        match self.instantiate_by(self.first, host, window) {
             Err(error) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
-                self.instantiate_by(&self.apart, host, window)
+                self.instantiate_by(engine::APART, host, window)
             }
             made => made,
         }
         .map_err(|error| self.fault(&error))
     }
 
+    /// The module in this thread's engine at a place, where it is loaded when it is first asked for.
+    fn at(&self, place: usize) -> wasmtime::Result<&Linked> {
+        let missing = || wasmtime::Error::msg("this thread has no engine");
+        let linked = self.linked.get(place).ok_or_else(missing)?;
+        if let Some(linked) = linked.get() {
+            return Ok(linked);
+        }
+        let loaded = self.code.linked(self.ticks.engines().get(place).ok_or_else(missing)?)?;
+        Ok(linked.get_or_init(|| loaded))
+    }
+
     fn instantiate_by(
         &self,
-        before: &InstancePre<Data>,
+        place: usize,
         host: &mut Option<Box<Host>>,
         window: usize,
     ) -> wasmtime::Result<Fresh> {
+        let before = self.at(place)?;
         let data = Data { host: host.take(), memory: None, limits: self.store_limits(window) };
         let mut store = Store::new(before.module().engine(), data);
         store.limiter(|data| &mut data.limits);
@@ -110,11 +165,16 @@ fn fault(error: &wasmtime::Error, breach: Option<String>) -> Fault {
     match error.downcast_ref::<Trap>() {
         Some(Trap::Interrupt) => Fault::Preempted,
         Some(trap) => Fault::Trapped(trap.to_string()),
-        None => Fault::Trapped(format!("{error:#}")),
+        // It may quote names of functions.
+        None => Fault::Trapped(crate::backend::shown(&format!("{error:#}"))),
     }
 }
 
 impl Loaded for OnThread {
+    fn note_worker(&self) {
+        engine::note_worker(&self.ticks);
+    }
+
     fn declared(&self) -> Result<Declared, Fault> {
         let mut fresh = self.instantiate(&mut None, 0)?;
         let _running = self.ticks.begin();
@@ -155,6 +215,7 @@ impl Loaded for OnThread {
             }
             let window_at = frames_at + mapped;
             let (bytes, data) = memory.data_and_store_mut(&mut store);
+            prefer_huge_pages(bytes);
             if let Some(host) = &mut data.host {
                 host.begin(frames_at, window_at);
             }
@@ -225,6 +286,8 @@ impl Instance for Running {
 mod tests {
     use std::cell::RefCell;
 
+    use netbricks_core::Random;
+
     use super::*;
     use crate::abi::Writes;
     use crate::host::{Needs, Window};
@@ -234,7 +297,7 @@ mod tests {
     const SETUP: u64 = 1 << 20;
 
     /// A module that lets parts of the time pass: in hundredths, its start function, each declaration, and `nb_setup`.
-    fn module(parts: [u64; 3]) -> OnThread {
+    fn code(parts: [u64; 3]) -> (Arc<Code>, Limits) {
         let [start, declaration, setup] = parts.map(|part| part * (SETUP / 100));
         let text = format!(
             r#"(module
@@ -255,14 +318,46 @@ mod tests {
             Limits { memory: 1 << 20, table: 0, size: 1 << 20, compile: 0, slice: SETUP, setup: SETUP };
         let compiler = engine::compiler().unwrap();
         let artifact = Artifact::compile(&compiler, &wat::parse_str(text).unwrap()).unwrap();
-        load(&artifact, limits).unwrap()
+        (Arc::new(Code::new(artifact)), limits)
+    }
+
+    fn module(parts: [u64; 3]) -> OnThread {
+        let (code, limits) = code(parts);
+        load(&code, limits, false).unwrap()
+    }
+
+    #[test]
+    fn a_worker_loads_nothing_that_was_loaded_ahead_and_never_an_engine_that_it_does_not_use() {
+        let loads = crate::sys::artifact::loads_of_this_thread;
+        let ((first, limits), (second, _)) = (code([0; 3]), code([1; 3]));
+        let (begun, ready) = std::sync::mpsc::channel();
+        let (go, gone) = std::sync::mpsc::channel();
+        let worker = std::thread::spawn(move || {
+            let before = loads();
+            let first = load(&first, limits, false).unwrap();
+            first.note_worker();
+            assert_eq!(loads(), before, "nothing is loaded before it is needed");
+            first.declared().unwrap();
+            let alone = loads() - before;
+            begun.send(()).unwrap();
+            let second: Arc<Code> = gone.recv().unwrap();
+            let later = load(&second, limits, false).unwrap();
+            assert_eq!(later.declared().map(|declared| declared.reads), Ok(64));
+            [alone, loads() - before - alone]
+        });
+        ready.recv().unwrap();
+        let before = loads();
+        second.load_ahead(place_of(false));
+        second.load_ahead(place_of(false));
+        assert!(loads() > before, "it is loaded for the worker here");
+        let once = second.ahead().len();
+        assert_eq!(loads() - before, once, "once for each worker, however often that is asked");
+        go.send(second).unwrap();
+        assert_eq!(worker.join().unwrap(), [1, 0]);
     }
 
     fn start(parts: [u64; 3]) -> Result<(), Fault> {
-        let needs = Needs { reads: 64, writes: Writes::None };
-        let records = Rc::<RefCell<Records>>::default();
-        let host = Box::new(Host::new(needs, Window::new(needs, 2_048, 0), 16, 0, records));
-        module(parts).start(host, &[]).map(|_| ()).map_err(|(fault, _)| fault)
+        module(parts).start(host(), &[]).map(|_| ()).map_err(|(fault, _)| fault)
     }
 
     #[test]
@@ -279,5 +374,86 @@ mod tests {
         for late in [[0, 40, 0], [60, 20, 0], [120, 0, 0]] {
             assert_eq!(module(late).declared(), Err(Fault::Preempted), "{late:?}");
         }
+    }
+
+    fn host() -> Box<Host> {
+        let needs = Needs { reads: 64, writes: Writes::None };
+        let records = Rc::<RefCell<Records>>::default();
+        Box::new(Host::new(needs, Window::new(needs, 2_048, 0), 16, Random::of(&[]), records))
+    }
+
+    /// A module with as many pages, whose `nb_setup` does this.
+    fn loaded(pages: u32, setup: &str, mapped: bool) -> OnThread {
+        let text = format!(
+            r#"(module
+              (memory (export "memory") {pages})
+              (func (export "nb_abi") (result i32) (i32.const 1))
+              (func (export "nb_reads") (result i32) (i32.const 64))
+              (func (export "nb_writes") (result i32) (i32.const 0))
+              (func (export "nb_setup") (param i32 i32) (result i32) (local $at i32) (local $end i32)
+                (local.set $end (i32.mul (memory.size) (i32.const 65536)))
+                {setup} (i32.const 1024))
+              (func (export "nb_process") (param i32)))"#
+        );
+        let compiler = engine::compiler().unwrap();
+        let artifact = Artifact::compile(&compiler, &wat::parse_str(text).unwrap()).unwrap();
+        let limits =
+            Limits { memory: 16 << 20, table: 0, size: 1 << 20, compile: 0, slice: SETUP, setup: SETUP };
+        load(&Arc::new(Code::new(artifact)), limits, mapped).unwrap()
+    }
+
+    fn begun(module: &OnThread) -> Box<dyn Instance> {
+        module.start(host(), &[]).map_err(|(fault, _)| fault).unwrap()
+    }
+
+    #[test]
+    fn large_memories_are_advised_to_have_huge_pages() {
+        for mapped in [false, true] {
+            let module = loaded(64, "", mapped);
+            let mut instance = begun(&module);
+            let (memory, _) = instance.parts();
+            let inside = (memory.as_ptr() as usize).next_multiple_of(ALIGNMENT) + ALIGNMENT / 2;
+            match crate::sys::memory::is_advised(inside) {
+                Some(advised) => assert!(advised, "mapped: {mapped}"),
+                None => println!("skipped: this system has no huge pages"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_of_the_pool_has_nothing_of_the_module_before() {
+        const SECRET: u64 = 0x7365_6372_6574_2121;
+        let walk = |each: &str| {
+            format!(
+                "(block $all (loop $word (br_if $all (i32.ge_u (local.get $at) (local.get $end))) {each}
+                   (local.set $at (i32.add (local.get $at) (i32.const 8))) (br $word)))"
+            )
+        };
+        let fill = walk(&format!("(i64.store (local.get $at) (i64.const {SECRET}))"));
+        let scan = walk(&format!(
+            "(if (i64.eq (i64.load (local.get $at)) (i64.const {SECRET})) (then unreachable))"
+        ));
+        // A thread of its own, whose pool has two slots.
+        let worker = std::thread::spawn(move || {
+            engine::with_pool_of(2);
+            let place = |instance: &mut Box<dyn Instance>| instance.parts().0.as_ptr() as usize;
+            let (secretive, curious) = (loaded(4, &fill, false), loaded(4, &scan, false));
+            // The scan finds what there is.
+            let reset = "(local.set $at (i32.const 0))";
+            let own = loaded(4, &format!("{fill} {reset} {scan}"), false);
+            assert!(matches!(own.start(host(), &[]), Err((Fault::Trapped(_), _))));
+            let mut others = Vec::new();
+            for _ in 0..4 {
+                others.clear();
+                let mut first = begun(&secretive);
+                let slot = place(&mut first);
+                drop(first.retire());
+                others = vec![begun(&curious), begun(&curious)];
+                let slots: Vec<usize> = others.iter_mut().map(place).collect();
+                assert!(slots.contains(&slot), "{slot:#x} is not among {slots:#x?}");
+            }
+            others.len()
+        });
+        assert_eq!(worker.join().unwrap(), 2);
     }
 }

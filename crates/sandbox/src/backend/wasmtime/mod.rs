@@ -14,6 +14,7 @@ use wasmtime::{Engine, Module};
 use super::{Backend, Contents, Limits, Loaded, Program, Refused};
 use crate::cache::{Cache, Entry};
 use crate::sys::artifact::Artifact;
+use instance::Code;
 
 /// The back end of this crate.
 pub(crate) struct Wasmtime;
@@ -41,7 +42,8 @@ impl Backend for Wasmtime {
         let loaded = artifact.load(&engine).map_err(|error| Refused::new(format!("{error:#}")))?;
         let contents =
             Contents { bytes: module.len(), code: artifact.bytes().len(), ..check::contents(&loaded) };
-        Ok(Arc::new(Compiled { artifact, module: loaded, contents, bulk: check::has_bulk(module) }))
+        let code = Arc::new(Code::new(artifact));
+        Ok(Arc::new(Compiled { code, module: loaded, contents, bulk: check::has_bulk(module) }))
     }
 }
 
@@ -86,7 +88,7 @@ fn compile(engine: &Engine, module: &[u8], limits: Limits) -> Result<Artifact, R
 
 /// A module as native code.
 struct Compiled {
-    artifact: Artifact,
+    code: Arc<Code>,
     /// The module in the compiler's engine, which runs nothing.
     module: Module,
     contents: Contents,
@@ -101,7 +103,10 @@ impl Program for Compiled {
     fn check(&self, limits: Limits) -> Result<(), Refused> {
         check::module(&self.module, &self.contents, self.bulk, limits)
     }
-    fn load(&self, limits: Limits) -> Result<Box<dyn Loaded>, Refused> {
-        instance::load(&self.artifact, limits).map(|loaded| Box::new(loaded) as Box<dyn Loaded>)
+    fn load(&self, limits: Limits, mapped: bool) -> Result<Box<dyn Loaded>, Refused> {
+        instance::load(&self.code, limits, mapped).map(|loaded| Box::new(loaded) as Box<dyn Loaded>)
+    }
+    fn load_ahead(&self, mapped: bool) {
+        self.code.load_ahead(instance::place_of(mapped));
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod route;
 pub(crate) mod table;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -58,6 +58,8 @@ struct Lookup {
     kind: Kind,
     table: RefCell<Table>,
     sorter: Sorter,
+    /// Counted for all tables of the class: found once, since each packet without a route comes to it.
+    complaints: OnceCell<Rc<Complaints>>,
 }
 
 /// Complaints of missing routes so far, of all tables.
@@ -101,7 +103,12 @@ fn make(kind: Kind, arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<
         setup.errors.warning(&format!("{repeated} {routes} replaced by later versions"));
     }
     good.then(|| {
-        Rc::new(Lookup { kind, table: RefCell::new(table), sorter: Sorter::default() }) as Rc<dyn Element>
+        Rc::new(Lookup {
+            kind,
+            table: RefCell::new(table),
+            sorter: Sorter::default(),
+            complaints: OnceCell::new(),
+        }) as Rc<dyn Element>
     })
 }
 
@@ -167,12 +174,14 @@ impl Lookup {
             Kind::Direct => return,
             Kind::Sorted => {
                 let number = u32::from_ne_bytes(address.octets());
-                return at.chatter(&format!("SortedIPLookup: no gw for {number:x}"));
+                return at.complain(|| format!("SortedIPLookup: no gw for {number:x}"));
             }
             Kind::Linear | Kind::Static => "LinearIPLookup",
             Kind::Radix => "IPRouteTable",
         };
-        let complaints = at.router.shared(&format!("{name} complaints"), Complaints::default);
+        let complaints = self
+            .complaints
+            .get_or_init(|| at.router.shared(&format!("{name} complaints"), Complaints::default));
         if complaints.0.get() < COMPLAINTS {
             complaints.0.set(complaints.0.get() + 1);
             at.chatter(&format!("{name}: no route for {address}"));

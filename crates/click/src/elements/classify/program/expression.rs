@@ -116,6 +116,16 @@ impl Expression {
         }
     }
 
+    /// Bytes of its parts, beside its own.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Word { .. } | Self::Compare(_) => 0,
+            Self::All(parts) | Self::Any(parts) | Self::Choice(parts) => {
+                parts.capacity() * size_of::<Self>() + parts.iter().map(Self::bytes).sum::<usize>()
+            }
+        }
+    }
+
     /// The same, of tests only.
     pub(crate) fn expanded(&self) -> Self {
         let all = |parts: &[Self]| parts.iter().map(Self::expanded).collect();

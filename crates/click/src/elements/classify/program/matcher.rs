@@ -82,6 +82,11 @@ impl Matcher {
         }
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.nodes) + size_of_val(&*self.values)
+    }
+
     /// The number of its tests, where one for several values counts once.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()

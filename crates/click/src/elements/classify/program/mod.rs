@@ -167,6 +167,28 @@ impl Program {
         }));
     }
 
+    /// Programs as one: packets that fail in one go to the next, and behind the last they end.
+    ///
+    /// It takes time in proportion to their steps; programs behind one that takes all packets are left out.
+    pub(crate) fn joined(programs: &[Self]) -> Self {
+        let closed = programs.iter().position(Self::is_closed);
+        let end = closed.map_or(Jump::Drop, |at| programs[at].everything);
+        let before = &programs[..closed.unwrap_or(programs.len())];
+        let last = before.iter().rposition(|program| !program.steps.is_empty());
+        let mut all = Self { steps: Vec::new(), everything: end };
+        for (at, program) in before.iter().enumerate().filter(|(_, program)| !program.steps.is_empty()) {
+            let base = all.steps.len();
+            let failure = if Some(at) == last { end } else { Jump::Step(base + program.steps.len()) };
+            let moved = |next: Jump| match next {
+                Jump::Step(step) => Jump::Step(step + base),
+                Jump::Fail => failure,
+                out => out,
+            };
+            all.steps.extend(program.steps.iter().map(|step| Step { next: step.next.map(moved), ..*step }));
+        }
+        all
+    }
+
     /// The length that a packet must have, so that no test finds it too short.
     pub(crate) fn safe_length(&self) -> u32 {
         self.steps.iter().map(|step| step.test.need()).max().unwrap_or(0)

@@ -3,6 +3,8 @@
 //! What is known at a step is kept for the ways that lead to it: of each way the answers to the tests on it. Of more
 //! than [`WAYS`] ways what they have in common is kept.
 
+use std::collections::HashSet;
+
 use super::expression::Test;
 use super::{Jump, Program, Step};
 
@@ -10,6 +12,45 @@ use super::{Jump, Program, Step};
 const WAYS: usize = 4;
 /// Answers that are remembered of a way; the oldest are forgotten.
 const ANSWERS: usize = 128;
+/// Steps of work that optimising one set of rules may take: some milliseconds, in which its worker does nothing else.
+const WORK: u64 = 1_000_000;
+
+/// The work that is left for optimising.
+///
+/// When it is spent, programs stay as they are: longer, and no less right.
+pub(crate) struct Work {
+    left: u64,
+    done: u64,
+}
+
+impl Work {
+    /// The work that one set of rules may take.
+    pub(crate) fn of_one() -> Self {
+        Self { left: WORK, done: 0 }
+    }
+    /// Work of another size.
+    #[cfg(test)]
+    pub(crate) fn of(left: u64) -> Self {
+        Self { left, done: 0 }
+    }
+    /// Takes some steps of work; `false` once they are spent.
+    fn take(&mut self, steps: usize) -> bool {
+        let steps = steps as u64;
+        self.done = self.done.saturating_add(steps.min(self.left));
+        let enough = steps <= self.left;
+        self.left = self.left.saturating_sub(steps);
+        enough
+    }
+    /// Steps of work that were done.
+    #[cfg(test)]
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+    /// Whether programs are optimised no further.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+}
 
 /// How packets are treated that are too short for a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,19 +77,19 @@ struct Answer {
 type Way = Vec<Answer>;
 
 impl Program {
-    /// Makes the program shorter. `is_ip` says whether it is one for IP headers.
-    pub(crate) fn optimize(&mut self, is_ip: bool, exactness: Exactness) {
-        if self.steps.is_empty() {
+    /// Makes the program shorter, as far as the work lasts. `is_ip` says whether it is one for IP headers.
+    pub(crate) fn optimize(&mut self, is_ip: bool, exactness: Exactness, work: &mut Work) {
+        if self.steps.is_empty() || work.is_spent() {
             return;
         }
-        self.sort_conjunctions(is_ip);
-        self.skip_known(exactness);
+        self.sort_conjunctions(is_ip, work);
+        self.skip_known(exactness, work);
         self.join_tests(exactness);
         self.remove_unused();
     }
 
     /// Sorts tests that must all hold, or of which one must, by their places.
-    pub(crate) fn sort_conjunctions(&mut self, is_ip: bool) {
+    pub(crate) fn sort_conjunctions(&mut self, is_ip: bool, work: &mut Work) {
         // The protocol first: most other fields depend on it.
         let rank = |test: &Test| {
             let place = if is_ip && test.place == super::view::NETWORK + 8 {
@@ -68,7 +109,7 @@ impl Program {
             }
         }
         let mut at = 0;
-        while at < self.steps.len() {
+        while at < self.steps.len() && work.take(1) {
             let mut back = None;
             for side in 0..2 {
                 let Some(next) = self.steps[at].next[side].filter_step(|next| only[next].is_some()) else {
@@ -93,7 +134,7 @@ impl Program {
     }
 
     /// Has jumps go past tests whose answers are known.
-    fn skip_known(&mut self, exactness: Exactness) {
+    fn skip_known(&mut self, exactness: Exactness, work: &mut Work) {
         let known = self.known_lengths();
         let same = self.first_of_same();
         let mut arrivals: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.steps.len()];
@@ -106,32 +147,43 @@ impl Program {
         }
         let mut ways: Vec<Vec<Way>> = Vec::with_capacity(self.steps.len());
         for at in 0..self.steps.len() {
-            let mut here = self.ways_to(at, &arrivals[at], &same, &ways);
+            if work.is_spent() {
+                return;
+            }
+            let mut here = self.ways_to(at, &arrivals[at], &same, &ways, work);
             if let Some(passed) = settled(&here, same[at]) {
                 let next = self.steps[at].next[usize::from(passed)];
                 for (from, side) in std::mem::take(&mut arrivals[at]) {
-                    self.set_jump(from, side, next, &mut arrivals);
+                    self.set_jump(from, side, next, &mut arrivals, work);
                 }
                 here.clear();
             }
             if here.is_empty() {
                 for side in 0..2 {
-                    self.set_jump(at, side, Jump::Drop, &mut arrivals);
+                    self.set_jump(at, side, Jump::Drop, &mut arrivals, work);
                 }
             }
             for side in 0..2 {
                 let asked = Answer { test: same[at], step: at, passed: side == 1 };
-                let next = self.passed_over(at, side, asked, &here, &known, exactness);
+                let next = self.passed_over((at, side), asked, &here, (&known, exactness), work);
                 if next != self.steps[at].next[side] {
-                    self.set_jump(at, side, next, &mut arrivals);
+                    self.set_jump(at, side, next, &mut arrivals, work);
                 }
             }
             ways.push(here);
         }
     }
 
-    fn set_jump(&mut self, at: usize, side: usize, to: Jump, arrivals: &mut [Vec<(usize, usize)>]) {
+    fn set_jump(
+        &mut self,
+        at: usize,
+        side: usize,
+        to: Jump,
+        arrivals: &mut [Vec<(usize, usize)>],
+        work: &mut Work,
+    ) {
         if let Jump::Step(before) = self.steps[at].next[side] {
+            work.take(arrivals[before].len());
             arrivals[before].retain(|arrival| *arrival != (at, side));
         }
         if let Jump::Step(after) = to {
@@ -142,7 +194,16 @@ impl Program {
     }
 
     /// The ways that lead to a step; none for one that no packet reaches.
-    fn ways_to(&self, at: usize, from: &[(usize, usize)], same: &[usize], ways: &[Vec<Way>]) -> Vec<Way> {
+    ///
+    /// Where the work does not last, nothing is known of the one way to it.
+    fn ways_to(
+        &self,
+        at: usize,
+        from: &[(usize, usize)],
+        same: &[usize],
+        ways: &[Vec<Way>],
+        work: &mut Work,
+    ) -> Vec<Way> {
         if at == 0 {
             return vec![Way::new()];
         }
@@ -152,6 +213,9 @@ impl Program {
             let both = arrivals.next_if(|(other, _)| other == before).is_some();
             let answer = Answer { test: same[*before], step: *before, passed: *side == 1 };
             for way in &ways[*before] {
+                if !work.take(1 + way.len()) {
+                    return vec![Way::new()];
+                }
                 if both {
                     all.push(way.clone());
                     continue;
@@ -175,6 +239,7 @@ impl Program {
             way.iter().any(|other| (other.test, other.passed) == (answer.test, answer.passed))
         };
         let (first, rest) = all.split_at(1);
+        work.take(first[0].len() * rest.iter().map(Vec::len).sum::<usize>());
         let common = |answer: &&Answer| rest.iter().all(|way| is_in(way, answer));
         vec![first[0].iter().filter(common).copied().collect()]
     }
@@ -182,21 +247,22 @@ impl Program {
     /// Where a jump leads when tests are passed over whose answers are known on all ways.
     fn passed_over(
         &self,
-        at: usize,
-        side: usize,
+        (at, side): (usize, usize),
         asked: Answer,
         ways: &[Way],
-        known: &[u32],
-        exactness: Exactness,
+        (known, exactness): (&[u32], Exactness),
+        work: &mut Work,
     ) -> Jump {
         let next = self.steps[at].next[side];
         if next.step().is_none() || ways.is_empty() {
             return next;
         }
-        let follow = |way: &Way| {
+        let mut follow = |way: &Way| {
             let mut visited = vec![next];
             let mut last = next;
-            while let Jump::Step(step) = last {
+            while let Jump::Step(step) = last
+                && work.take(1 + way.len())
+            {
                 let mut answers = std::iter::once(&asked).chain(way.iter().rev());
                 let answer = answers.find_map(|answer| {
                     let from = (&self.steps[answer.step], answer.passed, known[answer.step]);
@@ -208,12 +274,13 @@ impl Program {
             }
             visited
         };
-        let mut followed = ways.iter().map(follow);
+        let mut followed = ways.iter().map(&mut follow);
         let mut common = followed.next().unwrap_or_default();
         let end = common.last().copied();
         let mut same_end = true;
         for visited in followed {
             same_end &= visited.last().copied() == end;
+            let visited: HashSet<Jump> = visited.into_iter().collect();
             common.retain(|jump| visited.contains(jump));
         }
         match end {

@@ -8,7 +8,7 @@ use netbricks_core::tables::classifier::Keys;
 
 use super::expression::Expression;
 use super::matcher::{DROP, Matcher};
-use super::optimize::Exactness;
+use super::optimize::{Exactness, Work};
 use super::table::RuleTable;
 use super::view::{self, BytesView, HeadersView, View};
 use super::{Jump, Program};
@@ -18,8 +18,8 @@ use crate::language::errors::Errors;
 ///
 /// They take longer than a packet's key and a probe: some 20 ns.
 const MANY_TESTS: usize = 20;
-/// Steps from which on a program is not optimised: that takes long, and a table answers anyway.
-const LARGE: usize = 20_000;
+/// Steps from which on rules are tried in a table before their program is optimised, which takes longer.
+const LARGE: usize = 1_000;
 /// Packets of at least this length have all the words that tables take for granted.
 const BASE_BYTES: usize = 16;
 /// Bytes of an IPv4 header without options.
@@ -48,58 +48,79 @@ pub(crate) struct Rules {
     table: Option<RuleTable>,
     /// Memory that is used again: keys of packets, and what was found for them.
     scratch: RefCell<(Keys, Vec<Option<u32>>)>,
+    /// Bytes that rules, program and table take.
+    memory: usize,
 }
 
-/// The program of some rules.
-pub(crate) fn program(rules: &[Rule], subject: Subject, exactness: Exactness) -> Program {
-    let one = |(condition, target): &Rule| Program::of_rule(condition.as_ref(), *target);
-    let mut programs: Vec<Program> = rules.iter().map(one).collect();
-    let large = programs.iter().map(|program| program.steps.len()).sum::<usize>() > LARGE;
-    if subject == Subject::Bytes || large {
-        let mut all = match programs.first() {
-            Some(first) => first.clone(),
-            None => Program::empty(),
-        };
-        programs.iter().skip(1).for_each(|next| all.add(next));
-        all.set_failure(Jump::Drop);
-        if !large {
-            all.optimize(false, exactness);
-        }
+/// The program of some rules, optimised as far as the work lasts.
+pub(crate) fn program(rules: &[Rule], subject: Subject, exactness: Exactness, work: &mut Work) -> Program {
+    optimized(plain(rules), subject, exactness, work)
+}
+
+/// The program of each rule.
+fn plain(rules: &[Rule]) -> Vec<Program> {
+    rules.iter().map(|(condition, target)| Program::of_rule(condition.as_ref(), *target)).collect()
+}
+
+fn optimized(mut programs: Vec<Program>, subject: Subject, exactness: Exactness, work: &mut Work) -> Program {
+    if subject == Subject::Bytes {
+        let mut all = Program::joined(&programs);
+        all.optimize(false, exactness, work);
         return all;
     }
+    if programs.len() == 1 {
+        programs.iter_mut().for_each(|program| program.optimize(true, exactness, work));
+    }
     // Neighbours are joined first, then pairs of them, and so on: programs stay short while they are optimised.
-    let single = programs.len() == 1;
     let mut reach = 1;
-    while reach < programs.len() {
+    while reach < programs.len() && !work.is_spent() {
         for first in (0..programs.len() - reach).step_by(2 * reach) {
-            let behind = std::mem::replace(&mut programs[first + reach], Program::empty());
+            let behind = std::mem::replace(&mut programs[first + reach], PASSED.clone());
             programs[first].add(&behind);
-            programs[first].optimize(true, exactness);
+            programs[first].optimize(true, exactness, work);
         }
         reach *= 2;
     }
-    let mut all = programs.into_iter().next().unwrap_or_else(Program::empty);
-    if single {
-        all.optimize(true, exactness);
-    }
-    all.set_failure(Jump::Drop);
-    all.sort_conjunctions(true);
+    let mut all = Program::joined(&programs);
+    all.sort_conjunctions(true, work);
     all
 }
+
+/// A program that decides nothing, where one was joined with another.
+const PASSED: Program = Program { steps: Vec::new(), everything: Jump::Fail };
 
 impl Rules {
     /// The rules in their fastest form. `seed` keeps senders from choosing packets that collide in a table.
     pub(crate) fn new(rules: Vec<Rule>, subject: Subject, seed: u64) -> Self {
-        let program = program(&rules, subject, Exactness::Exact);
-        let matcher = Matcher::new(&program);
+        Self::with_work(rules, subject, seed, &mut Work::of_one())
+    }
+
+    pub(super) fn with_work(rules: Vec<Rule>, subject: Subject, seed: u64, work: &mut Work) -> Self {
         let base = match subject {
             Subject::Bytes => BASE_BYTES as u16,
             Subject::Headers => view::NETWORK + BASE_NETWORK as u16,
         };
-        let table = if matcher.len() >= MANY_TESTS { RuleTable::new(&rules, base, seed) } else { None };
+        let programs = plain(&rules);
+        let large = programs.iter().map(|program| program.steps.len()).sum::<usize>() > LARGE;
+        let mut table = if large { RuleTable::new(&rules, base, seed) } else { None };
+        // Beside a table the program answers for packets that are too short for it: they may take longer.
+        let program = match &table {
+            Some(_) => Program::joined(&programs),
+            None => optimized(programs, subject, Exactness::Exact, work),
+        };
+        let matcher = Matcher::new(&program);
+        if !large && matcher.len() >= MANY_TESTS {
+            table = RuleTable::new(&rules, base, seed);
+        }
         let with_mac =
             subject == Subject::Headers && rules.iter().filter_map(|rule| rule.0.as_ref()).any(looks_at_mac);
+        let conditions: usize = rules.iter().filter_map(|rule| rule.0.as_ref()).map(Expression::bytes).sum();
+        let memory = conditions
+            + rules.capacity() * size_of::<Rule>()
+            + matcher.bytes()
+            + table.as_ref().map_or(0, RuleTable::bytes);
         Self {
+            memory,
             rules,
             subject,
             with_mac,
@@ -112,11 +133,22 @@ impl Rules {
 
     /// The program as Click shows it.
     pub(crate) fn text(&self) -> String {
-        let program = program(&self.rules, self.subject, Exactness::AsShown);
+        let program = program(&self.rules, self.subject, Exactness::AsShown, &mut Work::of_one());
         match self.subject {
             Subject::Bytes => program.text(),
             Subject::Headers => program.grouped().0.text(),
         }
+    }
+
+    /// Whether a table answers for packets that are long enough.
+    #[cfg(test)]
+    pub(super) fn has_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Bytes that rules, program and table take.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
     }
 
     /// The number of rules.
@@ -142,7 +174,7 @@ impl Rules {
         }
     }
 
-    fn output_of<V: View>(&self, view: &V, has_base: impl Fn(&V) -> bool) -> u32 {
+    pub(super) fn output_of<V: View>(&self, view: &V, has_base: impl Fn(&V) -> bool) -> u32 {
         if let Some(table) = &self.table
             && has_base(view)
             && let Some(output) = table.output(view)

@@ -30,6 +30,18 @@ struct Keying {
     presence: Field,
     /// Words that end before are in all packets of the table.
     base: u16,
+    /// The same by word, so that each is read once.
+    reads: Vec<Read>,
+}
+
+/// A word of packets, and where it goes in a key.
+struct Read {
+    place: u16,
+    /// Its bit among those that a packet may lack; 0 where all packets have it.
+    bit: u32,
+    whole: Option<Field>,
+    /// Fields of it: shift, mask.
+    parts: Vec<(u32, u32, Field)>,
 }
 
 /// Rules in a classifier.
@@ -76,6 +88,11 @@ impl RuleTable {
         Some(Self { keying, classifier, targets })
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.classifier.bytes() + self.targets.capacity() * size_of::<u32>()
+    }
+
     /// Words of a key.
     pub(crate) fn width(&self) -> usize {
         self.keying.layout.words()
@@ -110,8 +127,15 @@ impl Keying {
     fn of<'a>(atoms: impl Iterator<Item = &'a Atom>, base: u16) -> Option<Self> {
         let mut layout = Layout::new();
         let presence = layout.field(32);
-        let mut keying =
-            Self { layout, words: Vec::new(), fields: Vec::new(), optional: Vec::new(), presence, base };
+        let mut keying = Self {
+            layout,
+            words: Vec::new(),
+            fields: Vec::new(),
+            optional: Vec::new(),
+            presence,
+            base,
+            reads: Vec::new(),
+        };
         for atom in atoms {
             let place = match atom {
                 Atom::Word { test, .. } => {
@@ -139,7 +163,27 @@ impl Keying {
                 return None;
             }
         }
+        keying.reads = keying.reads();
         Some(keying)
+    }
+
+    fn reads(&self) -> Vec<Read> {
+        let places = self.words.iter().map(|(place, _)| *place).chain(self.fields.iter().map(|(of, _)| of.0));
+        let mut places: Vec<u16> = places.collect();
+        places.sort_unstable();
+        places.dedup();
+        let read = |place: u16| Read {
+            place,
+            bit: self.presence(place).unwrap_or(0),
+            whole: self.words.iter().find(|(known, _)| *known == place).map(|(_, field)| *field),
+            parts: self
+                .fields
+                .iter()
+                .filter(|((known, ..), _)| *known == place)
+                .map(|((_, shift, mask), field)| (*shift, *mask, *field))
+                .collect(),
+        };
+        places.into_iter().map(read).collect()
     }
 
     /// Whether all packets of the table have a word.
@@ -154,21 +198,23 @@ impl Keying {
     #[inline(always)]
     fn write(&self, packet: &impl View, key: &mut [u32]) -> bool {
         let mut present = 0;
-        for (place, number) in &self.optional {
-            if packet.word(*place).is_some() {
-                present |= 1 << number;
-            } else if packet.length() > u32::from(*place) {
-                return false;
+        for read in &self.reads {
+            let word = match packet.word(read.place) {
+                Some(word) => {
+                    present |= read.bit;
+                    u32::from_be_bytes(word.to_ne_bytes())
+                }
+                None if read.bit != 0 && packet.length() > u32::from(read.place) => return false,
+                None => 0,
+            };
+            if let Some(field) = read.whole {
+                put(key, field, word);
+            }
+            for (shift, mask, field) in &read.parts {
+                put(key, *field, (word >> shift & mask) >> mask.trailing_zeros());
             }
         }
-        let word = |place: u16| packet.word(place).map_or(0, |word| u32::from_be_bytes(word.to_ne_bytes()));
         put(key, self.presence, present);
-        for (place, field) in &self.words {
-            put(key, *field, word(*place));
-        }
-        for ((place, shift, mask), field) in &self.fields {
-            put(key, *field, (word(*place) >> shift & mask) >> mask.trailing_zeros());
-        }
         true
     }
 

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::expression::{Compare, Expression, Test};
 use super::matcher::{DROP, Matcher};
-use super::optimize::Exactness;
-use super::rules::{Rule, Subject, program};
+use super::optimize::{Exactness, Work};
+use super::rules::{Rule, Rules, Subject, program};
 use super::table::RuleTable;
 use super::view::{HeadersView, NETWORK, TRANSPORT, View};
 use super::{Jump, Program, view};
@@ -96,15 +96,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn programs_and_tables_answer_as_conditions_do(rules in rules(), packets in packets()) {
-        let optimized = Matcher::new(&program(&rules, Subject::Headers, Exactness::Exact));
-        let as_bytes = Matcher::new(&program(&rules, Subject::Bytes, Exactness::Exact));
+    fn programs_and_tables_answer_as_conditions_do(rules in rules(), packets in packets(), few in 0_u64..3_000) {
+        let optimized = Matcher::new(&program(&rules, Subject::Headers, Exactness::Exact, &mut Work::of_one()));
+        let as_bytes = Matcher::new(&program(&rules, Subject::Bytes, Exactness::Exact, &mut Work::of_one()));
+        let part = |subject| Matcher::new(&program(&rules, subject, Exactness::Exact, &mut Work::of(few)));
+        let (partly, partly_as_bytes) = (part(Subject::Headers), part(Subject::Bytes));
         let table = RuleTable::new(&rules, view::NETWORK + 20, 7);
         for bytes in &packets {
             let packet = HeadersView::of_bytes(bytes, 20);
             let answer = plain(&rules, &packet);
             prop_assert_eq!(optimized.output(&packet), answer, "{:?}", bytes);
             prop_assert_eq!(as_bytes.output(&packet), answer, "{:?}", bytes);
+            prop_assert_eq!(partly.output(&packet), answer, "{:?}, {} steps of work", bytes, few);
+            prop_assert_eq!(partly_as_bytes.output(&packet), answer, "{:?}, {} steps of work", bytes, few);
             if let Some(table) = &table && packet.network_length() >= 20 {
                 prop_assert_eq!(table.output(&packet).unwrap_or(answer), answer, "{:?}", bytes);
             }
@@ -113,7 +117,7 @@ proptest! {
 
     #[test]
     fn shown_programs_answer_alike_for_long_packets(rules in rules(), packets in packets()) {
-        let shown = Matcher::new(&program(&rules, Subject::Headers, Exactness::AsShown));
+        let shown = Matcher::new(&program(&rules, Subject::Headers, Exactness::AsShown, &mut Work::of_one()));
         for bytes in &packets {
             let mut bytes = bytes.clone();
             bytes.resize(44, 1);
@@ -134,12 +138,94 @@ fn rules_without_conditions_end_all_packets() {
 fn many_values_of_a_field_are_searched() {
     let one = |port: u32| Expression::word(TRANSPORT, 0xFFFF, port * 7);
     let rules = [(Some(Expression::Any((1..20).map(one).collect())), Jump::Output(0))];
-    let matcher = Matcher::new(&program(&rules, Subject::Headers, Exactness::Exact));
+    let matcher = Matcher::new(&program(&rules, Subject::Headers, Exactness::Exact, &mut Work::of_one()));
     assert_eq!(matcher.len(), 1);
     for port in 0..200_u32 {
         let mut bytes = [0; 24];
         bytes[20..24].copy_from_slice(&port.to_be_bytes());
         let found = port % 7 == 0 && (7..140).contains(&port);
         assert_eq!(matcher.output(&HeadersView::of_bytes(&bytes, 20)), if found { 0 } else { DROP });
+    }
+}
+
+/// `allow src host A and dst port P`, for other addresses and ports each.
+fn pairs(number: u32, place: u16) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = (1..=number)
+        .map(|at| {
+            let host = Expression::word(place, u32::MAX, at.wrapping_mul(0x9E37_79B1));
+            let port = Expression::word(place + 12, 0xFFFF, at.wrapping_mul(40_503) & 0xFFFF);
+            (Some(Expression::All(vec![host, port])), Jump::Output(at % 3))
+        })
+        .collect();
+    rules.push((Some(Expression::constant(true)), Jump::Drop));
+    rules
+}
+
+#[test]
+fn optimising_stops_when_its_work_is_done() {
+    let all = |number: u32| {
+        let mut work = Work::of(u64::MAX);
+        program(&pairs(number, NETWORK + 12), Subject::Headers, Exactness::Exact, &mut work);
+        work.done()
+    };
+    let (small, large) = (all(64), all(512));
+    assert!(small <= 1_000_000, "rules of common size are optimised wholly: {small} steps");
+    assert!(large > 1_000_000, "these rules are to need more than there is: {large} steps");
+    for subject in [Subject::Headers, Subject::Bytes] {
+        let mut work = Work::of_one();
+        program(&pairs(2_000, NETWORK + 12), subject, Exactness::AsShown, &mut work);
+        assert!(work.is_spent(), "{subject:?}");
+        assert!(work.done() <= 1_000_000, "{subject:?}: {} steps", work.done());
+    }
+}
+
+#[test]
+fn rules_that_a_table_answers_are_not_optimised() {
+    for (subject, place) in [(Subject::Headers, NETWORK + 12), (Subject::Bytes, 0)] {
+        let mut work = Work::of_one();
+        let rules = Rules::with_work(pairs(1_000, place), subject, 7, &mut work);
+        assert!(rules.has_table(), "{subject:?}");
+        assert_eq!(work.done(), 0, "{subject:?}");
+    }
+    // The answers are those of the conditions.
+    let rules = pairs(1_000, NETWORK + 12);
+    let table = Rules::with_work(rules.clone(), Subject::Headers, 7, &mut Work::of_one());
+    for at in [1_u32, 2, 3, 500, 999, 1_000, 1_001] {
+        for port in [at, at + 1] {
+            let mut bytes = [0; 28];
+            bytes[12..16].copy_from_slice(&at.wrapping_mul(0x9E37_79B1).to_be_bytes());
+            bytes[24..28].copy_from_slice(&(port.wrapping_mul(40_503) & 0xFFFF).to_be_bytes());
+            for length in [28, 27, 25, 24, 20, 12] {
+                let packet = HeadersView::of_bytes(&bytes[..length], 20);
+                let answer = table.output_of(&packet, |view| view.network_length() >= 20);
+                assert_eq!(answer, plain(&rules, &packet), "{at} {port} {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn joined_programs_are_those_that_were_added() {
+    let word = |value| Expression::word(NETWORK, 0xFF, value);
+    let choices: [Rule; 5] = [
+        (Some(word(1)), Jump::Output(0)),
+        (None, Jump::Output(1)),
+        (Some(Expression::constant(true)), Jump::Output(2)),
+        (Some(Expression::Any(vec![word(2), word(3).not()])), Jump::Drop),
+        (Some(Expression::All(Vec::new())), Jump::Output(1)),
+    ];
+    for number in 0..625_usize {
+        let picked = [number % 5, number / 5 % 5, number / 25 % 5, number / 125];
+        let programs: Vec<Program> =
+            picked.iter().map(|at| Program::of_rule(choices[*at].0.as_ref(), choices[*at].1)).collect();
+        let mut added = programs[0].clone();
+        programs[1..].iter().for_each(|next| added.add(next));
+        added.set_failure(Jump::Drop);
+        let (joined, added) = (Matcher::new(&Program::joined(&programs)), Matcher::new(&added));
+        for value in 0..5 {
+            let bytes = [0, 0, 0, value];
+            let packet = HeadersView::of_bytes(&bytes, 4);
+            assert_eq!(joined.output(&packet), added.output(&packet), "{picked:?} {value}");
+        }
     }
 }

@@ -72,6 +72,8 @@ struct Script {
     instructions: Vec<Instruction>,
     /// Variables and their values; `_` is what the script returns.
     variables: RefCell<Vec<(String, String)>>,
+    /// Bytes that the variables take.
+    memory: Cell<usize>,
     position: Cell<usize>,
     steps: Cell<i64>,
     /// Steps that a call inside of this script's run adds to it.
@@ -157,6 +159,7 @@ fn make(
         signals,
         instructions,
         variables: RefCell::new(variables.into_iter().map(|name| (name, String::new())).collect()),
+        memory: Cell::default(),
         position: Cell::new(0),
         steps: Cell::new(0),
         added_steps: Cell::new(None),
@@ -175,9 +178,15 @@ impl Script {
         let mut variables = self.variables.borrow_mut();
         let has_room = variables.len() < 4_096;
         match variables.iter_mut().find(|(known, _)| known == name) {
-            Some((_, old)) => *old = value,
+            Some((_, old)) => {
+                self.memory.set((self.memory.get() + value.capacity()).saturating_sub(old.capacity()));
+                *old = value;
+            }
             // More variables than any script has use for are not made.
-            None if has_room => variables.push((name.to_owned(), value)),
+            None if has_room => {
+                self.memory.set(self.memory.get() + name.len() + value.capacity());
+                variables.push((name.to_owned(), value));
+            }
             None => (),
         }
     }
@@ -193,6 +202,9 @@ impl Script {
 }
 
 impl Element for Script {
+    fn memory(&self) -> usize {
+        self.memory.get()
+    }
     fn initialize(&self, at: At<'_>, errors: &Errors) -> bool {
         let before = errors.count();
         self.initialize_variables(at, errors);

@@ -90,6 +90,9 @@ struct Expander<'s> {
 }
 
 impl Variables for Expander<'_> {
+    fn allows(&self, bytes: usize) -> bool {
+        bytes <= MAX_VALUE
+    }
     fn value(&self, name: &str, form: Form, _depth: usize) -> Option<String> {
         if form == Form::Parentheses {
             return match HandlerCall::parse(name, self.at).and_then(|call| call.read(self.at.router)) {
@@ -130,7 +133,7 @@ impl Script {
     pub(super) fn expand(&self, at: At<'_>, line: &str, quoted: bool, errors: &Errors) -> String {
         let value = expand(line, &Expander { script: self, at, errors }, quoted);
         if value.len() > MAX_VALUE {
-            errors.error(&format!("a value has {} bytes: there can be {MAX_VALUE}", value.len()));
+            errors.error(&format!("a value has more than {MAX_VALUE} bytes"));
             return String::new();
         }
         value
@@ -466,4 +469,25 @@ enum Next {
     Wait,
     /// The script has ended.
     End,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::run;
+
+    #[test]
+    fn a_value_is_bounded_while_it_is_made() {
+        let long = "a".repeat(60_000);
+        // Each `$(long.run)` says a line: the rest is not asked for when the value is as long as one can be.
+        let many = "$(long.run)".repeat(500);
+        let script = format!(
+            "long :: Script(TYPE PASSIVE, print \"called\", return {long});
+             Script(set value {many}, print \"done\", stop)"
+        );
+        let said = run(&script).said();
+        assert_eq!(said.iter().filter(|line| *line == "called").count(), 2, "{said:.200?}");
+        assert!(said.iter().any(|line| line.contains("a value has more than 65536 bytes")), "{said:.200?}");
+        // The script goes on.
+        assert_eq!(said.last().map(String::as_str), Some("done"));
+    }
 }

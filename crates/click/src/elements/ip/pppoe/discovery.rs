@@ -1,7 +1,7 @@
 //! `PPPoEDiscovery`: how hosts find an access concentrator and get a session (RFC 2516, section 5).
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
@@ -50,14 +50,85 @@ struct Session {
     host: [u8; 6],
     /// When it was last used (steady time, ns).
     used: u64,
+    /// Its place in the order of use: the time of its last use, or of an earlier one.
+    filed: u64,
+}
+
+/// Sessions that one request for another looks at, when it searches one that was unused for long.
+const LOOKS: usize = 16;
+/// For so long (ns) hosts may answer with a cookie, and at most twice as long.
+const EPOCH: u64 = 60 * SECOND;
+/// The last number of a session.
+const LAST: u16 = 0xFFFE;
+
+/// Sessions by number, by host and by use.
+#[derive(Default)]
+struct Sessions {
+    by_number: BTreeMap<u16, Session>,
+    /// How many each host has.
+    of_host: HashMap<[u8; 6], usize>,
+    /// When each was filed, and its number. A search moves it on, and not each use.
+    by_use: BTreeSet<(u64, u16)>,
+    /// The last number that was given for the first time, and numbers of sessions that have ended.
+    latest: u16,
+    free: VecDeque<u16>,
+}
+
+impl Sessions {
+    fn len(&self) -> usize {
+        self.by_number.len()
+    }
+    /// Opens a session. `None`: all numbers are in use.
+    fn open(&mut self, host: [u8; 6], now: u64) -> Option<u16> {
+        let id = if self.latest < LAST {
+            self.latest += 1;
+            self.latest
+        } else {
+            self.free.pop_front()?
+        };
+        self.by_number.insert(id, Session { host, used: now, filed: now });
+        self.by_use.insert((now, id));
+        *self.of_host.entry(host).or_default() += 1;
+        Some(id)
+    }
+    fn end(&mut self, id: u16) -> Option<Session> {
+        let session = self.by_number.remove(&id)?;
+        self.by_use.remove(&(session.filed, id));
+        if let Some(count) = self.of_host.get_mut(&session.host) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_host.remove(&session.host);
+            }
+        }
+        self.free.push_back(id);
+        Some(session)
+    }
+    /// The session that was unused for longest, if that is since before `limit`. It looks at few.
+    fn unused_since(&mut self, limit: u64, looks: &mut usize) -> Option<u16> {
+        while *looks > 0 {
+            *looks -= 1;
+            let (filed, id) = *self.by_use.first()?;
+            if filed >= limit {
+                return None;
+            }
+            let session = self.by_number.get_mut(&id)?;
+            if session.used == filed {
+                return Some(id);
+            }
+            session.filed = session.used;
+            self.by_use.remove(&(filed, id));
+            self.by_use.insert((session.used, id));
+        }
+        None
+    }
 }
 
 /// `PPPoEDiscovery(ETHER, NAME [, SERVICES, CAPACITY, PER_HOST, TIMEOUT])`: an access concentrator.
 ///
 /// It takes Ethernet frames and answers PADI with PADO, and PADR with PADS, which opens a session. Frames that are not
 /// of the discovery stage go to output 1. `SERVICES` are the names that hosts may ask for beside the empty one.
-/// A cookie in PADO, which a host must repeat, keeps forged addresses out of the table of sessions. Sessions end by
-/// PADT. When the table has `CAPACITY`, the one that was unused for longest ends, if that was for `TIMEOUT`.
+/// A cookie in PADO, which a host must repeat within a minute, keeps forged addresses out of the table of sessions.
+/// Sessions end by PADT. When the table has `CAPACITY`, the one that was unused for longest ends, if that was for `TIMEOUT`.
 pub(super) struct PppoeDiscovery {
     address: Ether,
     name: String,
@@ -66,8 +137,7 @@ pub(super) struct PppoeDiscovery {
     per_host: usize,
     timeout: u64,
     secret: RandomState,
-    sessions: RefCell<BTreeMap<u16, Session>>,
-    latest: Cell<u16>,
+    sessions: RefCell<Sessions>,
     refused: Cell<u64>,
     bad: Cell<u64>,
 }
@@ -92,13 +162,11 @@ fn pppoe_discovery(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dy
         address: address?,
         name,
         services,
-        // Sessions have numbers from 1 to 0xFFFE.
-        capacity: usize::from(capacity.min(0xFFFE)),
+        capacity: usize::from(capacity.min(LAST)),
         per_host: usize::from(per_host.max(1)),
         timeout: timeout.0,
         secret: RandomState::new(),
         sessions: RefCell::default(),
-        latest: Cell::default(),
         refused: Cell::default(),
         bad: Cell::default(),
     }))
@@ -173,19 +241,24 @@ impl Tags {
 }
 
 impl PppoeDiscovery {
-    fn cookie(&self, host: [u8; 6]) -> [u8; 8] {
-        self.secret.hash_one(host).to_be_bytes()
+    fn cookie(&self, host: [u8; 6], epoch: u64) -> [u8; 8] {
+        self.secret.hash_one((host, epoch)).to_be_bytes()
+    }
+    /// Whether a host has a cookie that it got in this epoch or the one before.
+    fn knows(&self, host: [u8; 6], cookie: Option<&[u8]>, now: u64) -> bool {
+        let epoch = now / EPOCH;
+        [epoch, epoch.wrapping_sub(1)].iter().any(|epoch| cookie == Some(&self.cookie(host, *epoch)))
     }
     fn offers(&self, service: &[u8]) -> bool {
         service.is_empty() || self.services.iter().any(|known| known == service)
     }
     /// The host of a session.
     pub(super) fn host(&self, session: u16) -> Option<[u8; 6]> {
-        self.sessions.borrow().get(&session).map(|session| session.host)
+        self.sessions.borrow().by_number.get(&session).map(|session| session.host)
     }
     /// Notes that a host used its session. `false`: it has no such session.
     pub(super) fn touch(&self, session: u16, host: [u8; 6], now: u64) -> bool {
-        match self.sessions.borrow_mut().get_mut(&session) {
+        match self.sessions.borrow_mut().by_number.get_mut(&session) {
             Some(known) if known.host == host => {
                 known.used = now;
                 true
@@ -214,42 +287,29 @@ impl PppoeDiscovery {
 
     /// Ends the session that was unused for longest, if that was long enough, and says so to its host.
     fn make_room(&self, at: At<'_>, now: u64) {
-        let oldest = self
-            .sessions
-            .borrow()
-            .iter()
-            .min_by_key(|(_, session)| session.used)
-            .map(|(id, one)| (*id, *one));
-        let Some((id, session)) = oldest else { return };
-        if session.used.saturating_add(self.timeout) < now {
-            self.sessions.borrow_mut().remove(&id);
-            if let Some(packet) = self.frame(at, session.host, code::PADT, id, &Tags::default()) {
-                at.push(0, packet);
-            }
+        let limit = now.saturating_sub(self.timeout);
+        let mut sessions = self.sessions.borrow_mut();
+        let Some(id) = sessions.unused_since(limit, &mut { LOOKS }) else { return };
+        let ended = sessions.end(id);
+        drop(sessions);
+        if let Some(session) = ended
+            && let Some(packet) = self.frame(at, session.host, code::PADT, id, &Tags::default())
+        {
+            at.push(0, packet);
         }
     }
 
     /// Opens a session. `None`: there is no room.
     fn open(&self, at: At<'_>, host: [u8; 6]) -> Option<u16> {
         let now = at.steady();
+        if self.sessions.borrow().of_host.get(&host).is_some_and(|own| *own >= self.per_host) {
+            return None;
+        }
         if self.sessions.borrow().len() >= self.capacity {
             self.make_room(at, now);
         }
         let mut sessions = self.sessions.borrow_mut();
-        let own = sessions.values().filter(|session| session.host == host).count();
-        if sessions.len() >= self.capacity || own >= self.per_host {
-            return None;
-        }
-        let mut id = self.latest.get();
-        loop {
-            id = if id >= 0xFFFE { 1 } else { id + 1 };
-            if !sessions.contains_key(&id) {
-                break;
-            }
-        }
-        self.latest.set(id);
-        sessions.insert(id, Session { host, used: now });
-        Some(id)
+        if sessions.len() >= self.capacity { None } else { sessions.open(host, now) }
     }
 
     /// The answer to a request. `None`: it needs none.
@@ -264,12 +324,12 @@ impl PppoeDiscovery {
                     answer.add(tag::SERVICE_NAME, other);
                 }
                 answer.add(tag::AC_NAME, self.name.as_bytes());
-                answer.add(tag::AC_COOKIE, &self.cookie(request.host));
+                answer.add(tag::AC_COOKIE, &self.cookie(request.host, at.steady() / EPOCH));
                 answer.repeat(request);
                 self.frame(at, request.host, code::PADO, 0, &answer)
             }
             code::PADR if request.to == self.address.0 && request.session == 0 => {
-                if request.tag(tag::AC_COOKIE) != Some(&self.cookie(request.host)) {
+                if !self.knows(request.host, request.tag(tag::AC_COOKIE), at.steady()) {
                     return None;
                 }
                 let service = request.tag(tag::SERVICE_NAME)?;
@@ -289,7 +349,7 @@ impl PppoeDiscovery {
                 self.frame(at, request.host, code::PADS, session, &answer)
             }
             code::PADT if self.host(request.session) == Some(request.host) => {
-                self.sessions.borrow_mut().remove(&request.session);
+                self.sessions.borrow_mut().end(request.session);
                 None
             }
             _ => None,
@@ -321,7 +381,7 @@ impl Element for PppoeDiscovery {
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.read("sessions", |this: &Self, _| {
             let mut text = String::new();
-            for (id, session) in &*this.sessions.borrow() {
+            for (id, session) in &this.sessions.borrow().by_number {
                 let _ = writeln!(text, "{id}\t{}", Ether(session.host));
             }
             text
@@ -331,11 +391,77 @@ impl Element for PppoeDiscovery {
         handlers.read("bad", |this: &Self, _| this.bad.get());
         handlers.write("end", |this: &Self, at, value| {
             let id: u16 = value.trim().parse().map_err(|_| "expected session")?;
-            let session = this.sessions.borrow_mut().remove(&id).ok_or("no such session")?;
+            let session = this.sessions.borrow_mut().end(id).ok_or("no such session")?;
             if let Some(packet) = this.frame(at, session.host, code::PADT, id, &Tags::default()) {
                 at.push(0, packet);
             }
             Ok(String::new())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_looks_at_few_sessions() {
+        let mut sessions = Sessions::default();
+        for number in 0..1_000_u64 {
+            let id = sessions.open([2, 0, 0, 0, (number >> 8) as u8, number as u8], number);
+            assert_eq!(id, Some(number as u16 + 1));
+        }
+        // All but number 700 were used since.
+        for (id, session) in &mut sessions.by_number {
+            session.used = if *id == 700 { session.used } else { 5_000 };
+        }
+        let mut found = None;
+        let mut searches = 0;
+        while found.is_none() {
+            let mut looks = LOOKS;
+            found = sessions.unused_since(4_000, &mut looks);
+            searches += 1;
+            assert!(searches <= 1_000 / LOOKS + 1, "each search goes on where the one before ended");
+        }
+        assert_eq!((found, searches), (Some(700), 700_usize.div_ceil(LOOKS)));
+        // What is left was used: one look tells.
+        sessions.end(700);
+        let mut looks = LOOKS;
+        for _ in 0..1_000 / LOOKS {
+            assert_eq!(sessions.unused_since(4_000, &mut looks), None);
+            looks = LOOKS;
+        }
+        assert_eq!((sessions.unused_since(4_000, &mut looks), looks), (None, LOOKS - 1));
+    }
+
+    #[test]
+    fn numbers_and_hosts_are_kept_in_step() {
+        let mut sessions = Sessions::default();
+        let host = |number: u16| [2, 0, 0, 0, 0, number as u8];
+        for round in 0..3 {
+            while sessions.open(host(round), round.into()).is_some() {}
+            assert_eq!(sessions.len(), usize::from(LAST));
+            assert_eq!(sessions.of_host.values().sum::<usize>(), sessions.len());
+            let all: Vec<u16> = sessions.by_number.keys().copied().collect();
+            all.iter().for_each(|id| assert!(sessions.end(*id).is_some()));
+            assert!(sessions.of_host.is_empty() && sessions.by_use.is_empty() && sessions.len() == 0);
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_a_minute_or_two() {
+        let run = crate::testing::build("Idle -> d :: PPPoEDiscovery(02:00:00:00:00:01, ac) -> Discard");
+        let router = run.router.expect("a configuration");
+        let ids = 0..router.len();
+        let found = ids.into_iter().find_map(|id| router.element_as::<PppoeDiscovery>(id));
+        let discovery = found.expect("the element");
+        let (host, other) = ([2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]);
+        let cookie = discovery.cookie(host, 5);
+        for (time, good) in
+            [(5 * EPOCH, true), (7 * EPOCH - 1, true), (7 * EPOCH, false), (5 * EPOCH - 1, false)]
+        {
+            assert_eq!(discovery.knows(host, Some(&cookie), time), good, "{time}");
+            assert!(!discovery.knows(other, Some(&cookie), time) && !discovery.knows(host, None, time));
+        }
     }
 }

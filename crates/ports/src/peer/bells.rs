@@ -18,21 +18,23 @@ const MOST_THREADS: usize = 8;
 
 /// One connection's event descriptors.
 #[derive(Debug)]
-pub(super) struct Bells {
+pub(crate) struct Bells {
     state: Arc<State>,
     thread: Thread,
 }
 
 #[derive(Debug)]
 struct State {
-    events: Vec<OwnedFd>,
+    events: Vec<Mutex<Option<Arc<OwnedFd>>>>,
+    /// The descriptor that is written to now: the peer may have replaced it.
+    writing: Mutex<Option<Arc<OwnedFd>>>,
     rung: Vec<AtomicBool>,
     stop: AtomicBool,
 }
 
 /// The threads of a port that write to peers' event descriptors.
 #[derive(Debug, Default)]
-pub(super) struct Writers(Mutex<Vec<Writer>>);
+pub(crate) struct Writers(Mutex<Vec<Writer>>);
 
 #[derive(Debug)]
 struct Writer {
@@ -42,7 +44,7 @@ struct Writer {
 
 impl Writers {
     /// Has all threads end, since their connections have ended.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         for writer in &*lock(&self.0) {
             writer.state.stop();
             writer.thread.thread().unpark();
@@ -54,11 +56,12 @@ impl Writer {
     /// Frees a thread of an ended connection that waits for the peer. Answers whether it has not ended yet.
     fn is_alive(&self) -> bool {
         if self.state.stop.load(Ordering::Acquire) {
-            for event in &self.state.events {
+            let writing = lock(&self.state.writing).clone();
+            if let Some(event) = writing {
                 // With this flag it never waits, also where the peer has made the descriptor block.
                 let mut counter = [0; 8];
                 let _ = rustix::io::preadv2(
-                    event,
+                    &*event,
                     &mut [IoSliceMut::new(&mut counter)],
                     u64::MAX,
                     ReadWriteFlags::NOWAIT,
@@ -72,9 +75,15 @@ impl Writer {
 impl Bells {
     /// Starts a thread, one of the port's, that writes to `events`.
     ///
+    /// An event that is not there yet is not written to.
+    ///
     /// # Errors
     /// If the system has no more threads, or too many wait for peers already.
-    pub(super) fn start(port: &str, events: Vec<OwnedFd>, writers: &Writers) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        port: &str,
+        events: Vec<Option<OwnedFd>>,
+        writers: &Writers,
+    ) -> io::Result<Arc<Self>> {
         let mut writers = lock(&writers.0);
         writers.retain(Writer::is_alive);
         if writers.len() >= MOST_THREADS {
@@ -83,7 +92,9 @@ impl Bells {
             )));
         }
         let rung = events.iter().map(|_| AtomicBool::new(false)).collect();
-        let state = Arc::new(State { events, rung, stop: AtomicBool::new(false) });
+        let events = events.into_iter().map(|event| Mutex::new(event.map(Arc::new))).collect();
+        let (writing, stop) = (Mutex::new(None), AtomicBool::new(false));
+        let state = Arc::new(State { events, writing, rung, stop });
         let of_thread = Arc::clone(&state);
         let thread = Builder::new().name(format!("{port} bells")).spawn(move || of_thread.write())?;
         let bells = Arc::new(Self { state: Arc::clone(&state), thread: thread.thread().clone() });
@@ -91,9 +102,16 @@ impl Bells {
         Ok(bells)
     }
 
+    /// Replaces the event of a ring.
+    pub(crate) fn set(&self, number: usize, event: Option<OwnedFd>) {
+        if let Some(place) = self.state.events.get(number) {
+            *lock(place) = event.map(Arc::new);
+        }
+    }
+
     /// Has the event of a ring written. Makes a system call only if the thread sleeps.
     #[inline]
-    pub(super) fn ring(&self, number: usize) {
+    pub(crate) fn ring(&self, number: usize) {
         if let Some(rung) = self.state.rung.get(number)
             && !rung.swap(true, Ordering::AcqRel)
         {
@@ -117,10 +135,16 @@ impl State {
     fn write(&self) {
         while !self.stop.load(Ordering::Acquire) {
             for (event, rung) in self.events.iter().zip(&self.rung) {
-                if rung.swap(false, Ordering::AcqRel) {
-                    // It fails only if the counter is full, and then the descriptor is readable.
-                    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+                if !rung.swap(false, Ordering::AcqRel) {
+                    continue;
                 }
+                let event = lock(event).clone();
+                lock(&self.writing).clone_from(&event);
+                if let Some(event) = event {
+                    // It fails only if the counter is full, and then the descriptor is readable.
+                    let _ = rustix::io::write(&*event, &1_u64.to_ne_bytes());
+                }
+                *lock(&self.writing) = None;
             }
             if self.rung.iter().all(|rung| !rung.load(Ordering::Acquire)) {
                 std::thread::park();

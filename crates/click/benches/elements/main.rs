@@ -1,24 +1,25 @@
-//! Speed of Click configurations and of instances: `cargo bench -p netbricks-click --bench elements -- [--json] [NAME]`.
+//! Speed of Click configurations and of instances: `cargo bench -p netbricks-click --bench elements -- [--json] [--short] [NAME]`.
 //!
 //! Frames of 64 bytes in bursts of 32 pass a graph of a source, the node of a configuration and a sink. Beside it runs
 //! the same graph with `FromDevice(0) -> ToDevice(0)`, in turns. The figure is the difference of both medians: what the
-//! elements cost. `NAME` chooses the scenarios whose names contain it.
+//! elements cost. `NAME` chooses the scenarios whose names contain it. `--short` makes a few rounds, which show that each
+//! scenario runs and say little about speed.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up has failed")]
+
+mod instances;
 
 use std::alloc::System;
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Instant;
 
-use netbricks_click::instances::{self, InstancesSettings};
 use netbricks_click::{ClickSettings, node};
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::packet::checksum;
 use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, NodeId, Poll, Shape, Worker};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -159,19 +160,9 @@ impl Bench {
     }
 
     /// The graph of a configuration.
-    fn click(pool: &Pool, configuration: &str, frames: &[Rc<[Frame]>]) -> Self {
+    fn click(pool: &Pool, settings: &ClickSettings, frames: &[Rc<[Frame]>]) -> Self {
         let worker = Worker::new(0, 1, pool.clone());
-        let node = node(&ClickSettings::of(configuration), &worker).unwrap();
-        Self::new(pool, node, frames, 0)
-    }
-
-    /// The graph of the function `instances`; frames grow to a length.
-    fn instances(pool: &Pool, frames: Rc<[Frame]>, length: usize) -> Self {
-        let worker = Worker::new(0, 1, pool.clone());
-        let settings = InstancesSettings { most: 4_096, ..InstancesSettings::default() };
-        let mut bench = Self::new(pool, instances::node(&settings, &worker).unwrap(), &[frames], length);
-        bench.call("map", "02:00:00:00:09:09 wire");
-        bench
+        Self::new(pool, node(settings, &worker).unwrap(), frames, 0)
     }
 
     fn call(&mut self, handler: &str, argument: &str) -> String {
@@ -225,12 +216,13 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 /// Nanoseconds a packet in two graphs that run in turns.
-fn beside(one: &mut Bench, other: &mut Bench) -> (f64, f64) {
+fn beside(report: &Report, one: &mut Bench, other: &mut Bench) -> (f64, f64) {
     for bench in [&mut *one, &mut *other] {
         // All flows and scratch memory are made before the first round.
-        bench.pass(4 * 65_536);
+        bench.pass(report.count(4 * 65_536));
     }
-    let rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (one.pass(ROUND), other.pass(ROUND))).collect();
+    let rounds: Vec<(f64, f64)> =
+        (0..report.rounds()).map(|_| (one.pass(ROUND), other.pass(ROUND))).collect();
     one.check();
     other.check();
     let of = |which: fn(&(f64, f64)) -> f64| median(rounds.iter().map(which).collect()) / ROUND as f64;
@@ -250,6 +242,7 @@ struct Figure {
 /// Scenarios that the command line asks for, and their figures.
 struct Report {
     json: bool,
+    short: bool,
     wanted: Vec<String>,
     figures: Vec<Figure>,
     pool: Pool,
@@ -258,6 +251,14 @@ struct Report {
 impl Report {
     fn wants(&self, name: &str) -> bool {
         self.wanted.is_empty() || self.wanted.iter().any(|wanted| name.contains(&wanted[..]))
+    }
+
+    fn rounds(&self) -> usize {
+        if self.short { 3 } else { ROUNDS }
+    }
+    /// A number of packets or installs, or a part of it where the run is to be short.
+    fn count(&self, full: u64) -> u64 {
+        if self.short { full.div_ceil(64) } else { full }
     }
 
     fn add(&mut self, name: &str, value: f64, unit: &'static str, goal: Option<f64>) {
@@ -295,10 +296,10 @@ impl Report {
         for device in 0..frames.len() {
             writeln!(empty, "FromDevice({device}) -> ToDevice({device});").unwrap();
         }
-        let mut plain = Bench::click(&self.pool, &empty, frames);
-        let mut full = Bench::click(&self.pool, configuration, frames);
+        let mut plain = Bench::click(&self.pool, &ClickSettings::of(&empty), frames);
+        let mut full = Bench::click(&self.pool, &ClickSettings::of(configuration), frames);
         prepare(&mut full);
-        let (base, all) = beside(&mut plain, &mut full);
+        let (base, all) = beside(self, &mut plain, &mut full);
         self.push(Figure {
             name: name.to_owned(),
             value: all - base,
@@ -336,6 +337,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut report = Report {
         json: words.iter().any(|word| word == "--json"),
+        short: words.iter().any(|word| word == "--short"),
         wanted: words.into_iter().filter(|word| !word.starts_with("--")).collect(),
         figures: Vec::new(),
         pool: Pool::builder().frames(16_384).build().unwrap(),
@@ -350,10 +352,8 @@ fn main() {
     elements(&mut report);
     filters(&mut report);
     flows(&mut report);
-    instances_created(&mut report);
-    instances_idle(&mut report);
-    instances_sharing(&mut report);
-    instances_chained(&mut report);
+    routers(&mut report);
+    instances::all(&mut report);
     if report.json {
         report.print_json();
     }
@@ -414,6 +414,38 @@ fn elements(report: &mut Report) {
     });
 }
 
+/// The router of `examples/click`, with its input and output paths done in one pass each, and element by element.
+fn routers(report: &mut Report) {
+    const TEXT: &str = include_str!("../../../../examples/click/ip-router.click");
+    if !report.wants("click-router-fused") && !report.wants("click-router-elements") {
+        return;
+    }
+    let frames = |device: usize| -> Rc<[Frame]> {
+        let (inside, outside) = (0x0A00_0002, 0xC0A8_0102);
+        let way = |flow: u16| match device {
+            0 => frame((inside, 1_000 + flow), (outside, 80)),
+            _ => frame((outside, 80), (inside, 1_000 + flow)),
+        };
+        let to_router = |mut frame: Frame| {
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0x10 + device as u8]);
+            frame
+        };
+        (0..256).map(way).map(to_router).collect()
+    };
+    let make = |fuse: bool| {
+        let mut settings = ClickSettings::of(TEXT);
+        settings.fuse = fuse;
+        let mut bench = Bench::click(&report.pool, &settings, &[frames(0), frames(1)]);
+        bench.call("send0/querier.insert", "10.0.0.2 02:00:00:00:01:02");
+        bench.call("send1/querier.insert", "192.168.1.2 02:00:00:00:02:02");
+        bench
+    };
+    let (fused, apart) = beside(report, &mut make(true), &mut make(false));
+    report.add("click-router-fused", fused, "ns/packet", None);
+    report.add("click-router-elements", apart, "ns/packet", None);
+    report.add("click-router-fused-saves", (1.0 - fused / apart) * 100.0, "%", None);
+}
+
 /// Rules that refuse some services of some networks, and allow the rest.
 ///
 /// Packets that pass have been by all of them.
@@ -453,152 +485,4 @@ fn flows(report: &mut Report) {
         |element: &str| format!("FromDevice(0) -> MarkIPHeader(14) -> Counter -> {element} -> ToDevice(0);");
     report.click("click-flow-monitor", 14.0, &text("FlowMonitor"), &[Rc::clone(&few)], |_| ());
     report.click("click-aggregate-flows", None, &text("AggregateIPFlows"), &[few], |_| ());
-}
-
-/// The configuration of an instance: a middlebox that answers.
-const MIRROR: &str = "FromDevice(0) -> Counter -> EtherMirror -> ToDevice(0);";
-
-fn mac(number: usize) -> String {
-    format!("02:01:00:00:{:02x}:{:02x}", number >> 8, number & 0xFF)
-}
-
-/// A frame to an instance.
-fn frame_to(number: usize) -> Frame {
-    let mut frame = frame((host(1), 1), (host(2), 2));
-    frame[..6].copy_from_slice(&[2, 1, 0, 0, (number >> 8) as u8, number as u8]);
-    frame
-}
-
-fn create(bench: &mut Bench, number: usize, options: &str, text: &str) {
-    bench.call("create", &format!("i{number} mac={} {options}", mac(number)));
-    bench.call("install", &format!("i{number}\n{text}"));
-}
-
-/// 400 instances in sequence, each until its first packet has passed; and the memory of each.
-fn instances_created(report: &mut Report) {
-    const MANY: usize = 400;
-    if !report.wants("instances-create") && !report.wants("instances-memory") {
-        return;
-    }
-    let mut rounds = Vec::new();
-    let mut memory = Vec::new();
-    for _ in 0..5 {
-        let frames: Rc<[Frame]> = (0..MANY).map(frame_to).collect();
-        let mut bench = Bench::instances(&report.pool, frames, 0);
-        let region = Region::new(ALLOCATOR);
-        let mut times = Vec::with_capacity(MANY);
-        for number in 0..MANY {
-            let begin = Instant::now();
-            create(&mut bench, number, "", MIRROR);
-            bench.pass(1);
-            times.push(begin.elapsed().as_secs_f64() * 1e3);
-        }
-        let change = region.change();
-        let bytes = change.bytes_allocated as isize - change.bytes_deallocated as isize;
-        memory.push(bytes as f64 / MANY as f64 / 1e3);
-        bench.check();
-        rounds.push(times);
-    }
-    let nth = |place: usize| median(rounds.iter().map(|round| round[place]).collect());
-    let all = median(rounds.iter().flatten().copied().collect());
-    report.add("instances-create-first-packet", all, "ms", Some(2.0));
-    report.add("instances-create-1st", nth(0), "ms", None);
-    report.add("instances-create-400th", nth(MANY - 1), "ms", None);
-    report.add("instances-create-400th-over-1st", nth(MANY - 1) / nth(0), "times", Some(2.0));
-    report.add("instances-memory", median(memory), "KB each", Some(150.0));
-}
-
-/// The cost of 1,000 idle instances for a busy one.
-fn instances_idle(report: &mut Report) {
-    if !report.wants("instances-idle-1000") {
-        return;
-    }
-    let make = |idle: usize| {
-        let mut bench = Bench::instances(&report.pool, Rc::from([frame_to(0)]), 0);
-        for number in 0..=idle {
-            create(&mut bench, number, "", MIRROR);
-        }
-        bench.rest();
-        bench
-    };
-    let (alone, crowded) = beside(&mut make(0), &mut make(1_000));
-    report.add("instances-busy-alone", alone, "ns/packet", None);
-    report.add("instances-idle-1000", (crowded / alone - 1.0) * 100.0, "% slower", Some(3.0));
-}
-
-/// How evenly 100 instances that make packets share a core.
-fn instances_sharing(report: &mut Report) {
-    const MANY: usize = 100;
-    if !report.wants("instances-sharing-100") {
-        return;
-    }
-    let mut bench = Bench::instances(&report.pool, Rc::from([frame_to(0)]), 0);
-    let mut text = String::from("InfiniteSource(DATA \\<");
-    frame_to(0).iter().enumerate().for_each(|(place, byte)| match place {
-        0..6 => write!(text, "{:02x}", [2, 0, 0, 0, 9, 9][place]).unwrap(),
-        _ => write!(text, "{byte:02x}").unwrap(),
-    });
-    text += ">, LIMIT -1, BURST 32) -> ToDevice(0);";
-    for number in 0..MANY {
-        create(&mut bench, number, "", &text);
-    }
-    bench.pass_made(2_000_000);
-    let before = used(&mut bench);
-    let packets = 40_000_000;
-    let time = bench.pass_made(packets);
-    let after = used(&mut bench);
-    bench.check();
-    let worst = |which: fn(&(u64, u64)) -> u64| {
-        let shares: Vec<f64> =
-            after.iter().map(|(name, now)| (which(now) - which(&before[name])) as f64).collect();
-        let mean = shares.iter().sum::<f64>() / MANY as f64;
-        100.0 * shares.iter().map(|share| (share / mean - 1.0).abs()).fold(0.0, f64::max)
-    };
-    report.add("instances-sharing-100", worst(|used| used.0), "% off, packets", Some(2.0));
-    report.add("instances-sharing-100-time", worst(|used| used.1), "% off, time", Some(2.0));
-    report.add("instances-sharing-100-each", time / packets as f64, "ns/packet", None);
-}
-
-impl Bench {
-    /// Runs until instances have made packets.
-    fn pass_made(&mut self, packets: u64) -> f64 {
-        let end = self.passed.get() + packets;
-        let begin = Instant::now();
-        while self.passed.get() < end {
-            self.turn();
-        }
-        begin.elapsed().as_nanos() as f64
-    }
-}
-
-/// Packets that each instance has sent, and the time that it had (ns).
-fn used(bench: &mut Bench) -> BTreeMap<String, (u64, u64)> {
-    let list: serde_json::Value = serde_json::from_str(&bench.call("list", "")).unwrap();
-    let one = |one: &serde_json::Value| {
-        let used = (one["ports"][0]["sent"].as_u64().unwrap(), one["used_ns"].as_u64().unwrap());
-        (one["name"].as_str().unwrap().to_owned(), used)
-    };
-    list.as_array().unwrap().iter().map(one).collect()
-}
-
-/// A chain of nine instances that pass large packets on.
-fn instances_chained(report: &mut Report) {
-    const LONG: usize = 9;
-    const LENGTH: usize = 1_472;
-    if !report.wants("instances-chain-9") {
-        return;
-    }
-    let mut bench = Bench::instances(&report.pool, Rc::from([frame_to(0)]), LENGTH);
-    for number in 0..LONG {
-        let next = if number + 1 < LONG { mac(number + 1) } else { "02:00:00:00:09:09".into() };
-        let text = format!("FromDevice(0) -> EtherRewrite({}, {next}) -> ToDevice(0);", mac(number));
-        create(&mut bench, number, "ring=2048", &text);
-    }
-    // So few at once that no ring is full.
-    bench.pass(1_024);
-    let times: Vec<f64> = (0..ROUNDS).map(|_| bench.pass(1_024) / 1_024.0).collect();
-    bench.check();
-    let time = median(times);
-    report.add("instances-chain-9", time, "ns/packet", None);
-    report.add("instances-chain-9-rate", LENGTH as f64 * 8.0 / time, "Gb/s", None);
 }

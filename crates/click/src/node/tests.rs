@@ -1,0 +1,158 @@
+//! The node in a graph: edges, and another configuration in its place.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Poll, Role, Shape, Worker};
+
+use super::{ClickSettings, node};
+
+type Frames = Rc<RefCell<VecDeque<Vec<u8>>>>;
+/// Batches that arrived: the last byte of each packet.
+type Batches = Rc<RefCell<Vec<Vec<u8>>>>;
+
+struct Source(Frames);
+
+impl Node for Source {
+    fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        while batch.len() < 32
+            && let Some(frame) = self.0.borrow_mut().pop_front()
+        {
+            assert!(batch.push(cx.pool().packet(&frame).expect("a frame is free")).is_ok());
+        }
+        if batch.is_empty() { Poll::Idle } else { Poll::Busy }
+    }
+    fn shape(&self) -> Shape {
+        Shape::receive()
+    }
+}
+
+struct Sink(Batches);
+
+impl Node for Sink {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        let (packets, bytes) = (batch.len() as u64, batch.bytes());
+        let last = |packet: &netbricks_core::buffer::Packet| packet.data()[packet.len() - 1];
+        self.0.borrow_mut().push(batch.iter().map(last).collect());
+        cx.transmitting().sent(packets, bytes);
+        batch.clear();
+    }
+    fn shape(&self) -> Shape {
+        Shape { role: Role::Transmit, ..Shape::transmit() }
+    }
+}
+
+/// A graph of a configuration between a source and two sinks.
+struct Rig {
+    to: Frames,
+    from: [Batches; 2],
+    pool: Pool,
+    now: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let pool = Pool::builder().frames(1_024).build().expect("memory");
+        Self { to: Frames::default(), from: Default::default(), pool, now: 1_000 }
+    }
+    fn builder(&self, text: &str) -> GraphBuilder {
+        let worker = Worker::new(0, 1, self.pool.clone());
+        let mut builder = GraphBuilder::new("rig");
+        let click = node(&ClickSettings::of(text), &worker).expect("a configuration");
+        let source = builder.add("in", Box::new(Source(Rc::clone(&self.to)))).expect("a name");
+        let click = builder.add("click", click).expect("a name");
+        builder.connect(source, Edge::OUT, click, 0).expect("an input");
+        for (sink, edge) in self.from.iter().zip([Edge::OUT, Edge(2)]) {
+            let name = format!("out{}", edge.0);
+            let sink = builder.add(name, Box::new(Sink(Rc::clone(sink)))).expect("a name");
+            // A configuration of one device has one way out.
+            let _ = builder.connect(click, edge, sink, 0);
+        }
+        builder
+    }
+    fn run(&mut self, graph: &mut Graph) {
+        for _ in 0..200 {
+            self.now += 1_000;
+            graph.turn(self.now);
+        }
+    }
+    fn bring(&self, numbers: impl Iterator<Item = u8>) {
+        self.to.borrow_mut().extend(numbers.map(|number| vec![number; 60]));
+    }
+    fn left(&self) -> [Vec<Vec<u8>>; 2] {
+        self.from.each_ref().map(|batches| batches.borrow_mut().drain(..).collect())
+    }
+}
+
+#[test]
+fn packets_leave_by_each_edge_in_batches() {
+    let mut rig = Rig::new();
+    let text = "FromDevice(a) -> c :: Classifier(0/00%01, -); c[0] -> ToDevice(a); c[1] -> ToDevice(b)";
+    let mut graph = rig.builder(text).build(rig.pool.clone()).expect("a graph");
+    rig.bring(0..64);
+    rig.run(&mut graph);
+    let [even, odd] = rig.left();
+    let each = |turn: u8, odd: u8| (0..16).map(|at| turn * 32 + 2 * at + odd).collect::<Vec<u8>>();
+    assert_eq!(even, [each(0, 0), each(1, 0)]);
+    assert_eq!(odd, [each(0, 1), each(1, 1)]);
+    assert_eq!(graph.drain(rig.now), 0);
+    assert!(graph.totals().is_conserved(), "{:?}", graph.totals());
+}
+
+#[test]
+fn another_configuration_goes_on_with_state_and_packets() {
+    let mut rig = Rig::new();
+    let first =
+        "FromDevice(a) -> f :: FlowMonitor(100) -> Tee [0] -> q :: Queue(100) -> Idle; Idle -> ToDevice(a)";
+    let mut graph = rig.builder(first).build(rig.pool.clone()).expect("a graph");
+    rig.bring(0..50);
+    rig.run(&mut graph);
+    assert_eq!(graph.call("click", "q.length", "").expect("a handler"), "50");
+    // The new configuration takes what has its name and class, and ends the rest.
+    let second = "FromDevice(a) -> f :: FlowMonitor(100) -> q :: Queue(40) -> Unqueue -> ToDevice(a)";
+    let builder = rig.builder(second);
+    let (mut next, _) = Graph::take_over(builder, rig.pool.clone(), &mut graph, rig.now).expect("a graph");
+    let gone = graph.totals();
+    assert_eq!((gone.held, gone.handoff_out.packets, gone.drops.total().packets), (0, 50, 0));
+    assert!(gone.is_conserved(), "{gone:?}");
+    assert_eq!((next.totals().held, next.totals().handoff_in.packets), (50, 50));
+    rig.run(&mut next);
+    rig.bring(50..60);
+    rig.run(&mut next);
+    let [left, _] = rig.left();
+    let left: Vec<u8> = left.into_iter().flatten().collect();
+    assert_eq!(left, (0..40).chain(50..60).collect::<Vec<u8>>());
+    assert_eq!(next.call("click", "f.strangers", "").expect("a handler"), "60");
+    assert_eq!(next.drain(rig.now), 0);
+    let totals = next.totals();
+    assert_eq!((totals.sent.packets, totals.drops.total().packets), (50, 10));
+    assert!(totals.is_conserved(), "{totals:?}");
+    assert_eq!(next.unbalanced(), Vec::<String>::new());
+    drop((graph, next));
+    assert_eq!(rig.pool.available(), rig.pool.capacity(), "frames are lost");
+}
+
+#[test]
+fn packets_of_a_configuration_end_where_the_next_cannot_start() {
+    let mut rig = Rig::new();
+    let first = "FromDevice(a) -> q :: Queue(100) -> Idle; Idle -> ToDevice(a)";
+    let mut graph = rig.builder(first).build(rig.pool.clone()).expect("a graph");
+    rig.bring(0..5);
+    rig.run(&mut graph);
+    let second = "FromDevice(a) -> q :: Queue(100) -> Unqueue -> ToDevice(a); Error(no)";
+    let builder = rig.builder(second);
+    let (mut next, _) = Graph::take_over(builder, rig.pool.clone(), &mut graph, rig.now).expect("a graph");
+    rig.bring(5..7);
+    rig.run(&mut next);
+    let failures = next.take_failures();
+    assert!(matches!(&failures[..], [(node, _)] if node == "click"), "{failures:?}");
+    assert_eq!(next.drain(rig.now), 0);
+    let totals = next.totals();
+    assert_eq!((totals.sent.packets, totals.drops.total().packets), (0, 7));
+    assert!(totals.is_conserved(), "{totals:?}");
+    drop((graph, next));
+    assert_eq!(rig.pool.available(), rig.pool.capacity(), "frames are lost");
+}

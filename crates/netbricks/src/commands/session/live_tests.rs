@@ -1,0 +1,148 @@
+//! Changes and clients beside a run under load: what they ask of workers, and what handlers changed.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use netbricks_control::api::Source;
+use netbricks_control::{Address, Client};
+use netbricks_core::{Function, Input, NoSettings, Operator, Section, Worker, compose};
+
+use super::super::arguments::ControlArguments;
+use super::tests::{FLOWS, chain, lost_nothing, while_controlled, while_running, while_running_with};
+
+/// Reports that workers were asked for: a function is also asked for one where a file is checked.
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+fn tells(input: Input, worker: &Worker) -> impl Function + use<> {
+    worker.report(|| {
+        let is_worker = std::thread::current().name() == Some("netbricks-0");
+        TOLD.fetch_add(usize::from(is_worker), Ordering::Relaxed);
+        Section::default()
+    });
+    input.done()
+}
+
+fn source(text: &str) -> Source {
+    Source { text: text.into(), name: "edge.toml".into(), directory: "/nowhere".into() }
+}
+
+#[test]
+fn plans_and_changes_ask_no_node_for_its_report() {
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("tells", "Counts its reports.", |_, worker| {
+        compose(worker, |input| tells(input, worker))
+    });
+    let text = |top: u32| chain("\"flows\", \"tells\"", &format!("{FLOWS}\ntop = {top}"));
+    let (first, second) = (text(10), text(5));
+    let summary = while_running_with(registry, &first.clone(), move |asking| {
+        asking.let_packets_pass();
+        let same = source(&first);
+        assert!(asking.ask(move |director| director.plan(&same)).unwrap().unchanged);
+        asking.apply(&second).unwrap();
+        asking.apply(&first).unwrap();
+        assert_eq!(TOLD.load(Ordering::Relaxed), 0);
+    });
+    lost_nothing(&summary);
+    assert!(TOLD.load(Ordering::Relaxed) > 0, "the summary has it");
+}
+
+#[test]
+fn routes_and_weights_that_handlers_changed_stay_when_the_file_changes_theirs() {
+    let text = |routes: &str| {
+        let lb =
+            "[function.lb]\nuse = \"maglev\"\nbackends = [\"a 02:00:00:00:00:01\", \"b 02:00:00:00:00:02\"]";
+        let fib = format!("[function.fib]\nuse = \"lpm\"\nroutes = [\"0.0.0.0/0 1\"{routes}]");
+        chain("\"fib\", \"lb\"", &format!("{lb}\n{fib}"))
+    };
+    let (first, second) = (text(""), text(", \"198.51.100.0/24 3\""));
+    let summary = while_running(&first, move |asking| {
+        let lookup =
+            |address: &str| asking.call("fib", "lookup", address, false).unwrap().answers[0].value.clone();
+        for next_hop in 1..=9 {
+            asking.write("fib", "add", &format!("192.0.2.0/24 {next_hop}"));
+        }
+        asking.write("lb", "weight", "b 5");
+        let applied = asking.apply(&second).unwrap();
+        assert_eq!(applied.plan.warnings, Vec::<String>::new());
+        assert_eq!([lookup("192.0.2.1"), lookup("198.51.100.1")], ["9", "3"]);
+        let backends = asking.call("lb", "backends", "", false).unwrap().answers[0].value.clone();
+        assert!(backends.contains("02:00:00:00:00:02 5 "), "{backends}");
+        let options = netbricks_control::api::ApplyOptions { forget: true, ..Default::default() };
+        let file = source(&second);
+        asking.ask(move |director| director.apply(file, options, None, 0)).unwrap();
+        assert_eq!([lookup("192.0.2.1"), lookup("198.51.100.1")], ["1", "3"]);
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
+
+/// Sends bytes, and answers the first line of what comes back.
+fn send(socket: &Path, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // A server that refuses need not read all of it.
+    let _refused = stream.write_all(bytes);
+    let mut piece = [0; 64];
+    let read = stream.read(&mut piece).unwrap_or(0);
+    String::from_utf8_lossy(&piece[..read]).lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn clients_that_misbehave_harm_no_packet() {
+    let socket = std::env::temp_dir().join(format!("nb-hostile-{}.sock", std::process::id()));
+    let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };
+    let text = chain("\"flows\"", FLOWS);
+    let summary = while_controlled(crate::standard(), &text, Some(&control), move |asking| {
+        asking.let_packets_pass();
+        let head = |method: &str, path: &str, rest: &str| {
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}\r\n")
+        };
+        let json = "content-type: application/json\r\ncontent-length: 1\r\n";
+        let giga = "content-type: application/json\r\ncontent-length: 1073741824\r\n";
+        for _ in 0..20 {
+            for (request, status) in [
+                (head("POST", "/v1/apply", json) + "{", " 400 "),
+                (head("POST", "/v1/apply", giga), " 413 "),
+                (head("GET", "/v1/nothing", ""), " 404 "),
+                (head("DELETE", "/v1/status", ""), " 405 "),
+                ("\0\0\r\n\r\n".into(), " 400 "),
+            ] {
+                let answer = send(&socket, request.as_bytes());
+                assert!(answer.contains(status), "{request:?}: {answer}");
+            }
+        }
+        // They ask for counters without end, and read none.
+        let silent: Vec<UnixStream> = (0..300)
+            .filter_map(|_| {
+                let mut stream = UnixStream::connect(&socket).ok()?;
+                stream.write_all(head("GET", "/v1/stats?every=1", "").as_bytes()).ok()?;
+                Some(stream)
+            })
+            .collect();
+        asking.let_packets_pass();
+        assert!(asking.call("flows", "flows.occupancy", "", false).is_ok());
+        drop(silent);
+        // Of two writers that know the same generation, one is told.
+        let client = || Client::new(Address::Unix(socket.clone()));
+        let generation = loop {
+            // Those that went are noticed one by one.
+            if let Ok(status) = client().status() {
+                break status.generation;
+            }
+        };
+        let file = source(&chain("\"flows\"", &format!("{FLOWS}\ntop = 3")));
+        let other = source(&chain("\"flows\"", &format!("{FLOWS}\ntop = 4")));
+        let options = netbricks_control::api::ApplyOptions::default();
+        let apply = |file: &Source| client().apply(file, &options, Some(generation)).is_ok();
+        let made = std::thread::scope(|scope| {
+            let threads = [&file, &other].map(|file| scope.spawn(move || apply(file)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(made.iter().filter(|made| **made).count(), 1);
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
