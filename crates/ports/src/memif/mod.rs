@@ -31,8 +31,8 @@ use self::ring::{Consumer, MOST_PIECES, Producer, Ring};
 use self::socket::Listener;
 use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::HEADER;
-use crate::peer::bells;
 use crate::peer::listener::{check_path, socket_path};
+use crate::peer::{bells, wait_for_end};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::seat::{Seat, lock};
 use crate::steer::Fixed;
@@ -45,8 +45,6 @@ const RING_SIZES: std::ops::RangeInclusive<usize> = 16..=1 << MOST_LOG2;
 const BUFFER_SIZES: std::ops::RangeInclusive<usize> = 256..=65_536;
 /// How long a port that is closed waits for the peer to take what was sent.
 const LAST_WAIT: Duration = Duration::from_millis(100);
-/// How long a port that is closed waits for its thread.
-const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// Which end of a memif connection a port is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -303,15 +301,7 @@ impl Memif {
             self.shared.stop.store(true, Ordering::Release);
             // It can only fail because the thread is awake already.
             let _ = rustix::io::write(&*self.shared.wake, &1_u64.to_ne_bytes());
-            // It waits for no peer. But the last close of a peer's descriptor may, such as that of a socket that lingers.
-            let until = Instant::now() + LONGEST_END;
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if thread.is_finished() {
-                // A panic was told already.
-                let _ = thread.join();
-            }
+            wait_for_end(thread);
         }
     }
 }

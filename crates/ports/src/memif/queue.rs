@@ -7,6 +7,7 @@ use netbricks_buffer::Batch;
 use netbricks_core::{Context, DropReason, Poll};
 
 use super::ring::{Consumer, Producer, Refusal, Tally};
+use crate::peer::TransmitCounts;
 use crate::port::{Counters, ReceiveQueue, TransmitQueue};
 use crate::seat::Seat;
 
@@ -68,24 +69,12 @@ impl ReceiveQueue for Receiver {
 pub(super) struct Sender {
     seat: RingSeat<Producer>,
     ring: Box<Option<Producer>>,
-    counters: Arc<Counters>,
-    done: Batch,
+    counts: TransmitCounts,
 }
 
 impl Sender {
     pub(super) fn new(seat: RingSeat<Producer>, counters: Arc<Counters>) -> Self {
-        Self { seat, ring: Box::new(None), counters, done: Batch::new() }
-    }
-
-    /// Drops the first packets of a batch.
-    #[cold]
-    fn lose(&mut self, count: usize, reason: DropReason, batch: &mut Batch, cx: &mut Context) {
-        batch.take_front(count, &mut self.done);
-        Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
-        if reason == DropReason::TooBig {
-            Counters::add_shared(&self.counters.too_big_to_send, 1);
-        }
-        cx.drop_batch(&mut self.done, reason);
+        Self { seat, ring: Box::new(None), counts: TransmitCounts::new(counters) }
     }
 }
 
@@ -112,7 +101,7 @@ impl TransmitQueue for Sender {
         }
         while !batch.is_empty() {
             let Some(ring) = self.ring.as_mut().as_mut().filter(|ring| !ring.is_lost()) else {
-                return self.lose(batch.len(), DropReason::LinkDown, batch, cx);
+                return self.counts.lose(batch.len(), DropReason::LinkDown, batch, cx);
             };
             let (sent, refusal) = put(ring, batch);
             if let Some(Refusal::Lie(lie)) = refusal {
@@ -120,18 +109,13 @@ impl TransmitQueue for Sender {
             }
             if sent > 0 {
                 ring.publish();
-                batch.take_front(sent, &mut self.done);
-                let (packets, bytes) = (self.done.len() as u64, self.done.bytes());
-                cx.transmitting().sent(packets, bytes);
-                Counters::add(&self.counters.sent, packets);
-                Counters::add(&self.counters.sent_bytes, bytes);
-                self.done.clear();
+                self.counts.sent(sent, batch, cx);
             }
             match refusal {
                 None | Some(Refusal::Lie(_)) => {}
                 Some(Refusal::Full) => return,
-                Some(Refusal::TooBig) => self.lose(1, DropReason::TooBig, batch, cx),
-                Some(Refusal::Empty) => self.lose(1, DropReason::Malformed, batch, cx),
+                Some(Refusal::TooBig) => self.counts.lose(1, DropReason::TooBig, batch, cx),
+                Some(Refusal::Empty) => self.counts.lose(1, DropReason::Malformed, batch, cx),
             }
         }
     }

@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
 
 use netbricks_core::{ConfigWarning, InvalidSetting, Settings};
 use rustix::event::{EventfdFlags, eventfd};
@@ -33,8 +32,8 @@ use self::transmit::Sender;
 use crate::driver::{OpenContext, PortDriver, QueueDivision};
 use crate::interface::{HEADER, LARGEST_ARRIVAL};
 use crate::node::{LiveLimits, TransmitLimits};
-use crate::peer::bells;
 use crate::peer::listener::{Listener, check_path, socket_path};
+use crate::peer::{bells, wait_for_end};
 use crate::port::{Capabilities, Counters, Link, Port, PortError, ReceiveQueue, TransmitQueue};
 use crate::seat::lock;
 use crate::steer::Fixed;
@@ -43,8 +42,6 @@ use crate::taken::Taken;
 const DRIVER: &str = "vhost-user";
 /// The most queues of a direction.
 const MOST_QUEUES: usize = 64;
-/// How long a port that is closed waits for its thread.
-const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// How a port finds its front end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -236,15 +233,7 @@ impl VhostUser {
                 // It can only fail because the connection has ended already.
                 let _ = stream.shutdown(Shutdown::Both);
             }
-            // It waits for no peer any more. But the last close of a peer's descriptor may.
-            let until = Instant::now() + LONGEST_END;
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if thread.is_finished() {
-                // A panic was told already.
-                let _ = thread.join();
-            }
+            wait_for_end(thread);
         }
     }
 }

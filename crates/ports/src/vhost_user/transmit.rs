@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::ring::{Chain, Format, Lie, MOST_PIECES, Piece, Place, Ring, Used, collect};
 use crate::node::LiveLimits;
+use crate::peer::TransmitCounts;
 use crate::port::{Counters, TransmitQueue};
 use crate::virtio::{self, VirtioHeader};
 
@@ -188,25 +189,13 @@ impl Ring {
 pub(super) struct Sender {
     place: Arc<Place>,
     limits: LiveLimits,
-    counters: Arc<Counters>,
+    counts: TransmitCounts,
     taken: Taken,
-    done: Batch,
 }
 
 impl Sender {
     pub(super) fn new(place: Arc<Place>, limits: LiveLimits, counters: Arc<Counters>) -> Self {
-        Self { place, limits, counters, taken: Taken::new(), done: Batch::new() }
-    }
-
-    /// Drops the first packets of a batch.
-    #[cold]
-    fn lose(&mut self, count: usize, reason: DropReason, batch: &mut Batch, cx: &mut Context) {
-        batch.take_front(count, &mut self.done);
-        Counters::add_shared(&self.counters.not_sent, self.done.len() as u64);
-        if reason == DropReason::TooBig {
-            Counters::add_shared(&self.counters.too_big_to_send, 1);
-        }
-        cx.drop_batch(&mut self.done, reason);
+        Self { place, limits, counts: TransmitCounts::new(counters), taken: Taken::new() }
     }
 
     /// Gives packets to the guest, if there is one. `None` if there is none.
@@ -229,20 +218,15 @@ impl TransmitQueue for Sender {
     fn transmit(&mut self, batch: &mut Batch, cx: &mut Context) {
         while !batch.is_empty() {
             let Some((sent, refusal)) = self.give(batch) else {
-                return self.lose(batch.len(), DropReason::LinkDown, batch, cx);
+                return self.counts.lose(batch.len(), DropReason::LinkDown, batch, cx);
             };
             if sent > 0 {
-                batch.take_front(sent, &mut self.done);
-                let (packets, bytes) = (self.done.len() as u64, self.done.bytes());
-                cx.transmitting().sent(packets, bytes);
-                Counters::add(&self.counters.sent, packets);
-                Counters::add(&self.counters.sent_bytes, bytes);
-                self.done.clear();
+                self.counts.sent(sent, batch, cx);
             }
             match refusal {
                 None | Some(Refusal::Lie(_) | Refusal::Published) => {}
                 Some(Refusal::Full) => return,
-                Some(Refusal::Lost(reason)) => self.lose(1, reason, batch, cx),
+                Some(Refusal::Lost(reason)) => self.counts.lose(1, reason, batch, cx),
             }
         }
     }
