@@ -233,7 +233,7 @@ impl Store {
 
     /// Saves a configuration durably under a new number. It is applied then, not confirmed.
     ///
-    /// At most 50 configurations are kept: the last confirmed and the [running](Store::set_running) one, and the newest.
+    /// At most 50 configurations are kept: the last confirmed, the [running](Store::set_running) one, and the newest.
     /// Those that were given up make room first.
     /// `time` is in nanoseconds since the Unix epoch.
     ///
@@ -345,13 +345,15 @@ impl Store {
         Ok(())
     }
 
-    /// Removes configurations, but for the confirmed and the running one, until one more can be kept.
+    /// Removes configurations, but for the confirmed, the running and the newest one, until one more can be kept.
     ///
     /// First go those that were given up, then those that came by a rollback, and of each kind the oldest. So changes
     /// that fail leave the configurations to go back to.
     fn make_room(&mut self) {
         let confirmed = self.confirmed.as_ref().map(|saved| saved.number);
-        let mut kept: BTreeSet<_> = [confirmed, self.running].into_iter().flatten().collect();
+        // The newest stays until there is a newer one: its number must not be used again after a crash.
+        let newest = self.numbers.last().copied();
+        let mut kept: BTreeSet<_> = [confirmed, self.running, newest].into_iter().flatten().collect();
         let worth = |number: &Number| {
             let note = self.configurations.get(number).map_or("", |about| &about.note);
             (worth(self.marks.state(*number), note), *number)

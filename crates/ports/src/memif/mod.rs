@@ -242,7 +242,8 @@ impl Shared {
     }
     /// Takes the rings back from the queues.
     fn detach(&self) {
-        if self.is_up.swap(false, Ordering::AcqRel) {
+        // Only this thread changes it. The link is down once the queues have no rings, and not before.
+        if self.is_up.load(Ordering::Acquire) {
             for seat in &self.receive {
                 seat.change(|next| match next.as_mut().and_then(|waiting| waiting.as_mut().as_mut()) {
                     // No worker has seen the packets in it yet.
@@ -251,6 +252,7 @@ impl Shared {
                 });
             }
             self.transmit.iter().for_each(|seat| seat.offer(Box::new(None)));
+            self.is_up.store(false, Ordering::Release);
         }
         lock(&self.sent).clear();
         self.writers.stop();

@@ -74,11 +74,30 @@ fn the_confirmed_and_the_running_configuration_are_never_removed() {
     for text in ["4", "5", "6", "7"] {
         store.save(text, &base(), "", 0).unwrap();
     }
-    assert_eq!(numbers(&store.history()), [7, 2, 1]);
+    assert_eq!(numbers(&store.history()), [7, 6, 2, 1]);
     assert_eq!(store.records(Number(1)).unwrap(), [record("1")]);
     let names: Vec<_> = disk.files().into_keys().filter(|name| name.starts_with('0')).collect();
-    assert_eq!(names, ["000001.journal", "000001.toml", "000002.journal", "000002.toml", "000007.toml"]);
+    let expected =
+        ["000001.journal", "000001.toml", "000002.journal", "000002.toml", "000006.toml", "000007.toml"];
+    assert_eq!(names, expected);
     assert!(matches!(store.load(Number(4)), Err(StoreError::Unknown { .. })));
+}
+
+#[test]
+fn the_newest_stays_until_its_successor_is_written_so_that_its_number_is_not_used_twice() {
+    let disk = Simulated::default();
+    let mut store = reopen(&disk);
+    for text in ["1", "2", "3", "4"] {
+        store.save(text, &base(), "", 0).unwrap();
+    }
+    store.give_up(Number(4), Outcome::Failed).unwrap();
+    // One that was given up makes room first, but not while it is the newest.
+    disk.fail_after(Some(5));
+    store.save("5", &base(), "", 0).unwrap_err();
+    disk.fail_after(None);
+    let mut store = reopen(&disk);
+    assert_eq!(numbers(&store.history())[0], 4);
+    assert_eq!(store.save("5", &base(), "", 0).unwrap(), Number(5));
 }
 
 #[test]

@@ -30,7 +30,8 @@ impl Step {
             Save(text) => {
                 let number = store.save(text, &base(), "", 7).unwrap();
                 assert!(model.texts.insert(number, text.into()).is_none());
-                let protected = [Some(number), model.confirmed, model.running];
+                let before = model.texts.keys().rev().nth(1).copied();
+                let protected = [Some(number), before, model.confirmed, model.running];
                 while model.texts.len() > SMALL.kept {
                     let numbers = model.texts.keys().filter(|&&n| !protected.contains(&Some(n)));
                     // Those that were given up go first, and then the oldest.

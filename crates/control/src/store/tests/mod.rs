@@ -6,7 +6,7 @@ mod simulated;
 use super::*;
 
 /// Few, so that a short test meets each.
-const SMALL: Limits = Limits { kept: 3, text: 4096, records: 8, journal: 2048, contents: 100 };
+const SMALL: Limits = Limits { kept: 4, text: 4096, records: 8, journal: 2048, contents: 100 };
 
 fn base() -> Base {
     Base { origin: "edge.toml".into(), directory: "/etc/netbricks".into() }
