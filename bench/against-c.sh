@@ -27,7 +27,7 @@ cargo build --release --quiet ${BUILD_OPTIONS:-}
 ours=${CARGO_TARGET_DIR:-target}/release/netbricks
 library=()
 [[ "${BUILD_OPTIONS:-}" != *hyperscan* ]] || library=(signature-1000-hyperscan)
-names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 signature-1000 "${library[@]}" chain-wire-1 chain-wire-64)
+names=(alloc macswap ttl chain-ttl-4 chain-ttl-8-fused monitor-64k lpm-64k lpm-uniform maglev-90 maglev-100 nat-64k acl-10 acl-64 acl-1000 mmb-acl-64 mmb-acl-1000 signature-1000 "${library[@]}" chain-wire-1 chain-wire-64)
 quiet() { nice -n -20 taskset -c "$core" "$@" 2>/dev/null; }
 # Without names it answers how many rounds were steady; with them it compares.
 cat >"$work"/compare.py <<'PY'
@@ -41,11 +41,12 @@ theirs = {
     "lpm-uniform": ("d lpm16k bulk, uniform rand dst", "d lpm16k scalar, uniform rand dst"),
     "nat-64k": "g NAT 64k bulk",
     "acl-10": "e linear ACL 10, last matches", "acl-64": "e2 rte_acl 64 rules", "acl-1000": "e2 rte_acl 1000 rules",
+    "mmb-acl-64": "e2 rte_acl 64 rules", "mmb-acl-1000": "e2 rte_acl 1000 rules",
     "signature-1000": "i hyperscan 1000 lits 512B random a-z",
     "signature-1000-hyperscan": "i hyperscan 1000 lits 512B random a-z",
     "maglev-90": "h maglev+flow cache(90% hit)", "maglev-100": "h maglev+flow cache(100% hit)",
 }
-goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5, "nat-64k": 0.75, "acl-10": 1.0, "acl-64": 0.9, "acl-1000": 0.9, "signature-1000": 2.0, "signature-1000-hyperscan": 1.0}
+goals = {"alloc": 1.06, "macswap": 1.06, "ttl": 1.06, "chain-ttl-4": 1.06, "chain-ttl-8-fused": 1 / 1.4, "monitor-64k": 1 / 1.5, "lpm-64k": 1.0, "lpm-uniform": 1.0, "maglev-90": 1 / 1.5, "maglev-100": 1 / 1.5, "nat-64k": 0.75, "acl-10": 1.0, "acl-64": 0.9, "acl-1000": 0.9, "mmb-acl-64": 1.0, "mmb-acl-1000": 1.0, "signature-1000": 2.0, "signature-1000-hyperscan": 1.0}
 # C's payloads have 512 bytes, ours 1,400.
 scale = dict.fromkeys(["signature-1000", "signature-1000-hyperscan"], 1400 / 512)
 c, ours = [], []
@@ -109,7 +110,7 @@ while [ "$steady" -lt "$rounds" ] && [ "$round" -lt $((4 * rounds)) ]; do
             lpm) set -- lpm-64k lpm-uniform ;;
             mag) set -- maglev-90 maglev-100 ;;
             nat) set -- nat-64k ;;
-            acl) set -- acl-10 acl-64 acl-1000 ;;
+            acl) set -- acl-10 acl-64 acl-1000 mmb-acl-64 mmb-acl-1000 ;;
             hs) set -- signature-1000 "${library[@]}" ;;
         esac
         # shellcheck disable=SC2086

@@ -130,13 +130,7 @@ fn key(ip: IpRef<'_>, own: &FlowKey) -> FlowKey {
 fn segment(located: &Located, frame: &[u8]) -> Option<Segment> {
     let at = located.at(Layer::Tcp)?;
     let header = frame.get(at..)?.first_chunk::<20>()?;
-    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    Some(Segment {
-        flags: header[13],
-        sequence: number(4),
-        acknowledgment: number(8),
-        len: located.payload(Layer::Tcp).map_or(0, |payload| payload.len() as u32),
-    })
+    Some(Segment::read(header, located.payload(Layer::Tcp).map_or(0, |payload| payload.len())))
 }
 
 /// Whether a packet is an ICMP or ICMPv6 error, which quotes another.

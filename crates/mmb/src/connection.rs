@@ -93,6 +93,13 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// That of a TCP header without its options, before so many bytes of payload.
+    #[inline(always)]
+    pub(crate) fn read(header: &[u8; 20], len: usize) -> Self {
+        let number =
+            |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        Self { flags: header[13], sequence: number(4), acknowledgment: number(8), len: len as u32 }
+    }
     fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -159,17 +166,29 @@ impl Sequences {
     }
 }
 
+/// The verdict that all packets of a connection in these directions met lately, as its rules ask for its 5-tuple alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Remembered {
+    /// The edition of the rules; 0 for none.
+    pub(crate) edition: u32,
+    /// The slot of the rule that decided.
+    pub(crate) rule: u32,
+    /// The directions, as bits.
+    pub(crate) directions: u8,
+}
+
 /// A connection, under the canonical key of its packets.
 ///
 /// Where a rule maps it, its answers have another key, under which a second entry leads here.
+///
+/// The fields that most packets need come first: with the key and the times of an entry, they fill one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Connection {
-    /// The rules whose first match made it or joined it.
-    pub(crate) rules: [RuleRef; RULES],
-    /// Its packets' key, in the direction of the first.
-    pub(crate) origin: FlowKey,
-    /// The same as it leaves, after `map`.
-    pub(crate) translated: FlowKey,
+    /// The verdict of its packets.
+    pub(crate) remembered: Remembered,
+    /// Its sequence numbers, before a translation.
+    pub(crate) sequences: Sequences,
     /// Whether this entry is only the way to the one under `origin`.
     pub(crate) is_alias: bool,
     /// How far it is.
@@ -180,29 +199,37 @@ pub(crate) struct Connection {
     pub(crate) mapped_by: u8,
     /// The same of the one that translates its sequence numbers.
     pub(crate) shifted_by: u8,
-    /// The values of mapped fields beside addresses and ports.
-    pub(crate) values: [u32; 2],
+    /// Whether `origin` is the reverse of its canonical key.
+    pub(crate) is_reversed: bool,
+    /// The rules whose first match made it or joined it.
+    pub(crate) rules: [RuleRef; RULES],
     /// The number that is added to sequence numbers of each direction; 0 without `shuffle`.
     pub(crate) shift: [u32; 2],
-    /// Its sequence numbers, before a translation.
-    pub(crate) sequences: Sequences,
+    /// The values of mapped fields beside addresses and ports.
+    pub(crate) values: [u32; 2],
+    /// Its packets' key, in the direction of the first.
+    pub(crate) origin: FlowKey,
+    /// The same as it leaves, after `map`.
+    pub(crate) translated: FlowKey,
 }
 
 impl Connection {
     /// A connection of this first packet.
     pub(crate) fn new(origin: FlowKey) -> Self {
         Self {
-            rules: [RuleRef::default(); RULES],
-            origin,
-            translated: origin,
+            remembered: Remembered::default(),
+            sequences: Sequences::default(),
             is_alias: false,
             progress: Progress::Opening,
             seen: [0; 2],
             mapped_by: 0,
             shifted_by: 0,
-            values: [0; 2],
+            is_reversed: origin.canonical() != origin,
+            rules: [RuleRef::default(); RULES],
             shift: [0; 2],
-            sequences: Sequences::default(),
+            values: [0; 2],
+            origin,
+            translated: origin,
         }
     }
 
@@ -234,6 +261,16 @@ impl Connection {
 
     /// Notes a packet. `segment` is that of TCP.
     pub(crate) fn note(&mut self, direction: Direction, segment: Option<Segment>) {
+        // Each side acknowledges the numbers that the other's have become.
+        let shift = self.shift[1 - direction.index()];
+        let back =
+            |seen: Segment| Segment { acknowledgment: seen.acknowledgment.wrapping_sub(shift), ..seen };
+        self.note_untranslated(direction, segment.map(back));
+    }
+
+    /// As [`note`](Self::note), of a segment with the numbers that its connection's ends count by.
+    #[inline]
+    pub(crate) fn note_untranslated(&mut self, direction: Direction, segment: Option<Segment>) {
         let at = direction.index();
         let Some(segment) = segment else {
             self.seen[at] |= flags::ACK;
@@ -241,9 +278,6 @@ impl Connection {
             self.progress = if is_answered { Progress::Open } else { Progress::Opening };
             return;
         };
-        // Each side acknowledges the numbers that the other's have become.
-        let acknowledgment = segment.acknowledgment.wrapping_sub(self.shift[1 - at]);
-        let segment = Segment { acknowledgment, ..segment };
         if segment.has(flags::RST) {
             if !self.sequences.takes_reset(at, segment) {
                 // It ends nothing at its receiver, nor here.
@@ -323,7 +357,13 @@ pub(crate) struct Timeouts {
 impl Timeouts {
     /// The timeout of a connection.
     pub(crate) fn of(&self, connection: &Connection) -> u64 {
-        match (connection.origin.protocol(), connection.progress) {
+        self.at(connection.origin.protocol(), connection.progress)
+    }
+
+    /// The timeout of a connection of this protocol that is so far.
+    #[inline]
+    pub(crate) fn at(&self, protocol: u8, progress: Progress) -> u64 {
+        match (protocol, progress) {
             (protocol::TCP, Progress::Open) => self.tcp,
             (protocol::TCP, _) => self.tcp_transitory,
             _ => self.other,
@@ -441,18 +481,22 @@ impl Encode for Connection {
         let mut pair = || Some([take(4)? as u32, take(4)? as u32]);
         let (values, shift) = (pair()?, pair()?);
         let sequences = Sequences { next: pair()?, acknowledged: pair()?, known };
+        // What other rules decided is not taken over.
+        let remembered = Remembered::default();
         Some(Self {
-            rules,
-            origin,
-            translated,
+            remembered,
+            sequences,
             is_alias,
             progress,
             seen,
             mapped_by,
             shifted_by,
-            values,
+            is_reversed: origin.canonical() != origin,
+            rules,
             shift,
-            sequences,
+            values,
+            origin,
+            translated,
         })
     }
 }

@@ -1,13 +1,12 @@
 //! A packet's way through one worker: classified, tracked, rewritten.
 
-use netbricks_core::buffer::{BATCH, Bytes, Packet};
+use netbricks_core::buffer::{BATCH, Bytes};
 use netbricks_core::consistency::{Access, Bounded};
 use netbricks_core::operators::ReplaceTcpOptions;
-use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, HashKey};
 use netbricks_core::tables::classifier::{Keys, MatchCache, Matches};
-use netbricks_core::tables::{Entry, FlowTable, Table};
+use netbricks_core::tables::{Entry, FlowTable, Missed, Table};
 use netbricks_core::{
     Context, DropReason, Edge, Flows, FrameFunction, Frames, Groups, StoredFlow, TableKey, Verdict,
 };
@@ -17,6 +16,7 @@ use crate::arrival::{Arrival, First, Fragments, Part};
 use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, with};
 use crate::field::Layer;
 use crate::key::{Located, walk};
+use crate::known::{Edition, Known, Verdicts, may_remember};
 use crate::random::Random;
 use crate::rule::Mode;
 use crate::rules::{RuleData, Rules, Slot};
@@ -24,31 +24,37 @@ use crate::translate;
 
 /// Attempts to find values for a connection whose answers are not another's (mmb's `map`).
 const TRIES: usize = 8;
-/// Tables of the classifier from which on a flow's rules are remembered: fewer are asked as fast.
-const WORTH_CACHING: usize = 3;
 
 /// One worker's part of the function.
 pub(crate) struct Engine {
     rules: Bounded<Rules>,
-    connections: Flows<FlowKey, Connection>,
+    pub(crate) connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
     worker: usize,
     /// The number from 1 of the one port to which packets of each place go, or 0.
     departures: Box<[u16]>,
     /// The same for the place of the batch at hand.
-    egress: u16,
+    pub(crate) egress: u16,
     outputs: usize,
     random: Random,
     hash: HashKey,
-    is_cached: bool,
-    cache: MatchCache,
+    pub(crate) is_cached: bool,
+    pub(crate) cache: MatchCache,
     /// The version of the classifier's content, and whether it has tables enough for the cache.
-    caches: (Option<u64>, bool),
+    pub(crate) caches: (Option<u64>, bool),
     fragments: Fragments,
-    /// The layers of each packet; `None` for one that rules leave alone.
-    located: Vec<Option<Located>>,
-    found: Vec<Matches>,
-    keys: Keys,
+    pub(crate) edition: Edition,
+    pub(crate) verdicts: Verdicts,
+    /// The packets of the batch at hand.
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) missed: Missed,
+    /// The layers of those that are looked at.
+    pub(crate) located: Vec<Located>,
+    /// Their rules.
+    pub(crate) found: Vec<Matches>,
+    pub(crate) keys: Keys,
+    /// The key vector of a packet whose rules are looked for alone.
+    pub(crate) alone: Keys,
     /// The rules of the packet at hand: order and slot.
     ordered: Vec<(u64, u32)>,
     options: ReplaceTcpOptions,
@@ -74,6 +80,17 @@ pub(crate) struct Parts {
     pub(crate) seed: u64,
     /// First fragments of packets.
     pub(crate) fragments: Fragments,
+}
+
+/// A packet of a batch, before its rules apply.
+#[derive(Clone, Copy)]
+pub(crate) enum Seen {
+    /// Rules leave it alone.
+    LeftAlone,
+    /// Its connection seems to be known, and may remember what rules decide.
+    Known(Known),
+    /// Its layers and rules have this place.
+    At { place: u16, is_plain: bool },
 }
 
 /// The decisions of a packet's rules so far.
@@ -102,6 +119,8 @@ struct Subject<'s, 'b> {
     located: &'s Located,
     arrival: Arrival,
     now: u64,
+    /// Whether it is [plain](plain_flow), and the rules of such packets follow from their flows.
+    is_by_flow: bool,
 }
 
 impl Engine {
@@ -129,41 +148,22 @@ impl Engine {
             random,
             caches: (None, false),
             fragments,
+            edition: Edition::default(),
+            verdicts: Verdicts::new(flow_cache, seed),
+            seen: Vec::with_capacity(BATCH),
+            missed: Missed::none(),
             located: Vec::with_capacity(BATCH),
-            found: (0..BATCH).map(|_| Matches::default()).collect(),
+            // One more, for a packet whose rules are looked for alone.
+            found: (0..=BATCH).map(|_| Matches::default()).collect(),
             keys,
+            alone: Keys::new(words),
             ordered: Vec::with_capacity(64),
             options: ReplaceTcpOptions::new(),
         }
     }
 
-    /// Finds the layers of all packets, and their rules.
-    fn classify<'p>(&mut self, rules: &Rules, packets: impl Iterator<Item = &'p Packet> + Clone) {
-        self.located.clear();
-        let count = packets.clone().count();
-        for (packet, key) in packets.zip(self.keys.rows(count)) {
-            let ingress = packet.ingress().saturating_add(1);
-            if rules.disabled.contains(&ingress) {
-                self.located.push(None);
-                continue;
-            }
-            let data = packet.data();
-            let slack = LengthSlack { missing: packet.missing(), unstated: packet.is_length_unstated() };
-            let located = Located::find(data, slack);
-            rules.filling.fill(&rules.layout, data, &located, (ingress, self.egress), key);
-            self.located.push(Some(located));
-        }
-        let version = Some(rules.classifier.version());
-        if self.caches.0 != version {
-            self.caches = (version, rules.classifier.tables().nth(WORTH_CACHING - 1).is_some());
-        }
-        match self.is_cached && self.caches.1 {
-            true => self.cache.matches_batch(&rules.classifier, &self.keys, &mut self.found),
-            false => rules.classifier.matches_batch(&self.keys, &mut self.found),
-        }
-    }
-
     /// Applies the rules of the packet in this slot of the batch.
+    #[inline]
     fn apply(
         &mut self,
         rules: &Rules,
@@ -171,14 +171,67 @@ impl Engine {
         frame: &mut Bytes<'_>,
         cx: &mut Context,
     ) -> Result<(), Verdict> {
-        let Some(located) = self.located[slot] else { return Ok(()) };
+        match self.seen[slot] {
+            Seen::LeftAlone => Ok(()),
+            Seen::At { place, is_plain } => {
+                let located = self.located[usize::from(place)];
+                self.apply_rules(rules, (usize::from(place), &located), is_plain, frame, cx)
+            }
+            Seen::Known(known) => match self.apply_remembered(rules, known, frame, cx.now()) {
+                Some(done) => done.map_err(Verdict::drop),
+                None => {
+                    // Its rules are looked for alone, behind those of the batch.
+                    let located = self.locate_alone(rules, frame);
+                    self.apply_rules(rules, (self.found.len() - 1, &located), true, frame, cx)
+                }
+            },
+        }
+    }
+
+    /// Applies the verdict that a packet's connection remembers, if there is one.
+    #[inline]
+    fn apply_remembered(
+        &mut self,
+        rules: &Rules,
+        known: Known,
+        frame: &Bytes<'_>,
+        now: u64,
+    ) -> Option<Result<(), DropReason>> {
+        let (data, edition) = (frame.data(), (&self.edition, rules));
+        let (rule, direction) = if rules.stateful > 0 {
+            known.decide(edition, &mut self.connections.borrow_mut(), &self.timeouts, data)?
+        } else {
+            match self.verdicts.get(edition, &known)? {
+                Some(rule) => (rule, Direction::Forward),
+                None => return Some(by_policy(rules)),
+            }
+        };
+        if let Some(count) = rule.data.counts.of(self.worker) {
+            count.add(data.len() as u64, rule.data.is_stateful && direction == Direction::Reply, now);
+        }
+        Some(if rule.data.verdict() == Some(true) { Ok(()) } else { Err(DropReason::Denied) })
+    }
+
+    /// Applies the rules of a packet, which have this place among those that were found.
+    fn apply_rules(
+        &mut self,
+        rules: &Rules,
+        (place, located): (usize, &Located),
+        is_plain: bool,
+        frame: &mut Bytes<'_>,
+        cx: &mut Context,
+    ) -> Result<(), Verdict> {
         let now = cx.now();
-        let asks = rules.stateful > 0 || self.outputs > 1;
+        let asks = rules.stateful > 0 || rules.balancing > 0;
+        if !asks && let Some(done) = self.decide_at_once(rules, place, is_plain, frame, now) {
+            return done.map_err(Verdict::drop);
+        }
         let arrival = match asks {
-            true => Arrival::of(&located, frame.data(), &mut self.fragments, now),
+            true => Arrival::of(located, frame.data(), &mut self.fragments, now),
             false => Arrival::default(),
         };
-        let done = self.decide(rules, slot, Subject { frame, located: &located, arrival, now }, cx);
+        let is_by_flow = is_plain && rules.stateful > 0;
+        let done = self.decide(rules, place, Subject { frame, located, arrival, now, is_by_flow }, cx);
         if let (Part::First(key), Some(flow)) = (arrival.part, arrival.flow) {
             self.fragments.learn(key, First { flow, is_dropped: done.is_err() }, now);
         }
@@ -189,17 +242,48 @@ impl Engine {
         }
     }
 
+    /// Decides about a packet whose first rule accepts or drops it and does no more, or that no rule means.
+    #[inline]
+    fn decide_at_once(
+        &mut self,
+        rules: &Rules,
+        place: usize,
+        is_plain: bool,
+        frame: &Bytes<'_>,
+        now: u64,
+    ) -> Option<Result<(), DropReason>> {
+        if rules.mode != Mode::Ordered {
+            return None;
+        }
+        let first = self.found[place].first();
+        let done = match first {
+            None => by_policy(rules),
+            Some(slot) => {
+                let rule = rules.slot(slot)?;
+                let accepts = rule.data.verdict()?;
+                if let Some(count) = rule.data.counts.of(self.worker) {
+                    count.add(frame.len() as u64, false, now);
+                }
+                if accepts { Ok(()) } else { Err(DropReason::Denied) }
+            }
+        };
+        if is_plain && let Some(flow) = FlowKey::plain_from_frame(frame.data()) {
+            self.verdicts.put(&self.edition, flow, first);
+        }
+        Some(done)
+    }
+
     /// Applies the rules to a packet; the way out, or why it is dropped.
     fn decide(
         &mut self,
         rules: &Rules,
-        slot: usize,
+        place: usize,
         mut packet: Subject<'_, '_>,
         cx: &mut Context,
     ) -> Result<usize, DropReason> {
         let Subject { arrival, now, .. } = packet;
         let mut tracked = if rules.stateful > 0 { self.track(rules, &arrival, now) } else { None };
-        self.order_rules(rules, slot, tracked.as_ref());
+        self.order_rules(rules, place, tracked.as_ref());
         let (bytes, mut decided) = (packet.frame.len() as u64, Decided::default());
         // Untranslated, it would show an address that is to be hidden.
         let is_stray = rules.translating > 0 && tracked.is_none() && arrival.is_stray();
@@ -217,6 +301,9 @@ impl Engine {
                     rule.data.is_stateful && tracked.is_some_and(|of| of.direction == Direction::Reply);
                 count.add(bytes, is_reply, now);
             }
+            if place == 0 && packet.is_by_flow && rule.data.verdict().is_some() {
+                self.remember(tracked.as_ref(), id, now);
+            }
             self.execute((id, rule), &mut packet, tracked.as_ref(), &mut decided);
             if rules.mode == Mode::Ordered && (decided.is_dropped || decided.is_accepted) {
                 break;
@@ -230,6 +317,18 @@ impl Engine {
         }
         self.write_options(rules, &mut packet, &decided, cx);
         Ok(decided.output)
+    }
+
+    /// Has the connection of a plain packet remember the first rule that it met, which decides.
+    fn remember(&self, tracked: Option<&Tracked>, rule: u32, now: u64) {
+        let Some(Tracked { connection, direction, .. }) = tracked.filter(|of| may_remember(&of.connection))
+        else {
+            return;
+        };
+        let mut table = self.connections.borrow_mut();
+        if let Entry::Found(mut entry) = table.lookup(connection.origin.canonical().store(), now) {
+            self.edition.remember(entry.get_mut(), *direction, rule);
+        }
     }
 
     /// Lists the packet's rules in order: those that match it, and those of its connection.
@@ -576,6 +675,12 @@ impl Tracked {
     }
 }
 
+/// The fate of a packet that no rule accepts or drops.
+#[inline(always)]
+fn by_policy(rules: &Rules) -> Result<(), DropReason> {
+    if rules.drops_by_default { Err(DropReason::Denied) } else { Ok(()) }
+}
+
 /// Takes out the way to a connection from its answers, which lies under the canonical key of this tuple.
 fn forget_answers(
     table: &mut FlowTable<StoredFlow, Connection>,
@@ -613,7 +718,7 @@ impl FrameFunction for Engine {
                 return;
             }
             self.egress = self.departures.get(cx.place()).copied().unwrap_or(0);
-            self.classify(rules, frames.iter());
+            self.look(rules, frames.iter(), cx.now());
             frames.decide(cx, |slot, frame, cx| self.apply(rules, slot, frame, cx));
         });
     }

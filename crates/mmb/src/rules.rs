@@ -43,9 +43,22 @@ impl RuleData {
     pub(crate) fn is_last(&self) -> bool {
         self.actions.iter().any(Action::is_last)
     }
+    /// Whether it accepts every packet, or drops every packet, and does no more; `None` for other rules.
+    #[inline(always)]
+    pub(crate) fn verdict(&self) -> Option<bool> {
+        match self.actions[..] {
+            [Action::Accept] => Some(true),
+            [Action::Drop] => Some(false),
+            _ => None,
+        }
+    }
     /// Whether answers of its connections have other addresses or ports than their first packets.
     pub(crate) fn translates(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, Action::MapEnd(..)))
+    }
+    /// Whether it chooses a way out by a packet's flow.
+    pub(crate) fn balances(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action, Action::Balance(_)))
     }
     /// Whether it chooses values for each connection.
     pub(crate) fn maps(&self) -> bool {
@@ -219,6 +232,8 @@ pub(crate) struct Rules {
     pub(crate) stateful: usize,
     /// How many rules translate addresses or ports.
     pub(crate) translating: usize,
+    /// How many rules choose a way out by a packet's flow.
+    pub(crate) balancing: usize,
     /// A hash of the configuration's lines, by which an export is known.
     pub(crate) origin: u64,
     /// Whether rules may translate addresses and ports: one worker has both directions of their connections.
@@ -276,6 +291,7 @@ impl Rules {
             version: 0,
             stateful: 0,
             translating: 0,
+            balancing: 0,
             origin: 0,
             may_translate: true,
             slots: Vec::new(),
@@ -342,6 +358,11 @@ impl Rules {
             fields.iter().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
         })
     }
+    /// The fields that rules test; `None` stands for TCP options or extension headers as such.
+    pub(crate) fn tested_fields(&self) -> impl Iterator<Item = Option<FieldId>> {
+        let kinds = self.tested_kinds.into_iter().filter(|count| *count > 0).map(|_| None);
+        self.tested.keys().copied().map(Some).chain(kinds)
+    }
     /// Whether some rule does.
     pub(crate) fn any_tests_ports(&self) -> bool {
         self.tested.keys().any(|field| matches!(field.info().kind, Kind::In | Kind::Out))
@@ -394,6 +415,7 @@ impl Rules {
         }
         self.stateful += usize::from(prepared.data.is_stateful);
         self.translating += usize::from(prepared.data.translates());
+        self.balancing += usize::from(prepared.data.balances());
         self.count_fields(slot, true);
         Ok(())
     }
@@ -488,6 +510,7 @@ impl Rules {
         }
         self.stateful -= usize::from(old.data.is_stateful);
         self.translating -= usize::from(old.data.translates());
+        self.balancing -= usize::from(old.data.balances());
         self.free.push(slot);
     }
 

@@ -25,13 +25,14 @@ pub(super) type Far<K> = <<K as Key>::Parts as Parts<K>>::Far;
 #[repr(C)]
 pub(super) struct Slot<K: Key, V> {
     near: MaybeUninit<Near<K>>,
-    value: MaybeUninit<V>,
     /// The tick of the last hit, modulo 2³².
     pub(super) seen: u32,
     /// Ticks without a hit after which the flow expires.
     ///
     /// 0 in an empty slot, [`NEVER`] for a flow that stays.
     timeout: u32,
+    /// Behind the times: the first fields of a long value lie in the line that every hit writes.
+    value: MaybeUninit<V>,
 }
 
 /// The timeout of a flow that does not expire.
@@ -281,14 +282,15 @@ impl<K: Key, V> Slots<K, V> {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch), of slots that begin there.
+    /// As [`prefetch`](Self::prefetch), of slots that begin there: the line with the key, the times and the value's start.
+    ///
+    /// A slot of two lines is asked for whole. Of a longer one, most hits need no more than the first.
     #[inline(always)]
     pub(super) fn prefetch_from(start: *const u8, index: usize) {
         let start = start.wrapping_add(index.wrapping_mul(Self::STRIDE));
         prefetch(start);
-        // A long slot's times are in its last line, and every hit writes them.
-        if Self::STRIDE > CACHE_LINE {
-            prefetch(start.wrapping_add(Self::STRIDE - CACHE_LINE));
+        if Self::STRIDE == 2 * CACHE_LINE {
+            prefetch(start.wrapping_add(CACHE_LINE));
         }
     }
 

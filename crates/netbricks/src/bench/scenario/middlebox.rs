@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use netbricks_buffer::Packet;
 use netbricks_core::tables::Address;
 
-use super::super::feed::{CHECKSUM, FLOWS, FRAME, Trace};
+use super::super::feed::{CHECKSUM, FLOWS, FRAME, Trace, acl};
 use super::{Effect, Feed, Scenario};
 
 /// The rules of a benchmark. All accept: the last one takes what no other does.
@@ -18,6 +18,8 @@ pub(super) enum Rules {
     Masks(usize, usize),
     /// So many rules by TCP options and a port or address.
     Options(usize),
+    /// So many rules as the firewall's benchmarks and the yardstick in C have them.
+    Acl(usize),
     /// One rule, which makes a connection of each flow.
     Connections,
 }
@@ -45,12 +47,17 @@ pub(super) fn scenarios(most: usize) -> Vec<Scenario> {
         let summary = format!("{rules} rules by TCP options, SYNs of 65,536 flows");
         of(&format!("options-{rules}"), &summary, Feed::Options, Rules::Options(rules.min(most)))
     };
+    let acl = |rules: usize| {
+        let summary = format!("the rules of acl-{rules}, 65,536 flows");
+        of(&format!("acl-{rules}"), &summary, Feed::Trace, Rules::Acl(rules.min(most)))
+    };
     let beside = |scenario: Scenario, other: Scenario| Scenario { beside: vec![other], ..scenario };
     let known = "one stateful rule, 65,536 connections, all known";
     let mut all = vec![five_tuples(1)];
     all.extend([64, 1_000, 10_000, 100_000].map(|rules| beside(five_tuples(rules), five_tuples(1))));
     all.extend([masks(26), beside(masks(1_000), masks(26))]);
     all.extend([options(1), beside(options(100_000), options(1))]);
+    all.extend([64, 1_000].map(acl));
     let connections = of("connections", known, Feed::Trace, Rules::Connections);
     all.push(beside(connections, five_tuples(1)));
     all
@@ -63,6 +70,7 @@ impl Rules {
             Self::FiveTuples(count) => (0..count).map(|rule| five_tuple(trace, rule)).collect(),
             Self::Masks(count, masks) => (0..count).map(|rule| masked(trace, rule, rule % masks)).collect(),
             Self::Options(count) => (0..count).map(|rule| option(trace, rule)).collect(),
+            Self::Acl(count) => acl(count).iter().filter_map(|line| by_firewall(line)).collect(),
             Self::Connections => vec!["add-stateful ip-proto udp accept".into()],
         };
         lines.push("add all accept".into());
@@ -81,6 +89,17 @@ fn ends(trace: &Trace, rule: usize) -> ([Ipv4Addr; 2], [u16; 2]) {
 
 fn prefix(address: Ipv4Addr, length: usize) -> String {
     format!("{}/{length}", address.truncated(length as u8))
+}
+
+/// A rule of the firewall's benchmarks in mmb's words; `None` for what is no rule of a 5-tuple.
+fn by_firewall(line: &str) -> Option<String> {
+    let mut words = line.split(' ');
+    let action = if words.next()? == "allow" { "accept" } else { "drop" };
+    let protocol = words.next().filter(|word| matches!(*word, "tcp" | "udp"))?;
+    let (source, destination, ports) = (words.nth(1)?, words.nth(1)?, words.nth(1)?);
+    Some(format!(
+        "add ip-proto {protocol} ip-saddr {source} ip-daddr {destination} {protocol}-dport {ports} {action}"
+    ))
 }
 
 fn five_tuple(trace: &Trace, rule: usize) -> String {
