@@ -180,10 +180,13 @@ fn fifty_killed_processes_lose_nothing_that_they_reported_as_done() {
             line.clear();
             assert_ne!(out.read_line(&mut line).unwrap(), 0, "the process ended before it opened the store");
         }
-        // The moment is random; nothing depends on when it is.
-        std::thread::sleep(Duration::from_micros(random % 100_000));
-        child.kill().unwrap();
+        // The moment is random: some time after so many reports. Reports count, not time, so that a slow machine gets as far.
         let mut rest = String::new();
+        for _ in 0..random % 24 {
+            assert_ne!(out.read_line(&mut rest).unwrap(), 0, "the process ended by itself: {rest}");
+        }
+        std::thread::sleep(Duration::from_micros(random / 24 % 5_000));
+        child.kill().unwrap();
         out.read_to_string(&mut rest).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9), "it ended by itself: {rest}");
         // A line that was cut was not reported.
