@@ -16,7 +16,7 @@ use crate::arrival::{Arrival, First, Fragments, Part};
 use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, with};
 use crate::field::Layer;
 use crate::key::{Located, walk};
-use crate::known::{Edition, Known, Verdicts, may_remember};
+use crate::known::{Edition, Judged, Known, Verdicts, may_remember};
 use crate::random::Random;
 use crate::rule::Mode;
 use crate::rules::{RuleData, Rules, Slot};
@@ -30,7 +30,7 @@ pub(crate) struct Engine {
     rules: Bounded<Rules>,
     pub(crate) connections: Flows<FlowKey, Connection>,
     timeouts: Timeouts,
-    worker: usize,
+    pub(crate) worker: usize,
     /// The number from 1 of the one port to which packets of each place go, or 0.
     departures: Box<[u16]>,
     /// The same for the place of the batch at hand.
@@ -89,6 +89,8 @@ pub(crate) enum Seen {
     LeftAlone,
     /// Its connection seems to be known, and may remember what rules decide.
     Known(Known),
+    /// Its flow's verdict is known.
+    Judged(Judged),
     /// Its layers and rules have this place.
     At { place: u16, is_plain: bool },
 }
@@ -173,6 +175,14 @@ impl Engine {
     ) -> Result<(), Verdict> {
         match self.seen[slot] {
             Seen::LeftAlone => Ok(()),
+            Seen::Judged(judged) => {
+                if let Some(rule) = judged.rule().and_then(|slot| rules.slot(slot))
+                    && let Some(count) = rule.data.counts.of(self.worker)
+                {
+                    count.add(frame.len() as u64, false, cx.now());
+                }
+                if judged.passes() { Ok(()) } else { Err(Verdict::drop(DropReason::Denied)) }
+            }
             Seen::At { place, is_plain } => {
                 let located = self.located[usize::from(place)];
                 self.apply_rules(rules, (usize::from(place), &located), is_plain, frame, cx)
@@ -197,15 +207,9 @@ impl Engine {
         frame: &Bytes<'_>,
         now: u64,
     ) -> Option<Result<(), DropReason>> {
-        let (data, edition) = (frame.data(), (&self.edition, rules));
-        let (rule, direction) = if rules.stateful > 0 {
-            known.decide(edition, &mut self.connections.borrow_mut(), &self.timeouts, data)?
-        } else {
-            match self.verdicts.get(edition, &known)? {
-                Some(rule) => (rule, Direction::Forward),
-                None => return Some(by_policy(rules)),
-            }
-        };
+        let data = frame.data();
+        let (rule, direction) =
+            known.decide((&self.edition, rules), &mut self.connections.borrow_mut(), &self.timeouts, data)?;
         if let Some(count) = rule.data.counts.of(self.worker) {
             count.add(data.len() as u64, rule.data.is_stateful && direction == Direction::Reply, now);
         }
@@ -268,7 +272,7 @@ impl Engine {
             }
         };
         if is_plain && let Some(flow) = FlowKey::plain_from_frame(frame.data()) {
-            self.verdicts.put(&self.edition, flow, first);
+            self.verdicts.put(&self.edition, flow, Judged::new(done.is_ok(), first));
         }
         Some(done)
     }

@@ -24,8 +24,6 @@ pub(crate) type ShortKey = <Connections as Table>::Short;
 /// Where IPv4's header begins in a plain packet, and where TCP's or UDP's does.
 const IP: usize = 14;
 const TRANSPORT: usize = IP + 20;
-/// UDP ports behind which a tunnel's header follows, if the packet is long enough.
-const TUNNELS: [u16; 3] = [2152, 4789, 6081];
 
 /// The number of the next edition: two engines of a process have none in common, nor two versions of one's rules.
 static EDITIONS: AtomicU32 = AtomicU32::new(1);
@@ -95,7 +93,8 @@ pub(crate) fn plain_flow(packet: &Packet) -> Option<FlowKey> {
             let header = payload.first_chunk::<20>()?;
             (20..=payload.len()).contains(&header_length(header))
         }
-        protocol::UDP => payload.len() >= 8 && !TUNNELS.contains(&flow.destination_port()),
+        // A tunnel's header follows behind some ports, if the packet is long enough.
+        protocol::UDP => payload.len() >= 8 && !matches!(flow.destination_port(), 2152 | 4789 | 6081),
         _ => false,
     };
     is_whole.then_some(flow)
@@ -199,12 +198,35 @@ impl Edition {
 /// Windows for which a cache that hits too little stays off; a window is as many lookups as it has places.
 const OFF: u32 = 30;
 
-/// The rule that decides about a flow, and in which edition it did.
+/// A verdict, and the slot of the rule that gave it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged(u32);
+
+impl Judged {
+    const PASSES: u32 = 1 << 31;
+    const BY_POLICY: u32 = Self::PASSES - 1;
+
+    /// The verdict of this rule, or of the policy.
+    pub(crate) fn new(passes: bool, rule: Option<u32>) -> Self {
+        Self(rule.unwrap_or(Self::BY_POLICY) | if passes { Self::PASSES } else { 0 })
+    }
+    #[inline(always)]
+    pub(crate) fn passes(self) -> bool {
+        self.0 & Self::PASSES != 0
+    }
+    /// The rule; `None` for the policy.
+    #[inline(always)]
+    pub(crate) fn rule(self) -> Option<u32> {
+        let rule = self.0 & !Self::PASSES;
+        (rule != Self::BY_POLICY).then_some(rule)
+    }
+}
+
+/// A verdict about a flow, and the edition in which it was given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verdict {
     edition: u32,
-    /// The rule's slot from 1; 0 where the policy decides.
-    rule: u32,
+    judged: Judged,
 }
 
 type Flows = FlowTable<StoredFlow, Verdict>;
@@ -259,13 +281,9 @@ impl Verdicts {
         (self.asked, self.hits) = (0, 0);
     }
 
-    /// The rule that decides about a plain packet, or that none does; `None` where that is not known.
+    /// The verdict of a plain packet; `None` where that is not known.
     #[inline]
-    pub(crate) fn get<'r>(
-        &mut self,
-        (edition, rules): (&Edition, &'r Rules),
-        known: &Known,
-    ) -> Option<Option<&'r Slot>> {
+    pub(crate) fn get(&mut self, edition: &Edition, known: &Known) -> Option<Judged> {
         let Entry::Found(entry) = self.table.as_mut()?.resolve_here(known.key, known.ticket)? else {
             return None;
         };
@@ -274,19 +292,16 @@ impl Verdicts {
             return None;
         }
         self.hits += 1;
-        match verdict.rule.checked_sub(1) {
-            Some(slot) => rules.slot(slot).map(Some),
-            None => Some(None),
-        }
+        Some(verdict.judged)
     }
 
-    /// Remembers the rule that decided about a plain packet, or that none did.
-    pub(crate) fn put(&mut self, edition: &Edition, flow: FlowKey, rule: Option<u32>) {
+    /// Remembers the verdict of a plain packet.
+    pub(crate) fn put(&mut self, edition: &Edition, flow: FlowKey, judged: Judged) {
         if self.off > 0 {
             return;
         }
         let Some(table) = &mut self.table else { return };
-        let verdict = Verdict { edition: edition.number, rule: rule.map_or(0, |slot| slot + 1) };
+        let verdict = Verdict { edition: edition.number, judged };
         match table.lookup(flow.store(), 0) {
             Entry::Found(mut known) => *known.get_mut() = verdict,
             Entry::Vacant(vacant) => drop(vacant.replace(verdict)),

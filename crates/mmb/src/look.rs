@@ -3,7 +3,8 @@
 use netbricks_core::buffer::{Bytes, Packet};
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::stack::LengthSlack;
-use netbricks_core::tables::{FlowTable, Missed, Table};
+use netbricks_core::tables::classifier::Matches;
+use netbricks_core::tables::{FlowTable, Missed, Table, prefetch};
 use netbricks_core::{StoredFlow, TableKey};
 
 use crate::engine::{Engine, Seen};
@@ -13,6 +14,8 @@ use crate::rules::Rules;
 
 /// Tables of the classifier from which on a flow's rules are remembered: fewer are asked as fast.
 const WORTH_CACHING: usize = 3;
+/// Rules from which on their counts do not stay in the cache.
+const MANY: usize = 1_024;
 
 impl Engine {
     /// Looks at all packets: finds the connections of some, and the layers and rules of all others.
@@ -28,6 +31,9 @@ impl Engine {
         match self.edition.is_by_flow {
             true => self.find_known(rules, packets.clone(), now),
             false => self.look_at_all(rules, packets.clone()),
+        }
+        if self.edition.is_by_flow && rules.stateful == 0 {
+            self.find_verdicts(rules);
         }
         let count = self.seen.iter().filter(|seen| matches!(seen, Seen::At { .. })).count();
         if count > 0 {
@@ -68,6 +74,23 @@ impl Engine {
         }
     }
 
+    /// Looks the verdicts of known flows up, and asks memory for the counts of their rules.
+    fn find_verdicts(&mut self, rules: &Rules) {
+        for seen in &mut self.seen {
+            if let Seen::Known(known) = seen {
+                *seen = match self.verdicts.get(&self.edition, known) {
+                    Some(judged) => Seen::Judged(judged),
+                    None => Seen::At { place: 0, is_plain: true },
+                };
+            }
+        }
+        let rule = |seen: &Seen| match seen {
+            Seen::Judged(judged) => judged.rule(),
+            _ => None,
+        };
+        ask_for_counts(rules, self.worker, self.seen.iter().filter_map(rule));
+    }
+
     /// Finds the layers of those packets that have no known connection, and their rules.
     fn classify<'p>(&mut self, rules: &Rules, packets: impl Iterator<Item = &'p Packet>, count: usize) {
         let mut keys = self.keys.rows(count);
@@ -87,6 +110,8 @@ impl Engine {
             true => self.cache.matches_batch(&rules.classifier, &self.keys, &mut self.found),
             false => rules.classifier.matches_batch(&self.keys, &mut self.found),
         }
+        let found = self.found.iter().take(count).filter_map(Matches::first);
+        ask_for_counts(rules, self.worker, found);
     }
 
     #[cold]
@@ -105,6 +130,19 @@ impl Engine {
     }
 }
 
+/// Asks memory for the counts of rules, where there are many.
+#[inline(always)]
+fn ask_for_counts(rules: &Rules, worker: usize, slots: impl Iterator<Item = u32> + Clone) {
+    if rules.len() < MANY {
+        return;
+    }
+    // Each step reads what the one before asked for.
+    slots.clone().for_each(|slot| rules.prefetch(slot));
+    let data = slots.filter_map(|slot| rules.slot(slot)).map(|rule| &rule.data);
+    data.clone().for_each(|data| prefetch(&data.counts));
+    data.filter_map(|data| data.counts.of(worker)).for_each(|count| prefetch(count));
+}
+
 /// Asks memory for the flows of plain packets, under the keys that they have in the table.
 #[inline(always)]
 fn ask<'p, V: 'static>(
@@ -120,11 +158,10 @@ fn ask<'p, V: 'static>(
             return Seen::LeftAlone;
         }
         let Some(flow) = plain_flow(packet) else { return Seen::At { place: 0, is_plain: false } };
-        let key = key(&flow);
-        let stored = key.store();
+        let stored = key(&flow).store();
         let ticket = FlowTable::<StoredFlow, V>::hash(&hasher, &stored);
         match FlowTable::<StoredFlow, V>::shorten(&stored) {
-            Some(short) => Seen::Known(Known { key: short, ticket, is_reversed: key != flow }),
+            Some(short) => Seen::Known(Known { key: short, ticket, is_reversed: !flow.is_canonical() }),
             None => Seen::At { place: 0, is_plain: false },
         }
     };

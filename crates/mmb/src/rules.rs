@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use netbricks_core::PortNames;
 use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
-use netbricks_core::tables::{Changing, Secret, hash_words};
+use netbricks_core::tables::{Changing, Secret, hash_words, prefetch};
 
 use crate::action::Action;
 use crate::compile::{Conditions, Names, compile, unknown_out};
@@ -341,6 +341,11 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn slot(&self, slot: u32) -> Option<&Slot> {
         self.slots.get(slot as usize)?.as_ref()
+    }
+    /// Asks memory for the rule in a slot.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        prefetch(self.slots.as_ptr().wrapping_add(slot as usize));
     }
     /// The slot of a stateful rule, unless it was deleted.
     #[inline(always)]

@@ -363,20 +363,22 @@ impl FlowKey {
     #[inline(always)]
     #[must_use]
     pub fn canonical(&self) -> Self {
-        if !self.is_v6() {
-            let [first, second, ..] = self.0;
-            let ports = u64::from(self.ports().swap_bytes());
-            // An address above its port, each in the order of numbers.
-            let source = u64::from(upper(first).swap_bytes()) << 16 | ports >> 16;
-            let destination = u64::from((second as u32).swap_bytes()) << 16 | ports & 0xffff;
-            return if source <= destination { *self } else { self.reversed() };
+        if self.is_canonical() { *self } else { self.reversed() }
+    }
+    /// Whether this is the [canonical](Self::canonical) one of both directions.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_canonical(&self) -> bool {
+        if self.is_v6() {
+            let (source, destination) = self.ends();
+            return (source, self.source_port()) <= (destination, self.destination_port());
         }
-        let (source, destination) = self.ends();
-        if (source, self.source_port()) <= (destination, self.destination_port()) {
-            *self
-        } else {
-            self.reversed()
-        }
+        let [first, second, ..] = self.0;
+        let ports = u64::from(self.ports().swap_bytes());
+        // An address above its port, each in the order of numbers.
+        let source = u64::from(upper(first).swap_bytes()) << 16 | ports >> 16;
+        let destination = u64::from((second as u32).swap_bytes()) << 16 | ports & 0xffff;
+        source <= destination
     }
 }
 

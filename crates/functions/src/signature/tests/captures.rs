@@ -129,7 +129,7 @@ fn words(of: &Collected, random: &mut Random) -> Vec<(Vec<u8>, bool)> {
         .chain(of.datagrams.iter().map(|(_, bytes)| &bytes[..]))
         .collect();
     let mut words = Vec::new();
-    for _ in 0..150 {
+    for _ in 0..50 {
         let bytes = bytes[random.below(bytes.len())];
         if bytes.len() < 3 {
             continue;
