@@ -75,7 +75,8 @@ impl Rules {
         };
         lines.push("add all accept".into());
         // A flow has one entry, as its answers have the same canonical key.
-        format!("lines = {lines:?}\nconnections = {}\n", 2 * FLOWS)
+        // Where rules ask for options, a flow takes the room of two.
+        format!("lines = {lines:?}\nconnections = {}\nflow_cache = {}\n", 2 * FLOWS, 4 * FLOWS)
     }
 }
 
