@@ -93,7 +93,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// That of a TCP header without its options, before so many bytes of payload.
+    /// Reads a TCP header's fixed part, which so many bytes of payload follow.
     #[inline(always)]
     pub(crate) fn read(header: &[u8; 20], len: usize) -> Self {
         let number =
@@ -166,7 +166,7 @@ impl Sequences {
     }
 }
 
-/// The verdict that all packets of a connection in these directions met lately, as its rules ask for its 5-tuple alone.
+/// The verdict of a connection's packets, where rules ask for the 5-tuple alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
     /// The edition of the rules; 0 for none.

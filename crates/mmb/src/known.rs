@@ -25,7 +25,9 @@ pub(crate) type ShortKey = <Connections as Table>::Short;
 const IP: usize = 14;
 const TRANSPORT: usize = IP + 20;
 
-/// The number of the next edition: two engines of a process have none in common, nor two versions of one's rules.
+/// The number of the next edition.
+///
+/// Two engines of a process have none in common, nor have two versions of an engine's rules.
 static EDITIONS: AtomicU32 = AtomicU32::new(1);
 
 /// One state of the rules, as a worker knows it.
@@ -195,7 +197,9 @@ impl Edition {
     }
 }
 
-/// Windows for which a cache that hits too little stays off; a window is as many lookups as it has places.
+/// Windows for which a cache that hits too little stays off.
+///
+/// A window is as many lookups as it has places.
 const OFF: u32 = 30;
 
 /// A verdict, and the slot of the rule that gave it.

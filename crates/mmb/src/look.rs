@@ -1,4 +1,6 @@
-//! The first look at a batch: the connections or verdicts of known flows, and the layers and rules of all other packets.
+//! The first look at a batch.
+//!
+//! It finds the connections or verdicts of known flows, and the layers and rules of all other packets.
 
 use netbricks_core::buffer::{Bytes, Packet};
 use netbricks_core::packet::FlowKey;

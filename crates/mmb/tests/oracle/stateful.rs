@@ -151,8 +151,10 @@ fn rules_without_state_that_ask_for_the_5_tuple_agree_with_the_oracle() {
     assert!(fates[..3].iter().all(|of| *of > 0.01), "{fates:?}");
 }
 
-/// Tells both the same changes and packets; the shares that were dropped, left alone, changed and stretched,
-/// and the most connections. The mode `all-match` comes once in `mode` times.
+/// Tells both the same changes and packets.
+///
+/// It answers the shares that were dropped, left alone, changed and stretched, and the most connections. The mode `all-match`
+/// comes once in `mode` times.
 fn agree(seed: u64, mode: usize, change: Change) -> ([f64; 4], usize) {
     let pairs: usize =
         std::env::var("NETBRICKS_MMB_PAIRS").map_or(30_000, |pairs| pairs.parse().expect("a number"));
