@@ -40,7 +40,7 @@ pub mod queues;
 pub mod walk;
 
 pub use facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6, Facts, IpFacts};
-pub use header_filter::{Contradiction, Filter, NoPrefix, Prefix};
+pub use header_filter::{Contradiction, Filter, NoFilter, NoPrefix, Prefix};
 
 #[cfg(test)]
 mod tests;

@@ -211,6 +211,16 @@ proptest! {
         }
     }
 
+    /// A filter's text is read as the same filter.
+    #[test]
+    fn a_filter_is_read_as_it_is_written(one in filter(), other in filter()) {
+        for filter in [Some(one), one.and(&other)].into_iter().flatten() {
+            // A port may stand without the protocol that it needs.
+            let Ok(filter) = filter.checked() else { continue };
+            prop_assert_eq!(filter.to_string().parse(), Ok(filter));
+        }
+    }
+
     /// No packet misses a guard of its path, and the guards with the lowest ranks name its path.
     #[test]
     fn guards_hold_for_every_packet_of_a_path(made in vec(made(), 1..6)) {
@@ -468,7 +478,7 @@ fn halves_of_a_prefix_become_one_rule() {
     assert_eq!(derived[0].fates, [Fate::Queue(0), Fate::Rest]);
 }
 
-/// Node 0 receives; node 1 lets packets pass to node 2, with a state, and its answers go to node 3, with another one.
+/// Node 1 lets packets pass to node 2, with a state; its answers go to node 3, with another one.
 #[test]
 fn answers_of_a_node_on_the_way_meet_states_too() {
     let never = Guards::Only(Vec::new());
@@ -508,4 +518,29 @@ fn a_path_ends_before_a_node_with_too_many_guards() {
     let branches = |count| paths(count).iter().map(|path| path.branches.clone()).collect::<Vec<_>>();
     assert_eq!(branches(1_022), [vec![Some(1), Some(2)], vec![Some(1), Some(4)], vec![Some(4)]]);
     assert_eq!(branches(1_024), [vec![Some(1)], vec![Some(4)]]);
+}
+
+#[test]
+fn a_wrong_filter_is_refused_with_the_part_that_is_wrong() {
+    let refused = |text: &str| text.parse::<Filter>().unwrap_err().to_string();
+    assert!(refused("udp, to harbour 53").ends_with("found \"to harbour 53\""));
+    assert!(refused("tcp, udp").starts_with("\"udp\" is about a field that has a condition already"));
+    assert!(refused("to port 53").starts_with("`destination_port` needs a `protocol`"));
+    assert!(refused("to 10.0.0.1/8").contains("write 10.0.0.0/8"));
+    assert!(refused("ipv4, to 2001:db8::/32").contains("different IP versions"));
+    assert!(refused("vlan 70000").contains("found \"vlan 70000\""));
+    assert!(refused("").ends_with("found \"\""));
+    assert_eq!("all packets".parse(), Ok(Filter::ANY));
+    let tagged = Filter::ANY.in_vlan(7).ethertype(0x88cc).checked();
+    assert_eq!("ethertype 0x88cc, vlan 7".parse::<Filter>().ok(), tagged.ok());
+}
+
+#[test]
+fn every_name_is_read_as_it_is_written() {
+    let same = |filter: Filter| assert_eq!(filter.to_string().parse(), Ok(filter));
+    (0..=u8::MAX).for_each(|number| same(Filter::ANY.protocol(number)));
+    let named = (0x600..=u16::MAX).filter(|number| ethertype::name(*number).is_some());
+    named
+        .filter(|number| !ethertype::is_vlan(*number))
+        .for_each(|number| same(Filter::ANY.ethertype(number)));
 }

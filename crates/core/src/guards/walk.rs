@@ -12,7 +12,7 @@ use super::{Certainty, Filter, Guard, Guards};
 const MOST_GUARDS: usize = 16_384;
 /// The most paths of one receive node.
 const MOST_PATHS: usize = 4_096;
-/// The most pairs of a guard so far and a guard of a node that are looked at for one way.
+/// The most pairs of a guard so far and a guard of the next node that one way may have.
 ///
 /// A path ends before a node that gives more guards than that.
 const MOST_PAIRS: usize = 1 << 20;
@@ -119,8 +119,9 @@ impl Walk<'_> {
         let mut next: Vec<Step> = Vec::new();
         for target in targets {
             let to_target = ways.iter().filter(|way| way.to == target);
-            let guards: Option<Vec<PathGuard>> =
-                to_target.map(|way| conjoined(&step.guards, &way.guards)).try_fold(Vec::new(), |mut all, more| {
+            let guards: Option<Vec<PathGuard>> = to_target
+                .map(|way| conjoined(&step.guards, &way.guards))
+                .try_fold(Vec::new(), |mut all, more| {
                     all.extend(more);
                     (all.len() <= MOST_GUARDS).then_some(all)
                 });
