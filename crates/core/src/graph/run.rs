@@ -181,7 +181,7 @@ impl Graph {
         self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(slot.most);
         if let Some(tenants) = &self.tenants {
-            self.cx.burst = self.cx.burst.min(tenants.most(slot.owner));
+            self.cx.burst = tenants.most(slot.owner, self.cx.burst);
         }
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
