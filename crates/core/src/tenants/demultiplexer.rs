@@ -274,7 +274,9 @@ impl Table {
         }
     }
 
-    /// The edge of the IPv4 address at this place: apart, so that the loop over a batch has the usual lookup alone.
+    /// The edge of the IPv4 address at this place.
+    ///
+    /// It is apart, so that the loop over a batch has the usual lookup alone.
     #[inline(never)]
     fn of_v4(&self, packet: &[u8], at: usize) -> u8 {
         self.of(v4(packet, at)).unwrap_or(0)
