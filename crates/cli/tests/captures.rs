@@ -67,6 +67,9 @@ cycles = 0
 [function.one]
 use = "group-by"
 groups = 1
+[function.sites]
+use = "classify"
+rules = ["arp -> out", "udp, to port 53 -> out"]
 [function.cells]
 use = "array-access"
 accesses = 2
@@ -100,7 +103,7 @@ mode = "nat"
 from = "lan"
 through = [
   "host", "shuffle", "wire", "hops", "macswap", "monitor", "routes", "web", "signatures", "rewrite", "balance", "segments", "one",
-  "cells", "rates", "filter", "rules", "servers", "spin",
+  "sites", "cells", "rates", "filter", "rules", "servers", "spin",
 ]
 to = "wan"
 [[chain]]

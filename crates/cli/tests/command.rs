@@ -289,6 +289,7 @@ fn functions_are_listed_by_name() {
     for name in [
         "array-access",
         "busy",
+        "classify",
         "group-by",
         "http-inspect",
         "icmp-echo",

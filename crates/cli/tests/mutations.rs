@@ -24,7 +24,7 @@ const ROUND: usize = 256;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Every function, in the order in which packets pass. Each has its first example of settings.
-const CHAIN: [&str; 24] = [
+const CHAIN: [&str; 25] = [
     "icmp-echo",
     "wire",
     "ttl",
@@ -44,6 +44,7 @@ const CHAIN: [&str; 24] = [
     "signature",
     "shuffle",
     "group-by",
+    "classify",
     "lpm",
     "maglev",
     "router",
@@ -53,6 +54,10 @@ const CHAIN: [&str; 24] = [
 
 /// One group has all packets: its key is what there is to get wrong.
 const ONE_GROUP: &str = "groups = 1\nkey = \"vlan\"";
+
+/// The way out has nearly all packets, by several conditions.
+const ONE_WAY: &str =
+    "rules = [\"arp -> out\", \"ipv6, from 2001:db8::/32 -> out\", \"vlan 9, udp, to port 9 -> drop\"]";
 
 /// Rules of each kind of target.
 const RULES: &str = "lines = [\"add tcp-syn ! tcp-opt-mss add tcp-opt-mss 1460\", \"add tcp-opt-timestamp strip tcp-opt-sackp mod ip-dscp 9\", \
@@ -115,6 +120,7 @@ fn blueprints() -> Vec<(&'static str, Blueprint)> {
         let example = definition.examples.first().copied().unwrap_or_default();
         let settings = match name {
             "group-by" => ONE_GROUP,
+            "classify" => ONE_WAY,
             "mmb" => RULES,
             "click" => ELEMENTS,
             "sandbox" => &sandbox,

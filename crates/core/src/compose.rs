@@ -4,6 +4,7 @@ use netbricks_buffer::{Batch, Bytes, Visit};
 use netbricks_packet::stack::{Root, shape};
 
 use crate::context::Context;
+use crate::guards::Guards;
 use crate::node::{Node, NodeState, Output, Poll, Shape};
 use crate::operator::{Function, Input, Operator, Start};
 use crate::operators::{Replaces, dispatched};
@@ -22,6 +23,37 @@ pub fn compose<F: Function>(
     worker: &Worker,
     function: impl FnOnce(Input) -> F,
 ) -> Result<Box<dyn Node>, BuildError> {
+    compose_guarded(worker, |_| Guards::Unknown, function)
+}
+
+/// As [`compose()`], of a function that knows which packets leave by each of its edges.
+///
+/// A function that drops packets or lets them pass unchanged has [`Guards::of_passing`]. Where functions are fused,
+/// the guards are those of all of them together.
+///
+/// ```
+/// use netbricks_core::guards::Guards;
+/// use netbricks_core::packet::Ethernet;
+/// use netbricks_core::{Edge, Input, Operator, compose_guarded};
+///
+/// # let pool = netbricks_core::buffer::Pool::builder().frames(16).build()?;
+/// # let worker = netbricks_core::Worker::new(0, 1, pool);
+/// // Filters know no Ethernet addresses, so that for them nothing changes.
+/// let swap = |input: Input| {
+///     input.parse::<Ethernet>().transform(|packet| packet.header_mut().swap_addresses()).done()
+/// };
+/// let node = compose_guarded(&worker, Guards::of_passing, swap)?;
+/// assert_eq!(node.guards(Edge::OUT), Guards::Any);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`compose()`].
+pub fn compose_guarded<F: Function>(
+    worker: &Worker,
+    guards: fn(Edge) -> Guards,
+    function: impl FnOnce(Input) -> F,
+) -> Result<Box<dyn Node>, BuildError> {
     if F::REPLACES == Replaces::TooEarly {
         return Err(BuildError::new(
             "a function is fused behind one with `packetize` or a window in the packets' way, whose packets it would never get: they \
@@ -29,12 +61,13 @@ pub fn compose<F: Function>(
         ));
     }
     let (chain, declarations) = worker.declaring(|| function(Start::new()))?;
-    Ok(Box::new(Fused { chain, declarations }))
+    Ok(Box::new(Fused { chain, declarations, guards }))
 }
 
 struct Fused<A> {
     chain: A,
     declarations: Declarations,
+    guards: fn(Edge) -> Guards,
 }
 
 impl<A: Function> Node for Fused<A> {
@@ -69,6 +102,9 @@ impl<A: Function> Node for Fused<A> {
             }
         });
         Shape { outputs, has_end: self.declarations.has_ends(), ..Shape::default() }
+    }
+    fn guards(&self, edge: Edge) -> Guards {
+        (self.guards)(edge)
     }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
         self.declarations.poll(cx)

@@ -8,6 +8,7 @@ use netbricks_packet::stack::LengthSlack;
 
 use crate::compose::depart;
 use crate::context::Context;
+use crate::guards::Guards;
 use crate::node::{Node, NodeState, Output, Poll, Shape};
 use crate::operators::slack;
 use crate::reason::{Edge, Verdict};
@@ -43,6 +44,10 @@ pub trait FrameFunction: 'static {
     /// The edges beside `OUT` to which it sends packets, by [`Verdict::leave`], each with its name.
     fn edges(&self) -> Vec<(Edge, String)> {
         Vec::new()
+    }
+    /// The packets that may leave by an edge, as [`Node::guards`] says. The default knows nothing.
+    fn guards(&self, _edge: Edge) -> Guards {
+        Guards::Unknown
     }
 }
 
@@ -123,6 +128,9 @@ impl<N: Node> Node for DeclaredNode<N> {
     fn shape(&self) -> Shape {
         Shape { has_end: self.declarations.has_ends(), ..self.node.shape() }
     }
+    fn guards(&self, edge: Edge) -> Guards {
+        self.node.guards(edge)
+    }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
         self.declarations.poll(cx)
     }
@@ -156,6 +164,9 @@ impl<F: FrameFunction> Node for FrameNode<F> {
             has_end: self.declarations.has_ends(),
             ..Shape::default()
         }
+    }
+    fn guards(&self, edge: Edge) -> Guards {
+        self.function.guards(edge)
     }
     fn poll(&mut self, _: &mut Batch, cx: &mut Context) -> Poll {
         self.declarations.poll(cx)

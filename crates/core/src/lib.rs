@@ -72,7 +72,7 @@ mod worker_group;
 
 pub use address::{DestinationAddress, SourceAddress};
 pub use annotation::Annotation;
-pub use compose::{compose, merge};
+pub use compose::{compose, compose_guarded, merge};
 pub use context::{Context, DetachedContext};
 pub use control_copy::ControlCopy;
 pub use control_task::{ControlTask, HandlerCaller};

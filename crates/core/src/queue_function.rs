@@ -5,7 +5,9 @@ use std::any::Any;
 use netbricks_buffer::Batch;
 
 use crate::context::Context;
+use crate::guards::Guards;
 use crate::node::{Node, NodeQueue, NodeState, Poll, Shape};
+use crate::reason::Edge;
 use crate::state::Declarations;
 use crate::worker::{BuildError, Worker};
 
@@ -79,6 +81,11 @@ pub trait QueueFunction: 'static {
     fn held(&self) -> u64;
     /// Takes over the packets of the function that this one replaces after a panic.
     fn restore(&mut self, before: &mut Self);
+    /// The packets that may leave, as [`Node::guards`] says of [`Edge::OUT`](crate::Edge::OUT). The default knows
+    /// nothing.
+    fn guards(&self) -> Guards {
+        Guards::Unknown
+    }
 }
 
 /// Makes a node of a function that holds packets, with the state that `make` declares.
@@ -115,6 +122,9 @@ impl<F: QueueFunction> Node for QueueNode<F> {
     }
     fn shape(&self) -> Shape {
         Shape { schedulable: true, keeps_packets: true, ..Shape::default() }
+    }
+    fn guards(&self, _: Edge) -> Guards {
+        self.function.guards()
     }
     fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
         ask(&mut self.declarations);

@@ -7,6 +7,7 @@
 pub mod array_access;
 pub mod bras;
 pub mod busy;
+pub mod classify;
 mod count;
 pub mod firewall;
 mod fragment;
@@ -33,7 +34,8 @@ pub mod tokens;
 pub mod ttl;
 pub mod wire;
 
-use netbricks_core::{Registry, compose};
+use netbricks_core::guards::Guards;
+use netbricks_core::{Registry, compose, compose_guarded};
 
 /// Settings with which each function does all it can, in small tables.
 fn examples(registry: &mut Registry) {
@@ -48,6 +50,10 @@ fn examples(registry: &mut Registry) {
         .examples("icmp-echo", &["v4 = \"10.0.0.2\"\nv6 = \"2001:db8::2\"\n"])
         .examples("array-access", &["accesses = 16\n"])
         .examples("busy", &["cycles = 1\n"])
+        .examples(
+            "classify",
+            &["rules = [\"arp -> out\", \"to 10.0.0.2 -> first\", \"ipv6, from 2001:db8::/32 -> second\", \"icmp -> drop\"]\n"],
+        )
         .examples(
             "bras",
             &[
@@ -166,10 +172,10 @@ fn more_examples(registry: &mut Registry) {
 pub fn register(registry: &mut Registry) {
     registry
         .add("wire", "Passes every packet on unchanged.", |_: &netbricks_core::NoSettings, worker| {
-            compose(worker, wire::wire)
+            compose_guarded(worker, Guards::of_passing, wire::wire)
         })
         .add("macswap", "Swaps the Ethernet addresses.", |_: &netbricks_core::NoSettings, worker| {
-            compose(worker, macswap::macswap)
+            compose_guarded(worker, Guards::of_passing, macswap::macswap)
         })
         .add(
             "ttl",
@@ -187,11 +193,13 @@ pub fn register(registry: &mut Registry) {
             "array-access",
             "Updates cells of an array that a packet's UDP source port names.",
             |config: &array_access::ArrayAccessConfig, worker| {
-                compose(worker, |input| array_access::array_access(input, config, worker))
+                compose_guarded(worker, Guards::of_passing, |input| {
+                    array_access::array_access(input, config, worker)
+                })
             },
         )
         .add("busy", "Spins a number of cycles for every packet.", |config: &busy::BusyConfig, worker| {
-            compose(worker, |input| busy::busy(input, config))
+            compose_guarded(worker, Guards::of_passing, |input| busy::busy(input, config))
         })
         .add(
             "monitor",
@@ -201,7 +209,9 @@ pub fn register(registry: &mut Registry) {
         .add(
             "mss",
             "Lowers the maximum segment size of TCP connections to what a path carries.",
-            |config: &mss::MssConfig, worker| compose(worker, |input| mss::mss(input, config, worker)),
+            |config: &mss::MssConfig, worker| {
+                compose_guarded(worker, Guards::of_passing, |input| mss::mss(input, config, worker))
+            },
         )
         .add(
             "policer",
@@ -276,6 +286,7 @@ fn stateful(registry: &mut Registry) {
             "Lets packets leave at a rate, in order or in turn by flow, and keeps their delay low.",
             |config: &shaper::ShaperConfig, worker| shaper::node(config, worker),
         )
+        .add("classify", "Sends packets separate ways by header fields.", classify::node)
         .add("shuffle", "Gives packets to the worker that owns their flow.", shuffle::shuffle)
         .add("group-by", "Sends packets separate ways by a key, with or without queues.", group_by::group_by);
 }

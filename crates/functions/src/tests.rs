@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
+use netbricks_core::buffer::{Batch, Pool};
+use netbricks_core::guards::{Facts, Guards};
 use netbricks_core::packet::MacAddress;
 use netbricks_core::tables::MaglevTable;
-use netbricks_core::{Key, Registry, ShuffleConfig};
+use netbricks_core::{DetachedContext, Edge, Key, Node, Registry, ShuffleConfig, Worker};
+use netbricks_testkit::kinds;
+use netbricks_testkit::mutate::{Random, mutate};
 
 /// The rows of a README's table of keys: name and default.
 fn rows(text: &str) -> Vec<(String, String)> {
@@ -53,4 +57,70 @@ fn declared_defaults_are_those_of_the_code() {
     let echo = |mac| crate::icmp_echo::EchoConfig { mac, v4: None, v6: None }.mac();
     assert_eq!(echo(None), MacAddress::new([2, 0x4e, 0x42, 0, 0, 1]));
     assert_eq!(echo(Some("02:00:00:00:00:07".into())), MacAddress::new([2, 0, 0, 0, 0, 7]));
+}
+
+/// The frames that leave by `OUT` if this one comes.
+fn left(node: &mut dyn Node, frame: &[u8], pool: &Pool, cx: &mut DetachedContext) -> Vec<Vec<u8>> {
+    let mut batch = Batch::new();
+    assert!(batch.push(pool.packet(frame).expect("a buffer")).is_ok());
+    node.process(0, &mut batch, cx);
+    if batch.is_empty() && node.as_queue().is_some() {
+        cx.advance(cx.now() + 1_000_000_000);
+        node.poll(&mut batch, cx);
+    }
+    batch.drain().map(|packet| packet.data().to_vec()).collect()
+}
+
+/// A packet that leaves satisfies a guard of its edge, and has the facts with which it came.
+#[test]
+fn packets_that_leave_have_the_facts_with_which_they_came() {
+    let mut registry = Registry::new();
+    crate::register(&mut registry);
+    let mut random = Random::new(7);
+    let mut frames: Vec<Vec<u8>> = kinds::every().into_iter().map(|(_, frame)| frame).collect();
+    for mut frame in frames.clone().into_iter().cycle().take(1_000) {
+        mutate(&mut frame, &mut random);
+        frames.push(frame);
+    }
+    let mut told = Vec::new();
+    for function in registry.iter() {
+        let examples = if function.examples.is_empty() { vec![""] } else { function.examples.clone() };
+        for example in examples {
+            let pool = Pool::builder().frames(8_192).large(16, 69_632).build().expect("memory");
+            let worker = Worker::new(0, 1, pool.clone());
+            let node = function.blueprint(example).ok().and_then(|blueprint| blueprint.build(&worker).ok());
+            let Some(mut node) = node.filter(|node| node.guards(Edge::OUT) != Guards::Unknown) else {
+                continue;
+            };
+            told.push(function.name);
+            let guards = node.guards(Edge::OUT);
+            let mut cx = DetachedContext::new(pool.clone());
+            let mut leaving = 0;
+            for frame in frames.iter().filter(|frame| frame.len() <= 1_500) {
+                for out in left(node.as_mut(), frame, &pool, &mut cx) {
+                    let facts = Facts::of(&out);
+                    assert!(guards.admit(&facts), "{}: {facts:?}", function.name);
+                    assert_eq!(facts, Facts::of(frame), "{}: {frame:02x?}", function.name);
+                    leaving += 1;
+                }
+            }
+            assert!(leaving > 0, "{}: {example}", function.name);
+        }
+    }
+    told.dedup();
+    let expected = [
+        "array-access",
+        "busy",
+        "classify",
+        "firewall",
+        "lpm",
+        "macswap",
+        "monitor",
+        "mss",
+        "policer",
+        "shaper",
+        "ttl",
+        "wire",
+    ];
+    assert_eq!(told, expected);
 }

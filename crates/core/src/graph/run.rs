@@ -181,7 +181,7 @@ impl Graph {
         self.called.store(node, Ordering::Relaxed);
         self.cx.burst = self.burst.min(slot.most);
         if let Some(tenants) = &self.tenants {
-            self.cx.burst = self.cx.burst.min(tenants.most(slot.owner));
+            self.cx.burst = tenants.most(slot.owner, self.cx.burst);
         }
         self.polled = node;
         let held = if slot.keeps { ask_before(slot, &mut self.running) } else { 0 };
@@ -388,7 +388,31 @@ impl Graph {
     }
 
     /// Puts a packet into the last batch that waits for the edge's other end.
+    ///
+    /// Only the usual case is in the caller's loop: a batch waits there, and has room.
+    #[inline(always)]
     fn deliver(&mut self, from: usize, edge: Edge, packet: Packet) {
+        let target = self.slots[from].targets.get(edge.0 as usize).copied().flatten();
+        let bytes = packet.wire_len() as u64;
+        let hops = self.running.hops;
+        let open =
+            target.and_then(|target| self.open_batch(target)).filter(|waiting| !waiting.batch.is_full());
+        let packet = match open {
+            Some(waiting) => {
+                waiting.hops = waiting.hops.max(hops);
+                match waiting.batch.push(packet) {
+                    Ok(()) => return self.slots[from].counters.left.add(1, bytes),
+                    Err(packet) => packet,
+                }
+            }
+            None => packet,
+        };
+        self.deliver_apart(from, edge, packet);
+    }
+
+    /// As [`deliver`](Self::deliver), in all cases.
+    #[inline(never)]
+    fn deliver_apart(&mut self, from: usize, edge: Edge, packet: Packet) {
         let slot = &mut self.slots[from];
         let Some(target) = slot.targets.get(edge.0 as usize).copied().flatten() else {
             slot.counters.drops.add(DropReason::Unconnected, 1, packet.wire_len() as u64);
@@ -436,6 +460,7 @@ impl Graph {
         }
     }
 
+    #[inline(always)]
     fn open_batch(&mut self, target: Target) -> Option<&mut Waiting> {
         let place = self.slots[target.node].open?.wrapping_sub(self.serial) as usize;
         self.waiting.get_mut(place).filter(|waiting| waiting.target == target)

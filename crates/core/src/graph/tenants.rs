@@ -79,6 +79,10 @@ impl Graph {
     /// The operator's next node that is ready; `idle_first` asks one that had nothing before that.
     fn next_of_operator(&mut self, held_up: bool, idle_first: bool) -> Option<usize> {
         for idle in [idle_first, !idle_first] {
+            let queue = if idle { &mut self.idle } else { &mut self.ready };
+            if !held_up && let Some(node) = queue.pop_front() {
+                return Some(node);
+            }
             let queue = if idle { &self.idle } else { &self.ready };
             let place = queue.iter().position(|node| !held_up || !self.is_held_up(*node));
             if let Some(place) = place {

@@ -293,16 +293,20 @@ impl fmt::Display for Filter {
         match (self.version, self.ethertype) {
             (Some(Version::V4), _) if !with_addresses => parts.push("ipv4".into()),
             (Some(Version::V6), _) if !with_addresses => parts.push("ipv6".into()),
-            (None, Some(number)) => parts.push(match ethertype::name(number) {
-                Some(name) => name.into(),
-                None => format!("ethertype {number:#06x}"),
-            }),
+            (None, Some(number)) => {
+                parts.push(match ethertype::name(number).filter(|name| !is_protocol(name)) {
+                    Some(name) => name.into(),
+                    None => format!("ethertype {number:#06x}"),
+                })
+            }
             _ => {}
         }
-        parts.extend(self.protocol.map(|number| match protocol::name(number) {
-            Some(name) => name.to_owned(),
-            None => format!("protocol {number}"),
-        }));
+        parts.extend(self.protocol.map(
+            |number| match protocol::name(number).filter(|name| !is_version(name)) {
+                Some(name) => name.to_owned(),
+                None => format!("protocol {number}"),
+            },
+        ));
         parts.extend(self.source.map(|prefix| format!("from {prefix}")));
         parts.extend(self.source_port.map(|port| format!("from port {port}")));
         parts.extend(self.destination.map(|prefix| format!("to {prefix}")));
@@ -312,6 +316,108 @@ impl fmt::Display for Filter {
         }
         f.write_str(&parts.join(", "))
     }
+}
+
+/// Whether a name means a version of IP; IP in IP has the same.
+fn is_version(name: &str) -> bool {
+    ["ipv4", "ipv6"].contains(&name)
+}
+
+/// Whether a name means a protocol, or a version of IP.
+fn is_protocol(name: &str) -> bool {
+    (0..=u8::MAX).any(|number| protocol::name(number) == Some(name))
+}
+
+/// Not a filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoFilter {
+    /// A part of the text is no condition.
+    #[error(
+        "expected conditions such as \"tcp, from 10.0.0.0/8, to port 443\", \"vlan 7\", \"ipv6\", \"arp\" or \"all packets\", found {0:?}"
+    )]
+    Part(String),
+    /// Two parts are about the same field.
+    #[error("{0:?} is about a field that has a condition already: give one of them")]
+    Twice(String),
+    /// An address is none.
+    #[error(transparent)]
+    Prefix(#[from] NoPrefix),
+    /// No packet could match.
+    #[error(transparent)]
+    Contradiction(#[from] Contradiction),
+}
+
+/// Reads what [`Display`](fmt::Display) writes: conditions with commas between them.
+impl FromStr for Filter {
+    type Err = NoFilter;
+    fn from_str(text: &str) -> Result<Self, NoFilter> {
+        let mut filter = Self::ANY;
+        let all = text.trim();
+        for part in all.split(',').map(str::trim).filter(|_| all != "all packets") {
+            let more = condition(part)?;
+            if !filter.is_apart_from(&more) {
+                return Err(NoFilter::Twice(part.into()));
+            }
+            filter = Self {
+                ethertype: filter.ethertype.or(more.ethertype),
+                vlan: filter.vlan.or(more.vlan),
+                version: filter.version.or(more.version),
+                protocol: filter.protocol.or(more.protocol),
+                source: filter.source.or(more.source),
+                destination: filter.destination.or(more.destination),
+                source_port: filter.source_port.or(more.source_port),
+                destination_port: filter.destination_port.or(more.destination_port),
+            };
+        }
+        Ok(filter.checked()?)
+    }
+}
+
+impl Filter {
+    /// Whether no field has a condition in both.
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let both = [
+            self.ethertype.is_some() && other.ethertype.is_some(),
+            self.vlan.is_some() && other.vlan.is_some(),
+            self.version.is_some() && other.version.is_some(),
+            self.protocol.is_some() && other.protocol.is_some(),
+            self.source.is_some() && other.source.is_some(),
+            self.destination.is_some() && other.destination.is_some(),
+            self.source_port.is_some() && other.source_port.is_some(),
+            self.destination_port.is_some() && other.destination_port.is_some(),
+        ];
+        !both.contains(&true)
+    }
+}
+
+/// Reads one condition.
+fn condition(part: &str) -> Result<Filter, NoFilter> {
+    let refused = || NoFilter::Part(part.into());
+    let number = |text: &str| {
+        let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+        u16::from_str_radix(digits, radix).map_err(|_| refused())
+    };
+    let words: Vec<&str> = part.split_whitespace().collect();
+    Ok(match words[..] {
+        ["vlan", id] => Filter::ANY.in_vlan(number(id)?),
+        ["ipv4"] => Filter::ANY.version(Version::V4),
+        ["ipv6"] => Filter::ANY.version(Version::V6),
+        ["ethertype", of] => Filter::ANY.ethertype(number(of)?),
+        ["protocol", of] => Filter::ANY.protocol(u8::try_from(number(of)?).map_err(|_| refused())?),
+        ["from", "port", port] => Filter::ANY.from_port(number(port)?),
+        ["to", "port", port] => Filter::ANY.to_port(number(port)?),
+        ["from", prefix] => Filter::ANY.from(prefix.parse()?),
+        ["to", prefix] => Filter::ANY.to(prefix.parse()?),
+        [name] => {
+            let protocol = (0..=u8::MAX).find(|number| protocol::name(*number) == Some(name));
+            let ethertype = || (0x600..=u16::MAX).find(|number| ethertype::name(*number) == Some(name));
+            match protocol {
+                Some(number) => Filter::ANY.protocol(number),
+                None => Filter::ANY.ethertype(ethertype().ok_or_else(refused)?),
+            }
+        }
+        _ => return Err(refused()),
+    })
 }
 
 /// Addresses with the same first bits: `192.0.2.0/24`.

@@ -40,10 +40,12 @@ pub mod queues;
 pub mod walk;
 
 pub use facts::{EXTENSIONS, FRAGMENT_V4, FRAGMENT_V6, Facts, IpFacts};
-pub use header_filter::{Contradiction, Filter, NoPrefix, Prefix};
+pub use header_filter::{Contradiction, Filter, NoFilter, NoPrefix, Prefix};
 
 #[cfg(test)]
 mod tests;
+
+use crate::reason::Edge;
 
 /// The packets that may leave a node by one of its edges.
 ///
@@ -98,6 +100,20 @@ impl Guard {
 }
 
 impl Guards {
+    /// The guards of a node that lets packets pass unchanged, or drops them.
+    ///
+    /// They leave by [`Edge::OUT`]. Packets of other edges are the node's own, such as answers.
+    pub fn of_passing(edge: Edge) -> Self {
+        if edge == Edge::OUT { Self::Any } else { Self::Only(Vec::new()) }
+    }
+    /// Whether no packet from outside leaves by the edge.
+    pub fn is_never(&self) -> bool {
+        matches!(self, Self::Only(guards) if guards.is_empty())
+    }
+    /// The number of guards.
+    fn number(&self) -> usize {
+        if let Self::Only(guards) = self { guards.len() } else { 1 }
+    }
     /// Whether a packet that leaves by the edge may have these facts.
     pub fn admit(&self, facts: &Facts) -> bool {
         match self {

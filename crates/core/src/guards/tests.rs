@@ -65,7 +65,7 @@ fn filter() -> impl Strategy<Value = Filter> {
 
 /// A node: a list of filters, each with its edge, of which the first that matches decides.
 ///
-/// Where it changes headers, nothing is known of it.
+/// Where it changes headers, nothing is known of it. Where it is vague, it says of each way that any packet may take it.
 #[derive(Clone, Debug)]
 struct Made {
     list: Vec<(Filter, usize)>,
@@ -73,6 +73,7 @@ struct Made {
     /// By edge: the number of nodes to go on, 0 for dropped.
     skips: Vec<usize>,
     opaque: bool,
+    vague: bool,
     state: Option<usize>,
     packets: u64,
 }
@@ -80,8 +81,17 @@ struct Made {
 fn made() -> impl Strategy<Value = Made> {
     let list = vec((filter(), 0usize..3), 0..4);
     let state = prop_oneof![2 => Just(None), 1 => (0usize..3).prop_map(Some)];
-    (list, 0usize..3, vec(0usize..4, 3), prop::bool::weighted(0.2), state, 0u64..1000).prop_map(
-        |(list, rest, skips, opaque, state, packets)| Made { list, rest, skips, opaque, state, packets },
+    let kind = (prop::bool::weighted(0.2), prop::bool::weighted(0.1));
+    (list, 0usize..3, vec(0usize..4, 3), kind, state, 0u64..1000).prop_map(
+        |(list, rest, skips, (opaque, vague), state, packets)| Made {
+            list,
+            rest,
+            skips,
+            opaque,
+            vague,
+            state,
+            packets,
+        },
     )
 }
 
@@ -92,6 +102,9 @@ impl Made {
     fn guards(&self, edge: usize) -> Guards {
         if self.opaque {
             return Guards::Unknown;
+        }
+        if self.vague {
+            return Guards::Any;
         }
         let listed = self.list.iter().enumerate().filter(|(_, (_, to))| *to == edge);
         let mut guards: Vec<Guard> =
@@ -138,9 +151,13 @@ fn taken(made: &[Made], nodes: &[WalkNode], facts: &Facts) -> Vec<Option<usize>>
         if node.state.is_some() || node.opaque {
             break;
         }
-        let mut targets: Vec<_> = nodes[here].ways.iter().map(|way| way.to).collect();
+        let ways = nodes[here].ways.iter().filter(|way| !way.guards.is_never());
+        let mut targets: Vec<_> = ways.map(|way| way.to).collect();
         targets.sort_unstable();
         targets.dedup();
+        if node.vague && targets.len() > 1 {
+            break;
+        }
         let next = target(made, here - 1, node.edge(facts));
         if targets.len() > 1 {
             branches.push(next);
@@ -191,6 +208,16 @@ proptest! {
                 prop_assert!(!other.matches(&facts) || one.matches(&facts));
             }
             prop_assert_eq!(one.mirrored().matches(&mirrored(&facts)), one.matches(&facts));
+        }
+    }
+
+    /// A filter's text is read as the same filter.
+    #[test]
+    fn a_filter_is_read_as_it_is_written(one in filter(), other in filter()) {
+        for filter in [Some(one), one.and(&other)].into_iter().flatten() {
+            // A port may stand without the protocol that it needs.
+            let Ok(filter) = filter.checked() else { continue };
+            prop_assert_eq!(filter.to_string().parse(), Ok(filter));
         }
     }
 
@@ -449,4 +476,71 @@ fn halves_of_a_prefix_become_one_rule() {
     let derived = derive(&[port(walk(&nodes, 0), 2, 8)], &|_, _| None);
     assert_eq!(derived[0].rules, [QueueRule { filter: to("10.0.0.0/24"), queue: 0 }]);
     assert_eq!(derived[0].fates, [Fate::Queue(0), Fate::Rest]);
+}
+
+/// Node 1 lets packets pass to node 2, with a state; its answers go to node 3, with another one.
+#[test]
+fn answers_of_a_node_on_the_way_meet_states_too() {
+    let never = Guards::Only(Vec::new());
+    let way = |guards: &Guards, to| Way { guards: guards.clone(), to: Some(to) };
+    let state = |number| WalkNode { ends: true, states: vec![number], ..WalkNode::default() };
+    let nodes = [
+        WalkNode { ways: vec![way(&Guards::Any, 1)], ..WalkNode::default() },
+        WalkNode { ways: vec![way(&Guards::Any, 2), way(&never, 3)], ..WalkNode::default() },
+        state(0),
+        state(1),
+    ];
+    let paths = walk(&nodes, 0);
+    assert_eq!(paths.len(), 1, "{paths:?}");
+    assert_eq!(paths[0].states, [0, 1].into());
+    assert!(paths[0].branches.is_empty(), "there is one way for packets that come: {paths:?}");
+}
+
+/// Two nodes that each have a thousand guards and more: the walk compares no million of pairs.
+#[test]
+fn a_path_ends_before_a_node_with_too_many_guards() {
+    let many = |count: u32| {
+        let network = |number: u32| Prefix::around((number << 8).to_be_bytes().into(), 24);
+        let to = |number| Filter::ANY.to(network(number)).checked().unwrap();
+        Guards::Only((0..count).map(|number| Guard::certain(0, to(number))).collect())
+    };
+    let paths = |count| {
+        let node = |to: usize, guards: &Guards| WalkNode {
+            ways: vec![
+                Way { guards: guards.clone(), to: Some(to) },
+                Way { guards: Guards::Only(vec![Guard::certain(1, Filter::ANY)]), to: Some(4) },
+            ],
+            ..WalkNode::default()
+        };
+        let ends = || WalkNode::default();
+        walk(&[node(1, &many(1_025)), node(2, &many(count)), ends(), ends(), ends()], 0)
+    };
+    let branches = |count| paths(count).iter().map(|path| path.branches.clone()).collect::<Vec<_>>();
+    assert_eq!(branches(1_022), [vec![Some(1), Some(2)], vec![Some(1), Some(4)], vec![Some(4)]]);
+    assert_eq!(branches(1_024), [vec![Some(1)], vec![Some(4)]]);
+}
+
+#[test]
+fn a_wrong_filter_is_refused_with_the_part_that_is_wrong() {
+    let refused = |text: &str| text.parse::<Filter>().unwrap_err().to_string();
+    assert!(refused("udp, to harbour 53").ends_with("found \"to harbour 53\""));
+    assert!(refused("tcp, udp").starts_with("\"udp\" is about a field that has a condition already"));
+    assert!(refused("to port 53").starts_with("`destination_port` needs a `protocol`"));
+    assert!(refused("to 10.0.0.1/8").contains("write 10.0.0.0/8"));
+    assert!(refused("ipv4, to 2001:db8::/32").contains("different IP versions"));
+    assert!(refused("vlan 70000").contains("found \"vlan 70000\""));
+    assert!(refused("").ends_with("found \"\""));
+    assert_eq!("all packets".parse(), Ok(Filter::ANY));
+    let tagged = Filter::ANY.in_vlan(7).ethertype(0x88cc).checked();
+    assert_eq!("ethertype 0x88cc, vlan 7".parse::<Filter>().ok(), tagged.ok());
+}
+
+#[test]
+fn every_name_is_read_as_it_is_written() {
+    let same = |filter: Filter| assert_eq!(filter.to_string().parse(), Ok(filter));
+    (0..=u8::MAX).for_each(|number| same(Filter::ANY.protocol(number)));
+    let named = (0x600..=u16::MAX).filter(|number| ethertype::name(*number).is_some());
+    named
+        .filter(|number| !ethertype::is_vlan(*number))
+        .for_each(|number| same(Filter::ANY.ethertype(number)));
 }

@@ -1,7 +1,8 @@
 //! The walk from a receive node: the paths that its packets may take, each with the guards along it.
 //!
-//! A path ends at a node with state, at one that may change headers or of which nothing is known, and where the
-//! graph ends. Behind that, headers no longer say which way a packet takes, or it does not matter.
+//! A path ends at a node with state by flow, at one that may change headers or of which nothing is known, and where
+//! the graph ends. It also ends where a node has several ways and says of one that any packet may take it. Behind
+//! that, headers no longer say which way a packet takes, or it does not matter.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +12,17 @@ use super::{Certainty, Filter, Guard, Guards};
 const MOST_GUARDS: usize = 16_384;
 /// The most paths of one receive node.
 const MOST_PATHS: usize = 4_096;
+/// The most pairs of a guard so far and a guard of the next node that one way may have.
+///
+/// A path ends before a node that gives more guards than that.
+const MOST_PAIRS: usize = 1 << 20;
 
 /// A node of the graph that is walked.
 #[derive(Clone, Debug, Default)]
 pub struct WalkNode {
     /// The node's name.
     pub name: String,
-    /// Whether a path ends here, because the node has state.
+    /// Whether a path ends here, because the node has state by flow, or gives packets elsewhere than its ways say.
     pub ends: bool,
     /// The states that packets meet here and that both directions of a flow need, by number.
     pub states: Vec<usize>,
@@ -100,17 +105,23 @@ struct Step {
 impl Walk<'_> {
     fn visit(&mut self, step: &Step) {
         let Some(node) = self.nodes.get(step.node) else { return };
-        let unknown = node.ways.iter().any(|way| way.guards == Guards::Unknown);
-        if node.ends || unknown || node.ways.is_empty() {
+        // No packet from outside takes a way without guards: the node makes those that do.
+        let ways: Vec<&Way> = node.ways.iter().filter(|way| !way.guards.is_never()).collect();
+        let unknown = ways.iter().any(|way| way.guards == Guards::Unknown);
+        let targets: BTreeSet<Option<usize>> = ways.iter().map(|way| way.to).collect();
+        let branches = targets.len() > 1;
+        let undecided = branches && ways.iter().any(|way| way.guards == Guards::Any);
+        let most = ways.iter().map(|way| way.guards.number()).max().unwrap_or(0);
+        let too_many = most.saturating_mul(step.guards.len()) > MOST_PAIRS;
+        if node.ends || unknown || undecided || too_many || ways.is_empty() {
             return self.end(step);
         }
-        let targets: BTreeSet<Option<usize>> = node.ways.iter().map(|way| way.to).collect();
-        let branches = targets.len() > 1;
         let mut next: Vec<Step> = Vec::new();
         for target in targets {
-            let ways = node.ways.iter().filter(|way| way.to == target);
-            let guards: Option<Vec<PathGuard>> =
-                ways.map(|way| conjoined(&step.guards, &way.guards)).try_fold(Vec::new(), |mut all, more| {
+            let to_target = ways.iter().filter(|way| way.to == target);
+            let guards: Option<Vec<PathGuard>> = to_target
+                .map(|way| conjoined(&step.guards, &way.guards))
+                .try_fold(Vec::new(), |mut all, more| {
                     all.extend(more);
                     (all.len() <= MOST_GUARDS).then_some(all)
                 });
@@ -162,9 +173,14 @@ impl Walk<'_> {
     }
 
     /// The states of the nodes on a way, and of those behind its end unless packets are dropped there.
+    ///
+    /// With the latter are those that packets meet which a node on the way makes: answers are of the same flows.
     fn states(&self, behind: &[usize], is_dropped: bool) -> BTreeSet<usize> {
         let mut reached: BTreeSet<usize> = behind.iter().copied().collect();
         let mut next: Vec<usize> = behind.last().copied().into_iter().filter(|_| !is_dropped).collect();
+        let on_the_way = behind.iter().filter(|_| !is_dropped).filter_map(|node| self.nodes.get(*node));
+        let made = on_the_way.flat_map(|node| &node.ways).filter(|way| way.guards.is_never());
+        next.extend(made.filter_map(|way| way.to).filter(|to| reached.insert(*to)));
         while let Some(node) = next.pop().and_then(|number| self.nodes.get(number)) {
             next.extend(node.ways.iter().filter_map(|way| way.to).filter(|to| reached.insert(*to)));
         }

@@ -28,6 +28,27 @@ const DEMOTED_US: u64 = 10_000_000;
 const CYCLES_PER_US: u64 = 2_000;
 /// Units of pass for a cycle at weight 1.
 const SCALE: u64 = 16;
+/// Bits of a fraction of a unit of pass.
+const FRACTION: u32 = 32;
+/// 2³² over each number of packets of a turn, rounded up: a multiplication takes a tenth of a division's time.
+const INVERSE: [u64; 257] = {
+    let mut inverse = [0; 257];
+    let mut packets = 1;
+    while packets < inverse.len() {
+        inverse[packets] = (1_u64 << 32).div_ceil(packets as u64);
+        packets += 1;
+    }
+    inverse
+};
+
+/// The cycles of each packet, rounded to the next cycle up or down; `None` for no packets.
+#[inline]
+fn cost_of_each(cycles: u64, packets: u64) -> Option<u64> {
+    match INVERSE.get(packets as usize) {
+        Some(inverse) if packets > 0 && cycles <= u64::from(u32::MAX) => Some((cycles * inverse) >> 32),
+        _ => cycles.checked_div(packets),
+    }
+}
 /// The cost of a turn, and of a packet in it, where packets drive the clock.
 ///
 /// Measured costs would make each replay another.
@@ -123,9 +144,11 @@ struct Tenant {
     /// The number of its last entry in a heap; earlier ones mean nothing.
     entry: u64,
     pass: u64,
+    /// The fractions of a unit that a cycle adds to the pass: so no charge divides by the weight.
+    step: u64,
     /// The class whose passes this one is compared with.
     clock: u8,
-    /// The rest of the last division by its weight.
+    /// The fraction of its pass.
     rest: u64,
     /// Cycles that its ceiling still allows, and when they were last counted.
     tokens: i64,
@@ -149,6 +172,7 @@ struct Tenant {
 impl Tenant {
     fn new(policy: TenantPolicy) -> Self {
         Self {
+            step: (SCALE << FRACTION) / u64::from(policy.weight.max(1)),
             clock: policy.priority.min(TenantPolicy::LAST),
             policy,
             ready: VecDeque::new(),
@@ -177,10 +201,9 @@ impl Tenant {
     }
 
     fn charge(&mut self, cycles: u64) {
-        let weight = u64::from(self.policy.weight.max(1));
-        let cost = cycles.saturating_mul(SCALE).saturating_add(self.rest);
-        self.pass = self.pass.saturating_add(cost / weight);
-        self.rest = cost % weight;
+        let cost = u128::from(cycles) * u128::from(self.step) + u128::from(self.rest);
+        self.pass = self.pass.saturating_add(u64::try_from(cost >> FRACTION).unwrap_or(u64::MAX));
+        self.rest = cost as u64 & ((1 << FRACTION) - 1);
         self.cycles = self.cycles.saturating_add(cycles);
         self.recent = self.recent.saturating_add(cycles);
         // Without a ceiling no tokens come back: a ceiling that is added later would begin with a debt.
@@ -189,9 +212,13 @@ impl Tenant {
         }
     }
 
+    /// The pass of so many cycles.
+    fn pass_of(&self, cycles: u64) -> u64 {
+        u64::try_from((u128::from(cycles) * u128::from(self.step)) >> FRACTION).unwrap_or(u64::MAX)
+    }
+
     fn give_back(&mut self, cycles: u64) {
-        let weight = u64::from(self.policy.weight.max(1));
-        self.pass = self.pass.saturating_sub(cycles.saturating_mul(SCALE) / weight);
+        self.pass = self.pass.saturating_sub(self.pass_of(cycles));
         self.cycles = self.cycles.saturating_sub(cycles);
         if self.policy.ceiling.is_some() {
             self.tokens = self.tokens.saturating_add_unsigned(cycles);
@@ -338,16 +365,16 @@ impl Scheduler {
     /// Puts a tenant that has work among those that wait for a slice, or for tokens.
     fn enqueue(&mut self, number: usize) {
         let (now, burst, by_packets) = (self.now, self.slice(), self.by_packets);
-        let credit = CREDIT_US * self.cycles_per_us * SCALE;
+        let credit = CREDIT_US * self.cycles_per_us;
         let Some(tenant) = self.tenants.get_mut(number) else { return };
         tenant.queued = true;
-        let (class, weight) = (tenant.class(), u64::from(tenant.policy.weight.max(1)));
+        let class = tenant.class();
         let began = self.began[usize::from(class)];
         if tenant.clock != class {
             // The passes of another class mean nothing here.
             (tenant.clock, tenant.pass) = (class, began);
         }
-        tenant.pass = tenant.pass.max(began.saturating_sub(credit / weight));
+        tenant.pass = tenant.pass.max(began.saturating_sub(tenant.pass_of(credit)));
         match tenant.refill(now, burst).filter(|_| !by_packets) {
             Some(until) => {
                 tenant.throttled += 1;
@@ -433,8 +460,8 @@ impl Scheduler {
         if ready.front().is_some_and(|node| may(*node)) {
             return ready.pop_front();
         }
-        let place = ready.iter().position(|node| may(*node))?;
-        ready.remove(place)
+        let place = ready.iter().skip(1).position(|node| may(*node))?;
+        ready.remove(place + 1)
     }
 
     /// Ends the present slice; the operator's nodes come next.
@@ -578,7 +605,7 @@ impl Scheduler {
         }
         let tenant = self.tenants.get_mut(number)?;
         tenant.charge(cycles);
-        if let Some(cost) = cycles.checked_div(packets) {
+        if let Some(cost) = cost_of_each(cycles, packets) {
             // A dear packet counts at once, so that the next turn is short; cheap ones count slowly.
             tenant.packet_cost = cost.max((tenant.packet_cost * 7 + cost) / 8);
         }
@@ -595,15 +622,18 @@ impl Scheduler {
         part(cycles, lost, wall).min(measured)
     }
 
-    /// The most packets of a turn of this owner, so that it does not take longer than a slice.
-    pub(crate) fn most(&self, owner: u16) -> usize {
+    /// The packets of a turn of this owner: a burst, or as many as a slice is long enough for.
+    #[inline]
+    pub(crate) fn most(&self, owner: u16, burst: usize) -> usize {
         let tenant = usize::from(owner).checked_sub(1).and_then(|number| self.tenants.get(number));
-        match tenant {
-            Some(tenant) if !self.by_packets && tenant.packet_cost > 0 => {
-                usize::try_from(self.slice() / tenant.packet_cost).unwrap_or(usize::MAX).max(1)
-            }
-            _ => usize::MAX,
+        let Some(tenant) = tenant.filter(|_| !self.by_packets) else { return burst };
+        let slice = self.slice();
+        if tenant.packet_cost.saturating_mul(burst as u64) <= slice {
+            return burst;
         }
+        slice
+            .checked_div(tenant.packet_cost)
+            .map_or(burst, |packets| (packets as usize).clamp(1, burst.max(1)))
     }
 
     /// Whether a tenant has work that it may do now.

@@ -9,6 +9,7 @@
 
 use netbricks_core::buffer::{BATCH, Bytes, Packet};
 use netbricks_core::consistency::{Access, Bounded};
+use netbricks_core::guards::Guards;
 use netbricks_core::icmp::IcmpErrors;
 use netbricks_core::packet::FlowKey;
 use netbricks_core::packet::stack::LengthSlack;
@@ -643,6 +644,10 @@ fn scan(rules: &Rules, key: &[u32], worker: usize, bytes: u64) -> Option<u32> {
 }
 
 impl FrameFunction for Engine {
+    /// Rules may change while it runs, so that any packet may pass.
+    fn guards(&self, edge: Edge) -> Guards {
+        Guards::of_passing(edge)
+    }
     fn process(&mut self, mut frames: Frames<'_>, cx: &mut Context) {
         let rules = self.parts.rules.clone();
         rules.read(|rules| {

@@ -15,9 +15,12 @@ pub use counted::lpm_counted;
 pub use route::{Lines, Route, RouteError, routes};
 
 use netbricks_core::consistency::{Access, Bounded, BoundedInconsistency};
+use netbricks_core::guards::Guards;
 use netbricks_core::node::SectionMerge;
 use netbricks_core::packet::{Ip, Link};
-use netbricks_core::{BuildError, Function, Input, Node, Operator, Section, Verdict, Worker, compose};
+use netbricks_core::{
+    BuildError, Function, Input, Node, Operator, Section, Verdict, Worker, compose_guarded,
+};
 
 use crate::count::Count;
 use table::{First, NextHop, RouteTable};
@@ -31,9 +34,9 @@ pub const NEXT_HOP: &str = "next-hop";
 /// When the function cannot be built.
 pub fn node(config: &LpmSettings, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     if config.count {
-        compose(worker, |input| lpm_counted(input, config, worker))
+        compose_guarded(worker, Guards::of_passing, |input| lpm_counted(input, config, worker))
     } else {
-        compose(worker, |input| lpm(input, config, worker))
+        compose_guarded(worker, Guards::of_passing, |input| lpm(input, config, worker))
     }
 }
 

@@ -13,10 +13,11 @@ pub use config::MonitorConfig;
 pub use conversation::{Conversation, ConversationKey, Direction, Seen};
 pub use details::conversations;
 
+use netbricks_core::guards::Guards;
 use netbricks_core::packet::{FlowKey, Ip, Link};
 use netbricks_core::tables::{Entry, FlowTableConfig, Full};
 use netbricks_core::view::IpRewrite;
-use netbricks_core::{BuildError, Function, Input, Node, Operator, Verdict, Worker, compose};
+use netbricks_core::{BuildError, Function, Input, Node, Operator, Verdict, Worker, compose_guarded};
 
 pub use state::Usage;
 
@@ -26,9 +27,9 @@ pub use state::Usage;
 /// When the function cannot be built.
 pub fn node(config: &MonitorConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     if config.details || config.collector.is_some() {
-        compose(worker, |input| conversations(input, config, worker))
+        compose_guarded(worker, Guards::of_passing, |input| conversations(input, config, worker))
     } else {
-        compose(worker, |input| monitor(input, config, worker))
+        compose_guarded(worker, Guards::of_passing, |input| monitor(input, config, worker))
     }
 }
 

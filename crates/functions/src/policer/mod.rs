@@ -13,12 +13,13 @@ pub use meter::{Algorithm, Buckets, Colour, Meter};
 use std::net::{IpAddr, Ipv4Addr};
 
 use netbricks_core::consistency::{Access, Bounded, BoundedInconsistency, Lookable, Strict};
+use netbricks_core::guards::Guards;
 use netbricks_core::packet::stack::{Layer, Root};
 use netbricks_core::packet::{FlowKey, Ip, IpRef, Link};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, Key};
 use netbricks_core::view::{Enclosing, IpRewrite, Metadata};
 use netbricks_core::{
-    BuildError, DropReason, Function, Input, Node, Operator, TableKey, Verdict, View, Worker, compose,
+    BuildError, DropReason, Function, Input, Node, Operator, TableKey, Verdict, View, Worker, compose_guarded,
 };
 
 use config::prefix;
@@ -34,8 +35,10 @@ type Packet<'v> = View<'v, Layer<Layer<Root, Link>, Ip>>;
 /// When the function cannot be built.
 pub fn node(config: &PolicerConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     match config.by {
-        By::Flow => compose(worker, |input| policer_by_flow(input, config, worker)),
-        _ => compose(worker, |input| policer_by_address(input, config, worker)),
+        By::Flow => {
+            compose_guarded(worker, Guards::of_passing, |input| policer_by_flow(input, config, worker))
+        }
+        _ => compose_guarded(worker, Guards::of_passing, |input| policer_by_address(input, config, worker)),
     }
 }
 

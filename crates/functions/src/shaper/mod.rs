@@ -16,6 +16,7 @@ pub use config::{By, Discipline, ShaperConfig};
 use netbricks_core::buffer::{BATCH, Batch, Packet};
 use netbricks_core::consistency::{Strict, StrictState};
 use netbricks_core::context::last_arrival;
+use netbricks_core::guards::Guards;
 use netbricks_core::packet::stack::LengthSlack;
 use netbricks_core::packet::{FlowKey, Ip};
 use netbricks_core::tables::{Key, Secret};
@@ -138,6 +139,9 @@ impl Shaper {
 }
 
 impl QueueFunction for Shaper {
+    fn guards(&self) -> Guards {
+        Guards::Any
+    }
     fn enqueue(&mut self, batch: &mut Batch, cx: &mut Context) {
         let now = cx.now();
         for packet in batch.drain() {

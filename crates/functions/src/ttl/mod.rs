@@ -9,10 +9,13 @@ pub use config::{NonIp, TtlConfig};
 use std::hint::cold_path;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use netbricks_core::guards::Guards;
 use netbricks_core::icmp::IcmpError;
 use netbricks_core::packet::stack::{Layer, LengthSlack, Root};
 use netbricks_core::packet::{Ip, IpRef, Link, protocol};
-use netbricks_core::{BuildError, DropReason, Function, Input, Node, Operator, Verdict, Worker, compose};
+use netbricks_core::{
+    BuildError, DropReason, Function, Input, Node, Operator, Verdict, Worker, compose_guarded,
+};
 
 /// The function that `non_ip` asks for: [`ttl`], or [`ttl_of_all`] for `"drop"`.
 ///
@@ -20,8 +23,8 @@ use netbricks_core::{BuildError, DropReason, Function, Input, Node, Operator, Ve
 /// When the function cannot be built.
 pub fn node(config: &TtlConfig, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
     match config.non_ip {
-        NonIp::Pass => compose(worker, |input| ttl(input, config, worker)),
-        NonIp::Drop => compose(worker, |input| ttl_of_all(input, config, worker)),
+        NonIp::Pass => compose_guarded(worker, Guards::of_passing, |input| ttl(input, config, worker)),
+        NonIp::Drop => compose_guarded(worker, Guards::of_passing, |input| ttl_of_all(input, config, worker)),
     }
 }
 

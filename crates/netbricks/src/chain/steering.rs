@@ -178,7 +178,11 @@ impl Network {
             });
             nodes.push(WalkNode {
                 name: of.name.clone(),
-                ends: self.stateful[function] || self.crosses[function] || self.inputs[function] > 1,
+                // State that belongs to no key, as counters, does not matter: packets may meet it at any worker.
+                ends: self.by_flow[function]
+                    || self.partitions[function].is_some()
+                    || self.crosses[function]
+                    || self.inputs[function] > 1,
                 states: if self.by_flow[function] { vec![function] } else { Vec::new() },
                 ways: ways.collect(),
                 packets: packets(&of.name),

@@ -10,6 +10,8 @@ mod click;
 mod containment_tests;
 mod control;
 mod file;
+#[cfg(test)]
+mod filters_tests;
 mod generate;
 mod graph;
 mod list;

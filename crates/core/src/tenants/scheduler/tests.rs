@@ -208,12 +208,12 @@ fn a_turn_that_the_system_interrupted_is_no_overrun_and_makes_no_packet_dear() {
     }
     let status = &run.scheduler.status()[0];
     assert!(status.overruns == 0 && !status.demoted && status.longest_slice < 2 * slice, "{status:?}");
-    assert!(run.scheduler.most(1) >= 30, "{}", run.scheduler.most(1));
+    assert!(run.scheduler.most(1, usize::MAX) >= 30, "{}", run.scheduler.most(1, usize::MAX));
     // What it takes itself counts.
     (0..STRIKES + 1).for_each(|_| _ = run.turn(|_| passes(20 * slice, 19 * slice), true));
     let status = &run.scheduler.status()[0];
     assert!(status.overruns == u64::from(STRIKES) && status.demoted, "{status:?}");
-    assert_eq!(run.scheduler.most(1), 1);
+    assert_eq!(run.scheduler.most(1, usize::MAX), 1);
 }
 
 #[test]
@@ -363,7 +363,11 @@ fn tenants_keep_their_pass_where_a_graph_takes_over() {
     after.follow(&run.scheduler);
     assert_eq!(after.status()[1].cycles, run.cycles()[0]);
     assert_eq!(after.tenants[1].pass, run.scheduler.tenants[0].pass);
-    assert_eq!(after.most(2), run.scheduler.most(1), "its packets are as dear as before");
+    assert_eq!(
+        after.most(2, usize::MAX),
+        run.scheduler.most(1, usize::MAX),
+        "its packets are as dear as before"
+    );
 }
 
 #[test]
