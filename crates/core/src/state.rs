@@ -161,6 +161,10 @@ pub trait Declared: Any {
     fn follow(&mut self) -> Result<(), String> {
         Ok(())
     }
+    /// Takes note that shared state has the content of this node's settings, which handlers have written.
+    ///
+    /// A graph that replaces this one compares its settings with these, and after a panic the state begins so.
+    fn agree(&self) {}
     /// Its place in the order of locking; 0 where it is not locked.
     fn rank(&self) -> u64 {
         0
@@ -622,6 +626,10 @@ impl Declarations {
     /// Moves a part of what one of the states has taken over; returns whether more is to come.
     pub(crate) fn move_on(&self) -> bool {
         self.states.iter().any(|(_, state)| state.borrow_mut().move_on())
+    }
+    /// Takes note that the state has the content of these settings.
+    pub(crate) fn agree(&self) {
+        self.states.iter().for_each(|(_, state)| state.borrow().agree());
     }
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use netbricks_control::api::Source;
+use netbricks_control::api::{Applied, ChangeKind, Source};
 use netbricks_control::{Address, Client};
-use netbricks_core::{Function, Input, NoSettings, Operator, Section, Worker, compose};
+use netbricks_core::{BuildError, Function, Input, NoSettings, Operator, Section, Worker, compose};
 
 use super::super::arguments::ControlArguments;
-use super::tests::{FLOWS, chain, lost_nothing, while_controlled, while_running, while_running_with};
+use super::tests::{Asking, FLOWS, chain, lost_nothing, while_controlled, while_running, while_running_with};
 
 /// Reports that workers were asked for: a function is also asked for one where a file is checked.
 static TOLD: AtomicUsize = AtomicUsize::new(0);
@@ -74,6 +74,125 @@ fn routes_and_weights_that_handlers_changed_stay_when_the_file_changes_theirs() 
         let file = source(&second);
         asking.ask(move |director| director.apply(file, options, None, 0)).unwrap();
         assert_eq!([lookup("192.0.2.1"), lookup("198.51.100.1")], ["1", "3"]);
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
+
+/// A balancer and routes with these entries, behind what goes through `first`.
+fn live(first: &str, backends: &[&str], routes: &[&str]) -> String {
+    let tables = format!(
+        "[function.balance]\nuse = \"maglev\"\nbackends = {backends:?}\n\
+         [function.fib]\nuse = \"lpm\"\ncount = true\nroutes = {routes:?}"
+    );
+    chain(&format!("{first}\"fib\", \"balance\""), &tables) + "workers = 2\n"
+}
+
+fn changes(applied: &Applied) -> Vec<(ChangeKind, &str, &str)> {
+    let changes = applied.plan.changes.iter();
+    let mut changes: Vec<_> =
+        changes.map(|change| (change.kind, &change.name[..], &change.detail[..])).collect();
+    changes.sort_by_key(|(_, name, _)| *name);
+    changes
+}
+
+fn answer(asking: &Asking, function: &str, handler: &str, argument: &str) -> String {
+    asking.call(function, handler, argument, false).unwrap().answers[0].value.clone()
+}
+
+const A: &str = "a 02:00:00:00:00:01 1";
+const B: &str = "b 02:00:00:00:00:02 1";
+
+#[test]
+fn routes_and_backends_of_a_file_are_written_while_their_functions_go_on() {
+    let first = live("", &[A, B], &["0.0.0.0/0 1", "203.0.113.0/24 2"]);
+    let second =
+        live("", &[A, "b 02:00:00:00:00:02 5", "c 02:00:00:00:00:03"], &["0.0.0.0/0 1", "198.51.100.0/24 3"]);
+    let third = live("", &[A], &["0.0.0.0/0 1", "192.0.2.0/24 4"]);
+    let summary = while_running(&first, move |asking| {
+        let hops = |asking: &Asking| {
+            ["192.0.2.1", "198.51.100.1", "203.0.113.1"].map(|of| answer(asking, "fib", "lookup", of))
+        };
+        asking.let_packets_pass();
+        asking.write("fib", "add", "192.0.2.0/24 9");
+        assert_eq!(hops(asking), ["9", "1", "2"]);
+        let text = asking.ask(|director| director.running_source().text);
+        let routes = r#"routes = ["0.0.0.0/0 1", "203.0.113.0/24 2", "192.0.2.0/24 9"]"#;
+        assert!(text.contains(routes) && !text.contains('#'), "{text}");
+        let applied = asking.apply(&second).unwrap();
+        let updated = [
+            (ChangeKind::Updated, "balance", "in place: 1 backend added, 1 changed"),
+            (ChangeKind::Updated, "fib", "in place: 1 route added, 1 removed"),
+        ];
+        assert_eq!(changes(&applied), updated);
+        assert_eq!((applied.moved.len(), applied.plan.warnings.len()), (0, 0), "{applied:?}");
+        assert_eq!(hops(asking), ["9", "3", "1"]);
+        assert!(answer(asking, "balance", "backends", "").contains("b 02:00:00:00:00:02 5 takes"));
+        asking.let_packets_pass();
+        let same = source(&second);
+        assert!(asking.ask(move |director| director.plan(&same)).unwrap().unchanged);
+        // What handlers have written stands before the file.
+        let applied = asking.apply(&third).unwrap();
+        let updated = [
+            (ChangeKind::Updated, "balance", "in place: 2 backends removed"),
+            (ChangeKind::Updated, "fib", "in place: 1 route removed"),
+        ];
+        assert_eq!(changes(&applied), updated);
+        assert_eq!(hops(asking), ["9", "1", "1"]);
+        // The way back to the first configuration.
+        let back = asking.ask(|director| director.rollback(Some(2))).unwrap();
+        assert_eq!(changes(&back)[0].2, "in place: 2 backends added");
+        assert_eq!(hops(asking), ["9", "3", "1"]);
+        let back = asking.ask(|director| director.rollback(Some(1))).unwrap();
+        assert_eq!(
+            changes(&back)[0],
+            (ChangeKind::Updated, "balance", "in place: 1 backend changed, 1 removed")
+        );
+        assert!(!answer(asking, "balance", "backends", "").contains("c 02"));
+        // Where it is not known what a write of a changed backend means together with others, the function is made again.
+        asking.write("balance", "forget", "");
+        asking.write("balance", "weight", "b 7");
+        let applied = asking.apply(&second).unwrap();
+        assert_eq!(changes(&applied)[0].0, ChangeKind::Replaced);
+        assert!(answer(asking, "balance", "backends", "").contains("b 02:00:00:00:00:02 7 takes"));
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+    for name in ["balance", "fib"] {
+        let node = summary.nodes.iter().find(|node| node.name == name).unwrap();
+        assert_eq!(node.arrived, summary.received);
+    }
+}
+
+#[test]
+fn a_change_that_fails_leaves_routes_and_backends_as_they_were() {
+    let mut registry = crate::standard();
+    registry.add::<NoSettings>("fails", "Is made on no worker.", |_, worker| {
+        match std::thread::current().name() {
+            Some("netbricks-1") => Err(BuildError::new("planted")),
+            _ => compose(worker, |input| input.done()),
+        }
+    });
+    let first = live("", &[A, B], &["0.0.0.0/0 1", "203.0.113.0/24 2"]);
+    let second = live("", &[A], &["0.0.0.0/0 1", "198.51.100.0/24 3"]);
+    let failing = second.replace("[function.fib]", "[function.bad]\nuse = \"fails\"\n[function.fib]");
+    let failing = failing.replace("through = [", "through = [\"bad\", ");
+    let summary = while_running_with(registry, &first, move |asking| {
+        let state = |asking: &Asking| {
+            [answer(asking, "fib", "routes", "9"), answer(asking, "balance", "backends", "")]
+        };
+        let before = state(asking);
+        let refused = asking.apply(&failing).unwrap_err();
+        assert!(refused.detail.contains("planted"), "{refused:?}");
+        assert_eq!(state(asking), before);
+        // A route that the file takes out is not there any more, which no journal says.
+        asking.call("fib", "withdraw", "203.0.113.0/24", true).unwrap();
+        let before = state(asking);
+        let refused = asking.apply(&second).unwrap_err();
+        assert!(refused.detail.contains("there is no route for 203.0.113.0/24"), "{refused:?}");
+        assert_eq!(state(asking), before);
+        asking.call("fib", "add", "203.0.113.0/24 2", true).unwrap();
+        assert_eq!(changes(&asking.apply(&second).unwrap()).len(), 2);
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
