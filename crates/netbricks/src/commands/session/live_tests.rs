@@ -1,14 +1,19 @@
 //! Changes and clients beside a run under load: what they ask of workers, and what handlers changed.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use netbricks_control::api::{Applied, ChangeKind, Source};
+use netbricks_control::api::{Applied, ChangeKind, Code, Problem, Source};
 use netbricks_control::{Address, Client};
-use netbricks_core::{BuildError, Function, Input, NoSettings, Operator, Section, Worker, compose};
+use netbricks_core::buffer::Batch;
+use netbricks_core::{
+    BuildError, Context, Function, Input, NoSettings, Node, Operator, Section, Worker, compose,
+};
 
 use super::super::arguments::ControlArguments;
 use super::tests::{Asking, FLOWS, chain, lost_nothing, while_controlled, while_running, while_running_with};
@@ -209,30 +214,104 @@ fn send(socket: &Path, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&piece[..read]).lines().next().unwrap_or_default().to_owned()
 }
 
+/// Writes numbers into packets one after the other, or checks that they come so.
+struct Numbers {
+    next: u64,
+    checks: bool,
+    /// Packets that were checked, and those whose number was not the next.
+    counts: Arc<[AtomicU64; 2]>,
+}
+
+impl Node for Numbers {
+    fn process(&mut self, _: usize, batch: &mut Batch, _: &mut Context) {
+        batch.each_packet(|_, packet| {
+            let data = packet.data_mut();
+            let place = data.len() - 8..data.len();
+            if self.checks {
+                let is_next = data[place] == self.next.to_be_bytes();
+                self.counts[0].fetch_add(1, Ordering::Relaxed);
+                self.counts[1].fetch_add(u64::from(!is_next), Ordering::Relaxed);
+            } else {
+                data[place].copy_from_slice(&self.next.to_be_bytes());
+            }
+            self.next += 1;
+        });
+    }
+}
+
+/// All functions, and two of which one numbers packets and the other checks that none is lost between them.
+fn numbering(counts: &Arc<[AtomicU64; 2]>) -> netbricks_core::Registry {
+    let mut registry = crate::standard();
+    for (name, checks) in [("number", false), ("continuous", true)] {
+        let counts = counts.clone();
+        registry.add::<NoSettings>(name, "Follows numbers in packets.", move |_, _| {
+            Ok(Box::new(Numbers { next: 0, checks, counts: counts.clone() }))
+        });
+    }
+    registry
+}
+
+fn head(method: &str, path: &str, rest: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}\r\n")
+}
+
+/// Pours a body without an end into a request until it is refused; answers how many bytes went before.
+fn pour(socket: &Path) -> usize {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let rest = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
+    let _refused = stream.write_all(head("POST", "/v1/apply", rest).as_bytes());
+    let mut chunk = b"100000\r\n".to_vec();
+    chunk.resize(chunk.len() + (1 << 20), b' ');
+    chunk.extend(b"\r\n");
+    (0..1_024).take_while(|_| stream.write_all(&chunk).is_ok()).count() << 20
+}
+
+/// One after the other, each with its own fault.
+fn misbehave(socket: &Path, port: u16) {
+    let json = "content-type: application/json\r\ncontent-length: 1\r\n";
+    let giga = "content-type: application/json\r\ncontent-length: 1073741824\r\n";
+    for _ in 0..20 {
+        for (request, status) in [
+            (head("POST", "/v1/apply", json) + "{", " 400 "),
+            (head("POST", "/v1/apply", giga), " 413 "),
+            (head("GET", "/v1/nothing", ""), " 404 "),
+            (head("DELETE", "/v1/status", ""), " 405 "),
+            ("\0\0\r\n\r\n".into(), " 400 "),
+        ] {
+            let answer = send(socket, request.as_bytes());
+            assert!(answer.contains(status), "{request:?}: {answer}");
+        }
+        for token in ["", "authorization: Bearer 0123456789abcdef\r\n"] {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.write_all(head("POST", "/v1/stop", token).as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.contains(" 401 "), "{token:?}: {answer}");
+        }
+    }
+    assert!(pour(socket) < 1 << 30, "a body of a gigabyte is not read to its end");
+    for _ in 0..2_000 {
+        // Where more wait than may, one is refused at once.
+        drop(UnixStream::connect(socket));
+    }
+}
+
 #[test]
 fn clients_that_misbehave_harm_no_packet() {
-    let socket = std::env::temp_dir().join(format!("nb-hostile-{}.sock", std::process::id()));
+    let name = |what: &str| std::env::temp_dir().join(format!("nb-hostile-{}.{what}", std::process::id()));
+    let (socket, token) = (name("sock"), name("token"));
+    std::fs::write(&token, "fedcba9876543210fedcba9876543210\n").unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
     let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };
-    let text = chain("\"flows\"", FLOWS);
-    let summary = while_controlled(crate::standard(), &text, Some(&control), move |asking| {
+    let file = move |rest: &str| {
+        let listens = format!("[control]\nlisten = \"{free}\"\ntoken_file = \"{}\"", token.display());
+        chain("\"number\", \"flows\", \"continuous\"", &format!("{FLOWS}{rest}\n{listens}"))
+            + "workers = 2\nshuffles = false\n"
+    };
+    let (text, counts) = (file(""), Arc::default());
+    let summary = while_controlled(numbering(&counts), &text, Some(&control), move |asking| {
         asking.let_packets_pass();
-        let head = |method: &str, path: &str, rest: &str| {
-            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}\r\n")
-        };
-        let json = "content-type: application/json\r\ncontent-length: 1\r\n";
-        let giga = "content-type: application/json\r\ncontent-length: 1073741824\r\n";
-        for _ in 0..20 {
-            for (request, status) in [
-                (head("POST", "/v1/apply", json) + "{", " 400 "),
-                (head("POST", "/v1/apply", giga), " 413 "),
-                (head("GET", "/v1/nothing", ""), " 404 "),
-                (head("DELETE", "/v1/status", ""), " 405 "),
-                ("\0\0\r\n\r\n".into(), " 400 "),
-            ] {
-                let answer = send(&socket, request.as_bytes());
-                assert!(answer.contains(status), "{request:?}: {answer}");
-            }
-        }
+        misbehave(&socket, free.port());
         // They ask for counters without end, and read none.
         let silent: Vec<UnixStream> = (0..300)
             .filter_map(|_| {
@@ -252,16 +331,25 @@ fn clients_that_misbehave_harm_no_packet() {
                 break status.generation;
             }
         };
-        let file = source(&chain("\"flows\"", &format!("{FLOWS}\ntop = 3")));
-        let other = source(&chain("\"flows\"", &format!("{FLOWS}\ntop = 4")));
+        let files = ["\ntop = 3", "\ntop = 4"].map(|rest| source(&file(rest)));
         let options = netbricks_control::api::ApplyOptions::default();
-        let apply = |file: &Source| client().apply(file, &options, Some(generation)).is_ok();
+        let apply = |file: &Source| loop {
+            match client().apply(file, &options, Some(generation)) {
+                // The other clients' places are not all free yet.
+                Err(Problem { code: Code::Busy | Code::Unreachable, .. }) => std::thread::yield_now(),
+                made => break made,
+            }
+        };
         let made = std::thread::scope(|scope| {
-            let threads = [&file, &other].map(|file| scope.spawn(move || apply(file)));
+            let threads = files.each_ref().map(|file| scope.spawn(move || apply(file)));
             threads.map(|thread| thread.join().unwrap())
         });
-        assert_eq!(made.iter().filter(|made| **made).count(), 1);
+        assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "{made:?}");
+        let refused = made.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(refused.code, Code::Stale, "{refused:?}");
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
+    let counts = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counts, [summary.received, 0], "packets in all, and those whose number was not the next");
 }
