@@ -127,6 +127,10 @@ pub trait Dataplane {
     fn subject(&self, _function: &str, _handler: &str) -> Option<Subject> {
         None
     }
+    /// The running file with what these writes changed as keys of it, and those writes that no key can say.
+    fn with_written(&self, written: &[Written]) -> (Source, Vec<Written>) {
+        (self.source(), written.to_vec())
+    }
     /// Prepares a change: checks the file, opens new ports, and makes large tables. What runs goes on as it is.
     ///
     /// # Errors
@@ -245,10 +249,13 @@ impl<'d> Director<'d> {
     pub fn source(&self) -> Source {
         self.plane.source()
     }
-    /// The file that runs, followed by comments that say what handlers changed since.
+    /// The file that would make what runs.
+    ///
+    /// Routes, backends and the like that handlers changed since are keys of it. Comments behind it say all else that they
+    /// changed.
     pub fn running_source(&self) -> Source {
-        let mut source = self.plane.source();
-        if self.records.written().is_empty() {
+        let (mut source, rest) = self.plane.with_written(self.records.written());
+        if rest.is_empty() {
             return source;
         }
         if !source.text.ends_with('\n') {
@@ -257,7 +264,7 @@ impl<'d> Director<'d> {
         source
             .text
             .push_str("\n# Changed live since this file was applied, and done again at the next start:\n");
-        for written in self.records.written() {
+        for written in &rest {
             source.text.extend(command(written).lines().map(|line| format!("#   {line}\n")));
         }
         source

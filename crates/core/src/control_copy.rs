@@ -83,6 +83,17 @@ impl ControlCopy {
         problems
     }
 
+    /// Takes note that the state which workers share is now that of this copy's settings.
+    ///
+    /// Nothing of it is changed: handlers have [written](crate::LiveChange::write) it.
+    pub fn agree(&mut self) {
+        if let Some(node) = &mut self.node {
+            // Where that panics, the state goes on as before.
+            let _panicked =
+                contain(|| node.state(|state| state.declarations().map(|declared| declared.agree())));
+        }
+    }
+
     /// Calls a control handler of this kind.
     ///
     /// State that it changes is published when the call ends: a worker's next batch sees it.

@@ -48,6 +48,7 @@ pub mod group;
 pub mod guards;
 mod handlers;
 pub mod icmp;
+pub mod live;
 pub mod node;
 pub mod observer;
 pub mod operator;
@@ -82,6 +83,7 @@ pub use events::{Event, Schedule};
 pub use frame_function::{FrameFunction, Frames, compose_frames, declare_node, length_slack};
 pub use graph::{Graph, GraphBuilder, GraphError, NodeId, Panic, Totals, Turn};
 pub use group::{GroupConfig, Groups};
+pub use live::{LiveChange, LiveSettings};
 pub use node::{
     CallError, Departed, Handler, HandlerKind, HandlerSide, ImportError, Node, NodeQueue, NodeState, Output,
     Poll, Role, Section, Shape, StateImage, WriteSubject,

@@ -13,6 +13,7 @@ use crate::consistency::Shares;
 use crate::control_copy::ControlCopy;
 use crate::control_task::{ControlTask, TaskMaker, TaskSource};
 use crate::graph::{RestartPolicy, contain};
+use crate::live::{Live, LiveChange, LiveSettings, Written};
 use crate::node::Node;
 use crate::settings::{ConfigWarning, Key, Settings, SettingsError, read_settings};
 use crate::worker::{BuildError, PortNames, Worker};
@@ -29,6 +30,7 @@ pub struct Blueprint {
     warnings: Arc<[ConfigWarning]>,
     restart: RestartPolicy,
     task: TaskSource,
+    live: Option<Live>,
 }
 
 impl Blueprint {
@@ -40,6 +42,7 @@ impl Blueprint {
             warnings: Arc::default(),
             restart: RestartPolicy::default(),
             task: TaskSource::default(),
+            live: None,
         }
     }
     /// Makes the function's [task](ControlTask) on the control side, where it has one.
@@ -60,6 +63,32 @@ impl Blueprint {
     /// The [warnings](Settings::warnings) about its settings.
     pub fn warnings(&self) -> &[ConfigWarning] {
         &self.warnings
+    }
+    /// The keys of its settings that change by [writes of handlers](Self::live_change_to).
+    pub fn live_keys(&self) -> &'static [&'static str] {
+        self.live.map_or(&[], |live| live.keys)
+    }
+    /// The writes of handlers that bring the state of its nodes to the settings of `after`.
+    ///
+    /// Both are of one function, and all but [live keys](Self::live_keys) are alike. What handlers have `written` since
+    /// stands before the settings. `None` where the function has no such keys, or where a write does something else with
+    /// an entry that changes.
+    pub fn live_change_to(&self, after: &Self, written: &[Written<'_>]) -> Option<LiveChange> {
+        let (before, settings) = (self.task.settings.as_deref()?, after.task.settings.as_deref()?);
+        self.live?.change(before, settings, written)
+    }
+    /// The first live key with the list that says what handlers have `written` since, too.
+    ///
+    /// `None` where the function has no such key, or a write is of something else.
+    pub fn live_list(&self, written: &[Written<'_>]) -> Option<(&'static str, Vec<String>)> {
+        self.live?.list(self.task.settings.as_deref()?, written)
+    }
+    /// The same blueprint, whose nodes share the state of those of `running`.
+    ///
+    /// For live settings, of which the state has been [written](LiveChange::write).
+    #[must_use]
+    pub fn in_place_of(&self, running: &Self) -> Self {
+        Self { shares: running.shares.clone(), ..self.clone() }
     }
     /// The same blueprint, whose nodes share no state with those of this one.
     ///
@@ -115,6 +144,7 @@ pub struct Definition {
     pub examples: Vec<&'static str>,
     make: Box<Maker>,
     task: Option<TaskMaker>,
+    live: Option<Live>,
 }
 
 impl fmt::Debug for Definition {
@@ -155,8 +185,8 @@ impl Registry {
             let task = TaskSource { settings: Some(settings.clone()), maker: None };
             Ok(Blueprint { warnings, task, ..Blueprint::new(move |worker| build(&settings, worker)) })
         };
-        let (keys, examples, make, task) = (S::KEYS, Vec::new(), Box::new(make), None);
-        self.0.insert(name, Definition { name, summary, keys, examples, make, task });
+        let (keys, examples, make) = (S::KEYS, Vec::new(), Box::new(make));
+        self.0.insert(name, Definition { name, summary, keys, examples, make, task: None, live: None });
         self
     }
 
@@ -188,6 +218,16 @@ impl Registry {
     ) -> &mut Self {
         if let Some(definition) = self.0.get_mut(name) {
             definition.task = Some(TaskMaker::new(make));
+        }
+        self
+    }
+
+    /// Lets a function go on where only its [live](LiveSettings) keys change.
+    ///
+    /// `S` is the type of settings that the function was added with. Nothing happens where no function has this name.
+    pub fn live<S: LiveSettings>(&mut self, name: &str) -> &mut Self {
+        if let Some(definition) = self.0.get_mut(name) {
+            definition.live = Some(Live::of::<S>());
         }
         self
     }
@@ -249,7 +289,7 @@ impl Definition {
         });
         made.map(|made| {
             let task = TaskSource { maker: self.task.clone(), ..made.task };
-            Blueprint { task, ..made }
+            Blueprint { task, live: self.live, ..made }
         })
     }
 }

@@ -2,15 +2,19 @@
 //!
 //! Its user functions get handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
 
+mod counter;
+
 use std::any::{Any, TypeId};
-use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
 use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{CounterArray, Counters, Encode, FlowTable, FlowTableConfig, Key, MAXIMUM_WORK};
+use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig, Key, MAXIMUM_WORK};
 
+pub use self::counter::Counter;
+use self::counter::CounterState;
 use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::{Events, Schedule};
@@ -102,6 +106,12 @@ pub trait Declared: Any {
     fn take_over(&mut self, _old: &mut dyn Declared) -> bool {
         false
     }
+    /// Moves a bounded part of what it has [taken over](Self::take_over) from the other; returns whether more is to come.
+    ///
+    /// A worker calls it between two rounds of packets. Until it is done no handler is called, and no report made.
+    fn move_on(&mut self) -> bool {
+        false
+    }
     /// Whether the configuration says how it begins, and handlers change it: parameters, rules, static routes.
     ///
     /// A [rollback of their changes](crate::GraphBuilder::undo_writes) begins it again. Tables of flows and counters
@@ -151,6 +161,10 @@ pub trait Declared: Any {
     fn follow(&mut self) -> Result<(), String> {
         Ok(())
     }
+    /// Takes note that shared state has the content of this node's settings, which handlers have written.
+    ///
+    /// A graph that replaces this one compares its settings with these, and after a panic the state begins so.
+    fn agree(&self) {}
     /// Its place in the order of locking; 0 where it is not locked.
     fn rank(&self) -> u64 {
         0
@@ -193,6 +207,9 @@ fn take_moved<K: Key + Encode, V: Encode + 'static>(
     (bytes, next)
 }
 
+/// Slots of a table from which flows move between two rounds of packets, in some ten microseconds.
+const MOVED_SLOTS: usize = 512;
+
 impl<K, V> Declared for FlowTable<K, V>
 where
     K: Key + Encode,
@@ -221,7 +238,10 @@ where
     }
     fn take_over(&mut self, old: &mut dyn Declared) -> bool {
         let old: &mut dyn Any = old;
-        old.downcast_mut().is_some_and(|old| Self::take_over(self, old))
+        old.downcast_mut().is_some_and(|old| Self::succeed(self, old))
+    }
+    fn move_on(&mut self) -> bool {
+        Self::move_on(self, MOVED_SLOTS)
     }
     fn flow_counters(&self) -> Option<Counters> {
         Some(self.counters())
@@ -354,51 +374,6 @@ impl TableKey for IpAddr {
 
 /// The type of a declared flow table with key `K`, as authors see it.
 pub type Flows<K, V> = State<FlowTable<<K as TableKey>::Stored, V>>;
-
-/// A declared counter.
-#[derive(Clone, Default)]
-pub struct Counter(Rc<Cell<u64>>);
-
-impl Counter {
-    /// Adds to it.
-    #[inline(always)]
-    pub fn add(&self, by: u64) {
-        self.0.set(self.0.get().wrapping_add(by));
-    }
-    /// Its value.
-    pub fn get(&self) -> u64 {
-        self.0.get()
-    }
-}
-
-struct CounterState(Counter);
-
-/// A counter has the bytes of a [`CounterArray`] of one counter, with their version and checksum.
-impl Declared for CounterState {
-    fn export(&self) -> Vec<u8> {
-        let mut tally = CounterArray::new(1);
-        tally.add(0, self.0.get());
-        tally.encode()
-    }
-    fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
-        let mut tally = CounterArray::new(1);
-        tally.decode(bytes).map_err(|error| error.to_string())?;
-        self.0.0.set(tally.get(0).unwrap_or_default());
-        Ok(())
-    }
-    fn occupancy(&self) -> (u64, u64) {
-        (self.0.get(), u64::MAX)
-    }
-    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
-        let old: &mut dyn Any = old;
-        let Some(old) = old.downcast_ref::<Self>() else { return false };
-        self.0.0.set(old.0.get());
-        true
-    }
-    fn mobility(&self, _: ShuffleKey) -> Mobility {
-        Mobility::Stays
-    }
-}
 
 type Report = Box<dyn Fn() -> Steps<Section>>;
 type Explain = Box<dyn Fn(&[u8], &mut dyn std::fmt::Write) -> std::fmt::Result>;
@@ -647,6 +622,14 @@ impl Declarations {
     pub(crate) fn learn(&self, name: &str, learned: &[u8]) -> Result<(), String> {
         let state = self.states.iter().find(|(known, _)| known == name);
         state.map_or(Ok(()), |(_, state)| state.borrow_mut().learn(learned))
+    }
+    /// Moves a part of what one of the states has taken over; returns whether more is to come.
+    pub(crate) fn move_on(&self) -> bool {
+        self.states.iter().any(|(_, state)| state.borrow_mut().move_on())
+    }
+    /// Takes note that the state has the content of these settings.
+    pub(crate) fn agree(&self) {
+        self.states.iter().for_each(|(_, state)| state.borrow().agree());
     }
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()

@@ -14,6 +14,8 @@ mod fragment;
 pub mod group_by;
 pub mod http_inspect;
 pub mod icmp_echo;
+#[cfg(test)]
+mod live_tests;
 pub mod load_balancer;
 pub mod lpm;
 pub mod macswap;
@@ -219,6 +221,11 @@ pub fn register(registry: &mut Registry) {
             |config: &policer::PolicerConfig, worker| policer::node(config, worker),
         );
     stateful(registry);
+    registry
+        .live::<lpm::LpmSettings>("lpm")
+        .live::<load_balancer::LoadBalancerConfig>("load-balancer")
+        .live::<maglev::MaglevConfig>("maglev")
+        .live::<router::RouterConfig>("router");
     examples(registry);
 }
 

@@ -219,6 +219,8 @@ impl Worker {
             CommandError::Build { worker: self.context.index(), problem: error.to_string() }
         })?;
         let clock = old.clock().clone();
+        self.is_moving = true;
+        self.mailbox.bell.ring();
         Ok(self.replace_by(place, graph, clock, Some(taken)))
     }
 

@@ -160,7 +160,7 @@ pub(crate) enum Prepared {
 pub(crate) struct Worker {
     pub(crate) context: WorkerContext,
     pub(crate) shared: Arc<Shared>,
-    mailbox: Mailbox,
+    pub(crate) mailbox: Mailbox,
     pub(crate) graphs: Vec<Hosted>,
     /// The sums of packets of graphs that were removed or replaced, by name. Their nodes are handed in.
     pub(crate) retired: Vec<(String, Totals)>,
@@ -172,6 +172,8 @@ pub(crate) struct Worker {
     pub(crate) chores: VecDeque<Chore>,
     /// Graphs that took over or went.
     pub(crate) takeovers: u64,
+    /// State of nodes that were replaced is still moving to their successors.
+    pub(crate) is_moving: bool,
     /// The watches over the packets of its graphs.
     pub(crate) watches: Vec<Watch>,
     pub(crate) idler: Idler,
@@ -200,6 +202,7 @@ impl Worker {
             prepared: BTreeMap::new(),
             chores: VecDeque::new(),
             takeovers: 0,
+            is_moving: false,
             watches: Vec::new(),
             idler,
             sleeper: Sleeper::default(),
@@ -382,23 +385,34 @@ impl Worker {
     }
 
     /// Runs commands, for as long as a round of packets takes. The rest waits for the next round.
+    ///
+    /// While the state of nodes that were replaced moves in, a step of that is all: who asks is to find all of it.
     fn read_mail(&mut self) {
         self.mailbox.open();
         let before = Instant::now();
         let shared = self.shared.clone();
         let published = &shared.published[self.context.index()];
         published.commanded(true);
+        if self.is_moving {
+            self.is_moving = self.graphs.iter_mut().any(|hosted| hosted.graph.move_on());
+            self.mailbox.bell.ring();
+            published.commanded(false);
+            published.paused(before.elapsed());
+            return;
+        }
         let mut run = 0;
         while let Some(command) = self.mailbox.next() {
             command(self);
             run += 1;
-            if run == MOST_COMMANDS || before.elapsed() > LONG_ROUND {
+            if run == MOST_COMMANDS || before.elapsed() > LONG_ROUND || self.is_moving {
                 // There may be more, so that the next round must not end in a sleep.
                 self.mailbox.bell.ring();
                 break;
             }
         }
-        self.do_chore();
+        if !self.is_moving {
+            self.do_chore();
+        }
         if !self.chores.is_empty() {
             self.mailbox.bell.ring();
         }

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{AGAIN, Director, Tasks, now_ns};
@@ -33,6 +34,8 @@ pub struct Wanted {
     pub undone: BTreeSet<String>,
     /// Functions whose journal is written again where they are made again.
     pub rewritten: BTreeSet<String>,
+    /// The writes of the journal, which stay with functions that go on.
+    pub written: Arc<[Written]>,
     /// Only the plan is wanted: no port is opened.
     pub is_plan: bool,
 }
@@ -41,7 +44,8 @@ impl Wanted {
     /// A file that keeps what these writes changed.
     fn of(source: Source, written: &[Written], is_plan: bool) -> Self {
         let rewritten = written.iter().map(|written| written.function.clone()).collect();
-        Self { source, files: Files::new(), undone: BTreeSet::new(), rewritten, is_plan }
+        let written = written.into();
+        Self { source, files: Files::new(), undone: BTreeSet::new(), rewritten, written, is_plan }
     }
 }
 
@@ -385,7 +389,8 @@ impl Director<'_> {
                 let (files, warnings) = self.records.changed_files(number);
                 let undone = differing(&self.records.written, &written);
                 let rewritten = written.iter().map(|written| written.function.clone()).collect();
-                let wanted = Wanted { source, files, undone, rewritten, is_plan: dry_run };
+                let journal = self.records.written().into();
+                let wanted = Wanted { source, files, undone, rewritten, written: journal, is_plan: dry_run };
                 let rest = match dry_run {
                     true => Rest::Plan { configuration: Some(number), warnings, generation, goes_on: false },
                     false => Rest::Rollback { number, written, warnings, expected },
@@ -502,12 +507,14 @@ impl Director<'_> {
     /// `again` has its journal, where it ran before.
     fn install(
         &mut self,
-        prepared: Prepared,
+        mut prepared: Prepared,
         note: &str,
         waits: Option<Waits>,
         again: Option<Vec<Written>>,
         time_ns: u64,
     ) -> Result<Applied, Problem> {
+        // Handlers may have written since it was prepared.
+        prepared.wanted.written = self.records.written().into();
         let Prepared { wanted: Wanted { source, files, .. }, plan, .. } = &prepared;
         // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
         let confirms = waits.is_some() || self.records.unconfirmed.is_some();

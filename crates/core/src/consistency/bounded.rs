@@ -251,16 +251,8 @@ impl<T: Contents> Side<T> {
         if *terms == self.terms {
             return Ok(());
         }
-        let mut taken = None;
-        for _ in 0..PATIENCE {
-            taken = home.take();
-            if taken.is_some() {
-                break;
-            }
-            std::thread::yield_now();
-        }
         // The writer comes back also where an author's code panics.
-        let mut writer = Lent { home, writer: taken };
+        let mut writer = Lent::of(home);
         let writer = writer.writer.as_mut().ok_or_else(|| CannotWrite::Elsewhere.to_string())?;
         let Terms { config, updates } = &self.terms;
         if *config != terms.config {
@@ -278,10 +270,36 @@ impl<T: Contents> Side<T> {
     }
 }
 
+impl<T: Contents> Side<T> {
+    /// Makes this graph's terms those of the state, whose content agrees with them already.
+    fn agree(&self) {
+        let home = &self.joined().home;
+        let mut terms = home.terms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lent = Lent::of(home);
+        if let Some(writer) = lent.writer.as_mut().filter(|_| *terms != self.terms) {
+            writer.agree(self.terms.updates, remaker::<T>(self.terms.config.clone()));
+            *terms = self.terms.clone();
+        }
+    }
+}
+
 /// The writer on loan; its drop gives it back.
 struct Lent<'h, T: Contents> {
     home: &'h Home<T>,
     writer: Option<Box<Writer<T>>>,
+}
+
+impl<'h, T: Contents> Lent<'h, T> {
+    /// Waits while another worker writes; there is no writer where that takes too long.
+    fn of(home: &'h Home<T>) -> Self {
+        for _ in 0..PATIENCE {
+            if let Some(writer) = home.take() {
+                return Self { home, writer: Some(writer) };
+            }
+            std::thread::yield_now();
+        }
+        Self { home, writer: None }
+    }
 }
 
 impl<T: Contents> Drop for Lent<'_, T> {
@@ -464,6 +482,9 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn follow(&mut self) -> Result<(), String> {
         self.0.follow()
+    }
+    fn agree(&self) {
+        self.0.agree();
     }
     fn adopt(&mut self, shared: &SharedStateRef, _: Range<u64>, now: u64) -> Option<Result<(), String>> {
         let old = shared.of::<Rc<Joined<T>>>()?;

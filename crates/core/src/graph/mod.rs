@@ -372,6 +372,8 @@ pub struct Graph {
     has_sources: bool,
     /// Functions in quarantine, each with the time at which it is made again (ns).
     quarantined: Vec<(usize, u64)>,
+    /// The node that moves state on next; none where it is behind the last.
+    moving: usize,
     /// Receiving nodes that get no turns, while the graph is suspended.
     parked: Vec<usize>,
     suspended: bool,
@@ -435,6 +437,7 @@ impl Graph {
             sources,
             has_sources,
             quarantined: Vec::new(),
+            moving: usize::MAX,
             parked: Vec::new(),
             suspended: false,
             moves: Moves::default(),

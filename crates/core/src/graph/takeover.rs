@@ -18,6 +18,9 @@ use crate::state::Declarations;
 /// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
 const ROUNDS: usize = 1 << 10;
 
+/// Nodes that one step of moving state asks.
+const NODES: usize = 64;
+
 /// Stands in the place of a node that is in the other of two graphs.
 ///
 /// The new graph has it before it takes over, and the old graph after.
@@ -149,6 +152,7 @@ impl Graph {
         }
         graph.leave_written(running);
         let taken = graph.take_state_over(running);
+        graph.moving = 0;
         running.drain_kept();
         if running.suspended {
             graph.suspend();
@@ -201,6 +205,27 @@ impl Graph {
             taken.extend(states.into_iter().map(|state| (slot.name.clone(), state)));
         }
         taken
+    }
+
+    /// Moves a bounded part of the state that nodes have taken over; returns whether more is to come.
+    ///
+    /// Packets may come between two calls. A question to a node, such as an export, is to come after the last.
+    pub fn move_on(&mut self) -> bool {
+        let end = self.moving.saturating_add(NODES).min(self.slots.len());
+        while self.moving < end {
+            let moved = self.slots[self.moving].speaks.then(|| {
+                let ask = |node: &mut dyn Node| {
+                    node.state(|state| state.declarations().is_some_and(|declared| declared.move_on()))
+                };
+                self.guarded(self.moving, ask)
+            });
+            // After a panic the node was rebuilt, and has nothing to move.
+            if moved.is_some_and(|moved| moved.is_ok_and(|goes_on| goes_on == Some(true))) {
+                return true;
+            }
+            self.moving += 1;
+        }
+        self.moving < self.slots.len()
     }
 
     /// Has nodes give up what they kept for a successor that did not take it.

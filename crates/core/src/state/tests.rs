@@ -32,7 +32,7 @@ fn a_counters_image_is_versioned_and_checked() {
     other[end..].copy_from_slice(&checksum.to_be_bytes());
     let problem = refused(&other);
     assert!(problem.contains("version"), "{problem}");
-    refused(&CounterArray::new(2).encode());
+    refused(&netbricks_tables::CounterArray::new(2).encode());
     state.import(&image, 0).unwrap();
     assert_eq!(here.get(), u64::MAX - 5);
 }

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use netbricks_core::live::{Entries, Written, follow_lines};
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{InvalidSetting, Settings};
+use netbricks_core::{InvalidSetting, LiveSettings, Settings};
 use serde::de::Deserializer;
 
 use super::server::Server;
@@ -246,5 +247,33 @@ impl Settings for LoadBalancerConfig {
             }
         }
         self.check_mode()
+    }
+}
+
+impl LiveSettings for LoadBalancerConfig {
+    const LIVE: &'static [&'static str] = &["servers"];
+    const ENTRIES: &'static str = "servers";
+    const ADD: &'static str = "add";
+    const REMOVE: &'static str = "remove";
+
+    fn entries(&self) -> Entries {
+        self.servers.iter().map(|server| (server.name.clone(), server.to_string())).collect()
+    }
+
+    /// A server that drains is one of weight 0.
+    fn follow(entries: &mut Entries, (handler, argument): Written<'_>) -> bool {
+        let mut words = argument.split_whitespace();
+        let (name, weight) = (words.next().unwrap_or_default(), words.next());
+        let weight = match handler {
+            "add" | "remove" => return follow_lines::<Self>(entries, (handler, argument)),
+            "weight" => weight.and_then(|weight| weight.parse().ok()),
+            "drain" => Some(0),
+            _ => return false,
+        };
+        // Of one that is gone it changes nothing.
+        let Some(line) = entries.get(name) else { return true };
+        let Some((server, weight)) = line.parse::<Server>().ok().zip(weight) else { return false };
+        entries.set(name.to_owned(), Server { weight, ..server }.to_string());
+        true
     }
 }

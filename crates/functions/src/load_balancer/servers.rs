@@ -408,9 +408,9 @@ pub(super) fn declare(servers: &Bounded<Servers>, worker: &Worker) {
         });
     };
     let form = "NAME [ADDRESS[:PORT]] [MAC] [WEIGHT]";
-    write("add", "Adds a server, or changes it and takes it back from draining.", form, |pool, argument| {
-        let server: Server = argument.parse()?;
-        pool.next(|next| next.put(server))
+    let add = "Adds servers, or changes them and takes them back from draining: one a line, all or none.";
+    write("add", add, form, |pool, argument| {
+        pool.next(|next| argument.trim().split('\n').try_for_each(|line| next.put(line.parse()?)))
     });
     write("drain", "Gives a server no new connections.", "NAME", |pool, argument| {
         pool.next(|next| {
@@ -418,12 +418,15 @@ pub(super) fn declare(servers: &Bounded<Servers>, worker: &Worker) {
             Ok(())
         })
     });
-    write("remove", "Removes a server: its connections go to others.", "NAME", |pool, argument| {
+    let remove = "Removes servers, one a line, all or none: their connections go to others.";
+    write("remove", remove, "NAME", |pool, argument| {
         pool.next(|next| {
-            let number = next.find(argument.trim()).ok_or_else(|| next.unknown(argument.trim()))?;
-            let gone = next.known[number].take();
-            gone.and_then(|gone| next.numbers.remove(&gone.id));
-            Ok(())
+            argument.trim().split('\n').map(str::trim).try_for_each(|name| {
+                let number = next.find(name).ok_or_else(|| next.unknown(name))?;
+                let gone = next.known[number].take();
+                gone.and_then(|gone| next.numbers.remove(&gone.id));
+                Ok(())
+            })
         })
     });
     write(

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use netbricks_core::live::Entries;
 use netbricks_core::units::list_from_text;
-use netbricks_core::{InvalidSetting, Settings, read_text};
+use netbricks_core::{InvalidSetting, LiveSettings, Settings, read_text};
 use serde::de::Deserializer;
 
 use super::route::{self, Lines, Route, RouteError, Written};
@@ -168,5 +169,21 @@ impl Settings for LpmSettings {
             return Err(InvalidSetting { key: "annotation", problem: "must be a name, found \"\"".into() });
         }
         self.all().map(|_| ())
+    }
+}
+
+impl LiveSettings for LpmSettings {
+    const LIVE: &'static [&'static str] = &["routes", "table"];
+    const ENTRIES: &'static str = "routes";
+    const ADD: &'static str = "add";
+    const REMOVE: &'static str = "withdraw";
+
+    fn entries(&self) -> Entries {
+        let line = |route: Route| (format!("{}/{}", route.prefix, route.len), route.to_string());
+        self.all().into_iter().flatten().map(line).collect()
+    }
+
+    fn entry(word: &str) -> String {
+        route::shown_prefix(word)
     }
 }

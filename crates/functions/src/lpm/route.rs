@@ -91,6 +91,11 @@ fn prefix(word: &str) -> Result<(IpAddr, u8), String> {
     Ok((address, len))
 }
 
+/// A prefix in the form in which routes show it; other words stay as they are.
+pub(super) fn shown_prefix(word: &str) -> String {
+    prefix(word).map_or_else(|_| word.to_owned(), |(prefix, len)| format!("{prefix}/{len}"))
+}
+
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} {}", self.prefix, self.len, self.next_hop)

@@ -129,9 +129,9 @@ impl Snapshot {
         Ok(next)
     }
 
-    /// The next snapshot with this backend, which replaces one of the same name and gets new flows.
-    pub(super) fn with(&self, backend: Backend) -> Result<Self, String> {
-        self.next(|next| next.put(backend, false))
+    /// The next snapshot with these backends, which replace those of the same names and get new flows.
+    pub(super) fn with(&self, backends: impl IntoIterator<Item = Backend>) -> Result<Self, String> {
+        self.next(|next| backends.into_iter().try_for_each(|backend| next.put(backend, false)))
     }
 
     /// The next snapshot, without new flows for this backend.
@@ -147,16 +147,18 @@ impl Snapshot {
     pub(super) fn weighted(&self, name: &str, weight: u32) -> Result<Self, String> {
         let at = self.find(name).ok_or_else(|| self.unknown(name))?;
         let known = self.known[at].as_ref().ok_or_else(|| self.unknown(name))?;
-        self.with(Backend { weight, ..known.backend.clone() })
+        self.with([Backend { weight, ..known.backend.clone() }])
     }
 
-    /// The next snapshot without this backend: its flows go to others.
-    pub(super) fn without(&self, name: &str) -> Result<Self, String> {
+    /// The next snapshot without these backends: their flows go to others.
+    pub(super) fn without(&self, names: &[&str]) -> Result<Self, String> {
         self.next(|next| {
-            let at = next.find(name).ok_or_else(|| self.unknown(name))?;
-            let left = next.known[at].take();
-            left.and_then(|left| next.numbers.remove(&left.id));
-            Ok(())
+            names.iter().try_for_each(|name| {
+                let at = next.find(name).ok_or_else(|| self.unknown(name))?;
+                let left = next.known[at].take();
+                left.and_then(|left| next.numbers.remove(&left.id));
+                Ok(())
+            })
         })
     }
 

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{AddrParseError, IpAddr};
 
 use netbricks_core::declaration::Declared;
+use netbricks_core::live::{Entries, Written, follow_lines};
 use netbricks_core::tables::MaglevTable;
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{ConfigWarning, InvalidSetting, Settings};
+use netbricks_core::{ConfigWarning, InvalidSetting, LiveSettings, Settings};
 use serde::de::Deserializer;
 
 use super::backend::{Backend, BackendError};
@@ -140,5 +141,33 @@ impl Settings for MaglevConfig {
         let starved = Snapshot::first(&self.state()).ok().and_then(|first| first.starved());
         let whole = drained.or(starved).map(|problem| ConfigWarning { key: "backends", item: None, problem });
         warnings.chain(whole).collect()
+    }
+}
+
+impl LiveSettings for MaglevConfig {
+    const LIVE: &'static [&'static str] = &["backends"];
+    const ENTRIES: &'static str = "backends";
+    const ADD: &'static str = "add";
+    const REMOVE: &'static str = "remove";
+
+    fn entries(&self) -> Entries {
+        self.backends.iter().map(|backend| (backend.name.clone(), backend.to_string())).collect()
+    }
+
+    /// A backend that drains is one of weight 0.
+    fn follow(entries: &mut Entries, (handler, argument): Written<'_>) -> bool {
+        let mut words = argument.split_whitespace();
+        let (name, weight) = (words.next().unwrap_or_default(), words.next());
+        let weight = match handler {
+            "add" | "remove" => return follow_lines::<Self>(entries, (handler, argument)),
+            "weight" => weight.and_then(|weight| weight.parse().ok()),
+            "drain" => Some(0),
+            _ => return false,
+        };
+        // Of one that is gone it changes nothing.
+        let Some(line) = entries.get(name) else { return true };
+        let Some((backend, weight)) = line.parse::<Backend>().ok().zip(weight) else { return false };
+        entries.set(name.to_owned(), Backend { weight, ..backend }.to_string());
+        true
     }
 }

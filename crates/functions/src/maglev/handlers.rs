@@ -18,6 +18,11 @@ fn make(
     Ok(starved.map_or("done".into(), |starved| format!("done, but {starved}")))
 }
 
+/// The lines of an argument; an empty one has one.
+fn lines(argument: &str) -> impl Iterator<Item = &str> {
+    argument.trim().split('\n')
+}
+
 /// The only word of an argument.
 fn word<'a>(argument: &'a str, expected: &str) -> Result<&'a str, String> {
     let mut words = argument.split_whitespace();
@@ -44,14 +49,14 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
         let changes = Changes::default();
         std::array::from_fn(|_| changes.clone())
     };
-    let add =
-        "Adds a backend, takes a draining one back, or gives it another address or weight (0 drains it).";
+    let add = "Adds backends, takes draining ones back, or gives them another address or weight: one a line, all or none.";
     worker.handler_of(
         backends,
         Handler::write("add", add).argument("NAME MAC [WEIGHT]"),
         move |backends, text| {
-            let backend: Backend = text.parse().map_err(|error: super::BackendError| error.problem)?;
-            make(&added, backends, |now| now.with(backend.clone()))
+            let given: Result<Vec<Backend>, _> = lines(text).map(str::parse).collect();
+            let given = given.map_err(|error: super::BackendError| error.problem)?;
+            make(&added, backends, |now| now.with(given.iter().cloned()))
         },
     );
     let drain = Handler::write("drain", "Gives a backend no new flows; those it has stay.").argument("NAME");
@@ -59,13 +64,15 @@ pub(super) fn declare_changes(backends: &Bounded<Backends>, worker: &Worker) {
         let name = word(argument, "a backend's name")?;
         make(&drained, backends, |now| now.drained(name))
     });
-    let remove = "Takes a backend out; its flows go elsewhere with each worker's next batch.";
+    let remove = "Takes backends out, one a line, all or none; their flows go elsewhere with each worker's next batch.";
     worker.handler_of(
         backends,
         Handler::write("remove", remove).argument("NAME"),
         move |backends, argument| {
-            let name = word(argument, "a backend's name")?;
-            make(&removed, backends, |now| now.without(name))
+            let names: Result<Vec<&str>, _> =
+                lines(argument).map(|line| word(line, "a backend's name")).collect();
+            let names = names?;
+            make(&removed, backends, |now| now.without(&names))
         },
     );
     let weight = "Gives a backend another share of the new flows; with 0 it drains.";

@@ -146,7 +146,7 @@ fn packets_count_for_the_backend_that_had_the_number() {
         (0..times).for_each(|_| seats.live(chosen(snapshot, number)).unwrap().count());
     };
     count(&seats, &one, 0, 3);
-    let many = (2..40).fold(one.clone(), |all, number| all.with(backend(number, 1)).unwrap());
+    let many = (2..40).fold(one.clone(), |all, number| all.with([backend(number, 1)]).unwrap());
     assert!(seats.of(7).is_none() && seats.live(chosen(&many, 7)).is_none(), "not before it is followed");
     seats.follow(&many);
     count(&seats, &many, 0, 2);
@@ -157,10 +157,10 @@ fn packets_count_for_the_backend_that_had_the_number() {
     assert_eq!(ledger.all(), 11);
     // Number 7 belongs to another backend now, and the report may know this before the packets do.
     let name = many.all().nth(7).unwrap().1.backend.name.clone();
-    let less = many.without(&name).unwrap();
+    let less = many.without(&[&name]).unwrap();
     seats.follow(&less);
     assert!(seats.of(7).is_none() && seats.live(chosen(&many, 7)).is_none());
-    let other = less.with(backend(99, 1)).unwrap();
+    let other = less.with([backend(99, 1)]).unwrap();
     assert_ne!(chosen(&other, 7), chosen(&many, 7));
     assert_eq!((packets(&other, 7), ledger.all()), (0, 11));
     seats.follow(&other);
@@ -168,7 +168,7 @@ fn packets_count_for_the_backend_that_had_the_number() {
     assert_eq!((packets(&other, 7), packets(&other, 0), ledger.all()), (4, 5, 15));
     assert_eq!(seats.of(7).unwrap().mac().octets()[5], 99);
     // A backend whose address changes keeps its count.
-    let moved = other.with("web-99 02:00:00:00:00:07".parse().unwrap()).unwrap();
+    let moved = other.with(["web-99 02:00:00:00:00:07".parse().unwrap()]).unwrap();
     seats.follow(&moved);
     assert_eq!((packets(&moved, 7), seats.of(7).unwrap().mac().octets()[5]), (4, 7));
 }

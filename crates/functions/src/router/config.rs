@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use netbricks_core::live::Entries;
 use netbricks_core::packet::MacAddress;
 use netbricks_core::units::{Duration, list_from_text};
-use netbricks_core::{InvalidSetting, RefusedItem, Settings, read_text};
+use netbricks_core::{InvalidSetting, LiveSettings, RefusedItem, Settings, read_text};
 use serde::de::{Deserialize, Deserializer};
 
 use super::faces::Faces;
@@ -402,5 +403,22 @@ impl Settings for RouterConfig {
             });
         }
         Ok(())
+    }
+}
+
+impl LiveSettings for RouterConfig {
+    const LIVE: &'static [&'static str] = &["routes", "table"];
+    const ENTRIES: &'static str = "routes";
+    const ADD: &'static str = "add";
+    const REMOVE: &'static str = "withdraw";
+
+    fn entries(&self) -> Entries {
+        let lines = self.table.as_ref().and_then(|path| self.lines(path).ok()).unwrap_or_default();
+        let routes = self.routes.iter().chain(lines.iter().map(|(_, route)| route));
+        routes.map(|route| (format!("{}/{}", route.prefix, route.len), route.to_string())).collect()
+    }
+
+    fn entry(word: &str) -> String {
+        route::shown_prefix(word)
     }
 }

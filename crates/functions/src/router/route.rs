@@ -186,6 +186,11 @@ pub(super) fn prefix(words: &mut Words<'_>) -> Result<(IpAddr, u8), Fault> {
     parsed_prefix(word).map_err(|problem| words.fault(word, problem))
 }
 
+/// A prefix in the form in which routes show it; other words stay as they are.
+pub(super) fn shown_prefix(word: &str) -> String {
+    parsed_prefix(word).map_or_else(|_| word.to_owned(), |(prefix, len)| format!("{prefix}/{len}"))
+}
+
 fn parsed_prefix(word: &str) -> Result<(IpAddr, u8), String> {
     let expected =
         || format!("expected a prefix as `192.0.2.0/24`, `2001:db8::/32` or `default`, found `{word}`");

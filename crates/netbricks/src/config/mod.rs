@@ -10,6 +10,7 @@ mod document;
 mod fields;
 mod files;
 mod instances;
+mod lists;
 mod machine;
 mod plan;
 mod runtime;
@@ -34,6 +35,7 @@ pub use runtime::{Cores, Idle, RuntimeSettings};
 pub use tenants::{Network, PlannedTenant, TenantEntry, TenantSettings};
 
 pub(crate) use contents::named_files;
+pub(crate) use lists::with_list;
 pub(crate) use plan::resolve_ports;
 pub(crate) use tenants::QUEUE;
 pub(crate) use written::{Written, difference};

@@ -27,4 +27,5 @@ mod start;
 mod steps;
 mod stopped;
 mod streams;
+mod succeeded;
 mod together;

@@ -50,7 +50,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     /// Whether the flow is in the table now, with this value.
     fn admit_flow(&mut self, key: K, value: V, age: u32, timeout: u32) -> bool {
         let home = self.home(key.hash(&self.secret));
-        if let Some(index) = self.find(&key, home) {
+        if let Some(index) = self.find_or_bring(&key, home) {
             return self.renew(index, value, age, timeout);
         }
         let Some(place) = self.room(home) else { return false };

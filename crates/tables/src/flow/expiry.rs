@@ -40,6 +40,11 @@ impl Clock {
         Self { next_tick_at: 1 << shift, tick: 0, skipped: 0, longest: 1, shift }
     }
 
+    /// The longest timeout that there was, in ticks.
+    pub(super) fn longest(&self) -> u32 {
+        self.longest
+    }
+
     /// Whether its ticks are as long as those of the other.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.shift == other.shift
@@ -76,7 +81,7 @@ impl Clock {
     }
 
     /// When a tick begins, in ns.
-    fn begins_at(&self, tick: u64) -> u64 {
+    pub(super) fn begins_at(&self, tick: u64) -> u64 {
         self.nanoseconds(tick.saturating_add(self.skipped))
     }
 
@@ -160,6 +165,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         if !self.expires_itself {
             return;
         }
+        self.move_all();
         self.expire(now, MAXIMUM_WORK);
         while self.is_due() {
             self.expire(now, MAXIMUM_WORK);

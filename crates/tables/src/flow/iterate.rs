@@ -57,6 +57,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         budget: usize,
         mut keep: impl FnMut(&K, &mut V) -> bool,
     ) -> bool {
+        if self.move_on(budget.min(MAXIMUM_WORK)) {
+            return true;
+        }
         let end = self.slots.len().min(cursor.slot.saturating_add(budget.min(MAXIMUM_WORK)));
         while cursor.slot < end {
             let index = cursor.slot;
@@ -87,7 +90,12 @@ impl<'t, K: Key, V: 'static> Iterator for Iter<'t, K, V> {
     type Item = (K, &'t V);
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_slot().and_then(|index| self.table.slots.pair(index))
+        loop {
+            if let Some(index) = self.next_slot() {
+                return self.table.slots.pair(index);
+            }
+            *self = self.table.before.as_ref()?.iter();
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod place;
 mod prefetch;
 mod slots;
 mod steps;
+mod succeed;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -210,7 +211,14 @@ pub struct FlowTable<K: Key, V: 'static> {
     hashed_slots: u64,
     len: usize,
     stashed: usize,
+    /// The flows for which it has room, beside those that are still in the table before.
     capacity: usize,
+    /// The capacity, or 0 while flows are in the table before: a key that is not here may be there.
+    settled: usize,
+    /// The table before, as long as it has flows.
+    before: Option<Box<Self>>,
+    /// The slot of the table before that moves next.
+    next_moved: usize,
     /// Ticks.
     idle_timeout: u32,
     full: Full,
@@ -278,6 +286,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
             len: 0,
             stashed: 0,
             capacity,
+            settled: capacity,
+            before: None,
+            next_moved: 0,
             idle_timeout: idle_timeout.map_or(NEVER, |timeout| clock.ticks(timeout)),
             clock,
             full,
@@ -298,7 +309,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[must_use]
     pub fn take_over(&mut self, other: &mut Self) -> bool {
         let fits = self.is_empty()
-            && self.capacity == other.capacity
+            && self.capacity() == other.capacity()
             && self.idle_timeout == other.idle_timeout
             && self.clock.is_like(&other.clock);
         if fits {
@@ -311,19 +322,19 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Flows in the table, including those that expired and wait to be collected.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.len + self.before.as_ref().map_or(0, |before| before.len)
     }
 
     /// Whether the table holds no flow.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The most flows held at a time.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.capacity + self.before.as_ref().map_or(0, |before| before.len)
     }
 
     /// Events since the table was made.
@@ -335,7 +346,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// The value of `key`, as of the latest time that the table was told; counts and refreshes nothing.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&V> {
-        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let Some(index) = self.find(key, self.home(key.hash(&self.secret))) else {
+            return self.before.as_ref()?.get(key);
+        };
         let slot = self.slots.get(index).filter(|slot| !self.clock.is_over(slot))?;
         slot.value()
     }
@@ -345,7 +358,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// For readers of a table that is never told the time.
     #[must_use]
     pub fn get_at(&self, key: &K, now: u64) -> Option<&V> {
-        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let Some(index) = self.find(key, self.home(key.hash(&self.secret))) else {
+            return self.before.as_ref()?.get_at(key, now);
+        };
         let slot = self.slots.get(index).filter(|slot| !self.clock.is_over_at(slot, now))?;
         slot.value()
     }
@@ -356,21 +371,23 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// is known for 2³² ticks.
     #[must_use]
     pub fn idle(&self, key: &K) -> Option<u64> {
-        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let Some(index) = self.find(key, self.home(key.hash(&self.secret))) else {
+            return self.before.as_ref()?.idle(key);
+        };
         let slot = self.slots.get(index).filter(|slot| !self.clock.is_over(slot))?;
         Some(self.clock.nanoseconds(u64::from(self.clock.age(slot))))
     }
 
     /// As [`get`](Self::get), to change it.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let index = self.find_or_bring(key, self.home(key.hash(&self.secret)))?;
         let clock = &self.clock;
         self.slots.get_mut(index).filter(|slot| !clock.is_over(slot))?.value_mut()
     }
 
     /// Takes `key` out; its value unless it was expired.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let index = self.find(key, self.home(key.hash(&self.secret)))?;
+        let index = self.find_or_bring(key, self.home(key.hash(&self.secret)))?;
         let over = self.slots.get(index).is_some_and(|slot| self.clock.is_over(slot));
         self.counters.expired += u64::from(over);
         let (_, value) = self.take(index)?;
@@ -379,6 +396,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
     /// Takes all flows out; counters stay.
     pub fn clear(&mut self) {
+        self.forget_before();
         for group in 0..self.groups.len() {
             let mut occupied = self.groups[group].occupied();
             while occupied != 0 {
@@ -528,8 +546,8 @@ impl<K: Key, V: 'static> Drop for FlowTable<K, V> {
 impl<K: Key, V: 'static> std::fmt::Debug for FlowTable<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FlowTable")
-            .field("len", &self.len)
-            .field("capacity", &self.capacity)
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }

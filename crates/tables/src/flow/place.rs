@@ -105,7 +105,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         let home = self.home(hash);
         let [first, second] = home.groups.map(|group| &self.groups[group as usize]);
         let known = Group::both_match(first, second, home.tag) != 0 || self.stashed != 0;
-        if known || self.len >= self.capacity {
+        if known || self.len >= self.settled {
             return None;
         }
         let index = Self::emptier(home.groups, Group::both_match(first, second, FREE))?;
@@ -120,7 +120,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     #[inline(never)]
     pub(super) fn search(&mut self, key: &K, hash: u64) -> Answer {
         let home = self.home(hash);
-        let Some(index) = self.find(key, home) else { return self.vacancy(home) };
+        let Some(index) = self.find_or_bring(key, home) else { return self.vacancy(home) };
         let clock = &self.clock;
         if let Some(slot) = self.slots.get_mut(index).filter(|slot| !clock.is_over(slot)) {
             slot.seen = clock.tick as u32;

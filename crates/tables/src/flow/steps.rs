@@ -40,9 +40,11 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         if to.is_empty() {
             Self::begin_image(to);
         }
-        let end = self.slots.len().min(slot.saturating_add(STEP));
+        // While flows move in from another table, a step has all of them: a flow might move to a slot that was passed.
+        let step = if self.before.is_some() { usize::MAX } else { STEP };
+        let end = self.slots.len().min(slot.saturating_add(step));
         for index in slot..end {
-            if (to.len() - Self::HEADER) / Self::RECORD == self.capacity {
+            if (to.len() - Self::HEADER) / Self::RECORD == self.capacity() {
                 return None;
             }
             if self.slots.get(index).is_some_and(|slot| slot.is_live() && !self.clock.is_over(slot)) {
@@ -50,6 +52,9 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
                     Self::record(to, key, value, age, timeout);
                 });
             }
+        }
+        if let Some(before) = &self.before {
+            before.export(&mut |key, value, age, timeout| Self::record(to, key, value, age, timeout));
         }
         (end < self.slots.len()).then_some(end)
     }
@@ -64,6 +69,9 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         to: &mut Vec<u8>,
         chosen: impl FnMut(&K) -> bool,
     ) -> Option<usize> {
+        if self.move_on(STEP) {
+            return Some(slot);
+        }
         let end = self.slots.len().min(slot.saturating_add(STEP));
         let start = to.len();
         if self.take_between(slot.min(end)..end, to, chosen) == 0 {

@@ -2,6 +2,7 @@
 
 mod ends;
 mod moved;
+mod succeeded;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -134,6 +134,17 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
         while let Some(index) = flows.next_slot() {
             self.export_slot(index, chosen, writer);
         }
+        if let Some(before) = &self.before {
+            before.export_keys(chosen, writer);
+        }
+    }
+
+    pub(super) fn set_times(&mut self, index: usize, age: u32, timeout: u32) {
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.seen = (self.clock.tick as u32).wrapping_sub(age);
+            slot.set_timeout(timeout);
+            self.file_timer(index);
+        }
     }
 
     /// Shows the flow of a slot, if there is one that is chosen.
@@ -180,6 +191,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     /// Another table owns them now and [admits](Self::admit) them. It walks the whole table at once, however few leave;
     /// beside packets, use [`take_step`](Self::take_step).
     pub fn take_where(&mut self, to: &mut Vec<u8>, chosen: impl FnMut(&K) -> bool) -> usize {
+        self.move_all();
         self.take_between(0..self.slots.len(), to, chosen)
     }
 
@@ -260,6 +272,7 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     pub fn decode(&mut self, bytes: &[u8], now: u64) -> Result<usize, ImportError> {
         let flows = Self::records(bytes)?;
         self.set_time(now);
+        self.move_all();
         let no_room =
             ImportError::NoRoom { flows: flows.len() as u64, len: self.len, capacity: self.capacity };
         let mut added = Vec::new();
@@ -308,14 +321,6 @@ impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
         }
         self.set_times(index, age, timeout);
         true
-    }
-
-    pub(super) fn set_times(&mut self, index: usize, age: u32, timeout: u32) {
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.seen = (self.clock.tick as u32).wrapping_sub(age);
-            slot.set_timeout(timeout);
-            self.file_timer(index);
-        }
     }
 
     /// All flows of an export, or what is wrong with it.

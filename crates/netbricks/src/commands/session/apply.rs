@@ -10,11 +10,11 @@ use netbricks_buffer::Pool;
 use netbricks_control::Prepared;
 use netbricks_control::api::{self, Code, EventLevel, Problem};
 use netbricks_core::tables::stock;
-use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide};
+use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, LiveChange};
 use netbricks_runtime::{Change, Replaced};
 
 use super::super::run::port_summary;
-use super::installed::{Installed, InstalledFunction};
+use super::installed::{Installed, InstalledFunction, writes_of};
 use super::prepare::{Candidate, Parts};
 use super::{Session, calls, grants_of};
 use crate::chain::{OpenPorts, Place, WorkerPorts};
@@ -25,11 +25,20 @@ impl Session<'_> {
             return Err(Problem::new(Code::Ending, "the dataplane is ending"));
         }
         self.no_worker_is_stuck()?;
-        let plan = prepared.plan.clone();
+        let (plan, written) = (prepared.plan.clone(), prepared.wanted.written.clone());
         let Parts { candidate, opened, basis } = prepared.into_parts();
         if !Arc::ptr_eq(&basis, &self.installed) {
             let detail = "what runs has changed while the file was prepared";
             return Err(Problem::new(Code::Stale, detail).help("apply it again"));
+        }
+        let live = &candidate.difference.live;
+        // Handlers may have written since it was prepared.
+        let late = written.strip_prefix(&*candidate.written).unwrap_or(&written);
+        for (name, change) in live {
+            if writes_of(late, name).into_iter().any(|(_, argument)| change.touches(argument)) {
+                let detail = format!("a handler of `{name}` has written of the same entries meanwhile");
+                return Err(Problem::new(Code::Stale, detail).help("apply it again"));
+            }
         }
         let mut opened = opened?;
         let grants = grants_of(&candidate.installed.tenants)
@@ -37,6 +46,8 @@ impl Session<'_> {
         let kept = |name: &str| candidate.difference.kept_functions.contains(name);
         let workers = self.control.workers();
         let mut copies = functions_of(&candidate.installed, kept, (self.pool, self.seed), workers)?;
+        let goes_on = |name: &str| !live.contains_key(name);
+        let mut updated = functions_of(&candidate.installed, goes_on, (self.pool, self.seed), workers)?;
         self.pass_on_what_was_learned(&candidate.installed, &mut copies);
         // Before their queues are taken, which some ports ask for.
         if let Some((_, error)) = candidate.installed.filters.install(&mut opened).into_iter().next() {
@@ -44,12 +55,20 @@ impl Session<'_> {
         }
         let ports = self.new_queues(&candidate, &mut opened)?;
         self.filter_beside(&candidate, &opened)?;
-        let replaced = self.take_over(&candidate, ports);
+        let replaced = write_live(live, &mut updated).and_then(|()| {
+            let replaced = self.take_over(&candidate, ports);
+            if replaced.is_err() {
+                self.undo_live(live, &mut updated);
+            }
+            replaced
+        });
         stock::give_back();
         if replaced.is_err() {
             self.filter_again();
         }
         let replaced = replaced?;
+        updated.values_mut().for_each(ControlCopy::agree);
+        copies.extend(updated);
         let longest_pause_ns = self.control.take_longest_pause();
         let mut plan = plan;
         copied_bytes(&mut plan, &candidate.installed, &replaced);
@@ -65,6 +84,17 @@ impl Session<'_> {
             self.events.tell(EventLevel::Warning, "state-lost", "", refused.clone());
         }
         Ok(applied)
+    }
+
+    /// Undoes what handlers wrote for a change that failed.
+    fn undo_live(&self, live: &BTreeMap<String, LiveChange>, copies: &mut BTreeMap<String, ControlCopy>) {
+        for (name, change) in live {
+            let Some(copy) = copies.get_mut(name) else { continue };
+            if let Err(problem) = change.undo(copy) {
+                let told = format!("what the file changes of `{name}` could not be undone: {problem}");
+                self.events.tell(EventLevel::Error, "not-undone", name.as_str(), told);
+            }
+        }
     }
 
     /// Lets functions that are made again begin with what their control tasks have found out.
@@ -178,6 +208,29 @@ impl Session<'_> {
             tasks.follow(&self.installed, &difference.kept_functions);
         }
     }
+}
+
+/// Writes what changes of functions that go on, all of it or nothing.
+fn write_live(
+    live: &BTreeMap<String, LiveChange>,
+    copies: &mut BTreeMap<String, ControlCopy>,
+) -> Result<(), Problem> {
+    let mut done: Vec<(&String, &LiveChange)> = Vec::new();
+    for (name, change) in live {
+        let written = copies.get_mut(name).map_or(Ok(()), |copy| change.write(copy));
+        let Err(problem) = written else {
+            done.push((name, change));
+            continue;
+        };
+        // What was before had room, so that a refusal is not to be expected; the first problem is the one to tell.
+        for (name, change) in done {
+            let _refused = copies.get_mut(name).map(|copy| change.undo(copy));
+        }
+        let detail = format!("`{name}` does not take what the file changes ({change}): {problem}");
+        return Err(Problem::new(Code::Conflict, detail)
+            .help("mend what runs by its handlers, or take the function out by one `apply` and put it in by the next"));
+    }
+    Ok(())
 }
 
 /// Tells of each function how much of its state all workers have copied.

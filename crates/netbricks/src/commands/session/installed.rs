@@ -1,13 +1,16 @@
 //! The configuration that runs, and what another one would change of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use netbricks_control::api;
+use netbricks_control::{Written as HandlerWrite, api};
+use netbricks_core::LiveChange;
 
 use super::super::file::{Checked, File};
 use super::tenants::{self, InstalledTenant};
 use crate::chain::{Design, Filters, Kept, Layout, Partition, Place};
-use crate::config::{ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference};
+use crate::config::{
+    ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference, with_list,
+};
 
 /// A configuration without the text that its plan borrows.
 #[derive(Clone, Debug)]
@@ -128,6 +131,13 @@ impl Installed {
         }
     }
 
+    /// The ports that are opened where `after` takes over from this.
+    pub(crate) fn opened_by(&self, after: &Self) -> BTreeSet<String> {
+        let mut difference = Difference::default();
+        self.ports_to(after, &mut difference);
+        difference.opened
+    }
+
     /// The changes where `after` takes over from this.
     pub(crate) fn changes_to(&self, after: &Self, undo: &Undo<'_>) -> Difference {
         let mut difference = Difference::default();
@@ -225,6 +235,21 @@ impl Installed {
                     || self.design.named_ports_of(before) != after.design.named_ports_of(number));
             let same = known.definition == function.definition && known.settings == function.settings;
             let undoes = undo.undoes(&function.name);
+            let live = if same || undoes || other_ports {
+                None
+            } else {
+                self.live_change(before, after, number, undo.written)
+            };
+            if let Some(change) = live {
+                let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
+                difference.kept.nodes.extend(kept);
+                difference.kept_names.push(function.name.clone());
+                difference.kept_functions.insert(function.name.clone());
+                let detail = format!("in place: {change}");
+                difference.add(api::ChangeKind::Updated, "function", &function.name, detail);
+                difference.live.insert(function.name.clone(), change);
+                continue;
+            }
             if same && !undoes && !other_ports && (known.nodes == function.nodes || !function.stateful) {
                 let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
                 difference.kept.nodes.extend(kept);
@@ -264,6 +289,51 @@ impl Installed {
                 difference.add(api::ChangeKind::Removed, "function", &function.name, state.into());
             }
         }
+    }
+
+    /// The writes of handlers that bring a function that goes on to its other settings.
+    ///
+    /// `None` where more than live keys differs. Of what handlers have written since, nothing is lost.
+    fn live_change(
+        &self,
+        before: usize,
+        after: &Self,
+        number: usize,
+        written: &[HandlerWrite],
+    ) -> Option<LiveChange> {
+        let (known, function) = (&self.functions[before], &after.functions[number]);
+        let (running, next) = (&self.design.functions[before], &after.design.functions[number]);
+        let is_live = |key: &str| running.live_keys().contains(&key);
+        let rest = |of: &InstalledFunction| -> Written {
+            let rest = of.settings.iter().filter(|(key, _)| !is_live(key));
+            rest.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let alike = known.definition == function.definition
+            && (known.nodes == function.nodes || !function.stateful)
+            && rest(known) == rest(function);
+        if alike { running.live_change_to(next, &writes_of(written, &function.name)) } else { None }
+    }
+
+    /// The file with what these writes of handlers changed as keys, and the writes that no key can say.
+    pub(crate) fn with_written(&self, written: &[HandlerWrite]) -> (api::Source, Vec<HandlerWrite>) {
+        let (mut source, mut said) = (self.source.clone(), BTreeSet::new());
+        for (function, blueprint) in self.functions.iter().zip(&self.design.functions) {
+            let writes = writes_of(written, &function.name);
+            let Some((key, list)) = blueprint.live_list(&writes).filter(|_| !writes.is_empty()) else {
+                continue;
+            };
+            // A file that another key names has entries, too.
+            let others = blueprint.live_keys().iter().filter(|other| **other != key);
+            if others.into_iter().any(|other| function.settings.contains_key(*other)) {
+                continue;
+            }
+            if let Some(text) = with_list(&source.text, &function.name, key, &list) {
+                source.text = text;
+                said.insert(&function.name);
+            }
+        }
+        let rest = written.iter().filter(|written| !said.contains(&written.function));
+        (source, rest.cloned().collect())
     }
 
     /// The warnings about settings that the next start takes up, and about state that packets no longer come to.
@@ -334,6 +404,8 @@ pub(crate) struct Undo<'a> {
     pub(crate) undone: Option<&'a BTreeSet<String>>,
     /// Functions whose journal is written again where they are made again.
     pub(crate) rewritten: Option<&'a BTreeSet<String>>,
+    /// The journal, whose writes stay with functions that go on.
+    pub(crate) written: &'a [HandlerWrite],
 }
 
 impl Undo<'_> {
@@ -343,6 +415,12 @@ impl Undo<'_> {
     fn rewrites(&self, function: &str) -> bool {
         self.rewritten.is_some_and(|rewritten| rewritten.contains(function))
     }
+}
+
+/// The writes of one function's handlers: handler and argument.
+pub(super) fn writes_of<'w>(written: &'w [HandlerWrite], function: &str) -> Vec<(&'w str, &'w str)> {
+    let of = written.iter().filter(|written| written.function == function);
+    of.map(|written| (&written.handler[..], &written.argument[..])).collect()
 }
 
 /// The changes between two configurations.
@@ -356,6 +434,8 @@ pub(crate) struct Difference {
     /// Functions that go on with the blueprint that they have.
     pub(crate) kept_functions: BTreeSet<String>,
     pub(crate) kept_ports: BTreeSet<String>,
+    /// Functions that go on, and what handlers write of them.
+    pub(crate) live: BTreeMap<String, LiveChange>,
     /// Ports to open.
     pub(crate) opened: BTreeSet<String>,
 }

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use netbricks_buffer::Pool;
 use netbricks_control::{
-    Answer, Call, Dataplane, Events, Files, Grants, Observing, Prepared, Subject, Tasks, Wanted, api,
+    Answer, Call, Dataplane, Events, Files, Grants, Observing, Prepared, Subject, Tasks, Wanted, Written, api,
 };
 use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, Role};
 use netbricks_ports::{Counters, Port};
@@ -245,6 +245,10 @@ impl Dataplane for Session<'_> {
         // Another side's answer comes too late for several writes at once.
         let by_lines = subject.by_lines && handler.side == HandlerSide::Control;
         Some(Subject { name: subject.name, sets: subject.sets, by_lines })
+    }
+
+    fn with_written(&self, written: &[Written]) -> (api::Source, Vec<Written>) {
+        self.installed.with_written(written)
     }
 
     fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, api::Problem> {

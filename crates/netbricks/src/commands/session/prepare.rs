@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use netbricks_buffer::Pool;
 use netbricks_control::api::{self, Code, Problem};
-use netbricks_control::{Answer, Prepared, Wanted};
+use netbricks_control::{Answer, Prepared, Wanted, Written};
 use netbricks_core::Worker;
 use netbricks_core::graph::contain;
 use netbricks_core::tables::stock;
@@ -86,6 +86,8 @@ pub(super) struct Basis<'a> {
 pub(super) struct Candidate {
     pub(super) installed: Installed,
     pub(super) difference: Difference,
+    /// The writes of handlers that it knows of.
+    pub(super) written: Arc<[Written]>,
     warnings: Vec<String>,
     /// The receive queues of each worker, by port number.
     pub(super) shares: Vec<Vec<(usize, usize)>>,
@@ -140,8 +142,10 @@ impl Basis<'_> {
         let expected = file::expected(&checked.plan, &self.app.drivers, self.control.workers());
         let none = OpenPorts::none();
         let known = opened.as_ref().unwrap_or(&none);
-        let undo = Undo { undone: Some(&wanted.undone), rewritten: Some(&wanted.rewritten) };
+        let (undone, rewritten) = (Some(&wanted.undone), Some(&wanted.rewritten));
+        let undo = Undo { undone, rewritten, written: &wanted.written };
         let mut candidate = self.candidate(checked, &file, known, &expected, &undo)?;
+        candidate.written = wanted.written.clone();
         let plan = plan_of(&candidate);
         if let (Ok(opened), false) = (&opened, wanted.is_plan) {
             self.keep_blueprints(&mut candidate);
@@ -172,15 +176,15 @@ impl Basis<'_> {
 
     /// Opens the ports that the file has and the run has not.
     fn open_new(&self, checked: &Checked<'_>, file: &File) -> Result<OpenPorts, Problem> {
-        let difference = self.installed.changes_to(&Installed::new(checked, file, &[]), &Undo::default());
+        let new = self.installed.opened_by(&Installed::new(checked, file, &[]));
         let opening =
             Opening { pool: &self.pool, queues: self.control.workers(), directory: &file.directory };
         let mut diagnostics = Diagnostics::default();
-        let wanted = |name: &str| difference.opened.contains(name);
+        let wanted = |name: &str| new.contains(name);
         let opened = OpenPorts::open_beside(self.next, &checked.plan, wanted, &opening, &mut diagnostics);
         opened.ok_or_else(|| {
             let problem = problem_of(&diagnostics, &checked.source);
-            match difference.opened.iter().any(|name| self.port(name).is_some()) {
+            match new.iter().any(|name| self.port(name).is_some()) {
                 false => problem,
                 true => problem.help(
                     "where the old port still holds the device, take the port out by one `apply` and put it in by the next",
@@ -262,7 +266,7 @@ impl Basis<'_> {
         let difference = self.installed.changes_to(&installed, undo);
         installed.keep_transmits(&difference.kept);
         warnings.extend(self.installed.later(&installed));
-        Ok(Candidate { installed, difference, warnings, shares })
+        Ok(Candidate { installed, difference, written: Arc::default(), warnings, shares })
     }
 
     /// The filters of ports that steer by the graph: rules go to the paths with the most packets so far.
@@ -301,7 +305,7 @@ impl Basis<'_> {
         self.installed.shares.iter().map(of).collect()
     }
 
-    /// Lets functions that go on keep the blueprint that their nodes were made from, and its shared state.
+    /// Lets functions that go on keep the blueprint that their nodes were made from, or the state that it shares.
     fn keep_blueprints(&self, candidate: &mut Candidate) {
         for (number, function) in candidate.installed.functions.iter().enumerate() {
             if !candidate.difference.kept_functions.contains(&function.name) {
@@ -309,7 +313,12 @@ impl Basis<'_> {
             }
             let known = self.installed.functions.iter().position(|known| known.name == function.name);
             if let Some(known) = known {
-                candidate.installed.design.functions[number] = self.installed.design.functions[known].clone();
+                let running = &self.installed.design.functions[known];
+                let next = &mut candidate.installed.design.functions[number];
+                *next = match candidate.difference.live.contains_key(&function.name) {
+                    true => next.in_place_of(running),
+                    false => running.clone(),
+                };
             }
         }
     }
