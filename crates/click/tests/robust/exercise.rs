@@ -30,7 +30,7 @@ pub fn language(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let source = Source { text: &text, file: "config", is_expression: false };
     // Variables may get other values than in the driver, as in the original: any text will do.
-    let expands = bytes.len() % 2 == 0;
+    let expands = bytes.len().is_multiple_of(2);
     parse_for_text(&source, &[], &Known, &|_| None, expands, &Errors::collected()).to_flat_text();
     let errors = Errors::collected();
     let first = flat(&text, &errors);
