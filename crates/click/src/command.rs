@@ -118,7 +118,7 @@ struct FlattenOptions {
     /// Accepted for Click's sake: there are no archives here.
     #[arg(long = "config")]
     config: bool,
-    /// Accepted for Click's sake: variables are always replaced.
+    /// Replace the variables of the file by their values.
     #[arg(long = "expand-vars")]
     expand_vars: bool,
     /// Write to FILE.
@@ -595,7 +595,8 @@ fn flatten(options: FlattenOptions) -> ExitCode {
     let errors = to_standard_error();
     let source = Source { text: &input.text, file: &input.file, is_expression: input.is_expression };
     let find = |name: &str| library(options.clickpath.as_deref(), name);
-    let configuration = config::parse(&source, &input.parameters, &Any, &find, &errors);
+    let configuration =
+        config::parse_for_text(&source, &input.parameters, &Any, &find, options.expand_vars, &errors);
     let lines = |mut values: Vec<String>| {
         values.sort_unstable();
         values.dedup();
@@ -610,7 +611,7 @@ fn flatten(options: FlattenOptions) -> ExitCode {
     } else if errors.count() > 0 {
         return ExitCode::FAILURE;
     } else {
-        configuration.to_click()
+        configuration.to_flat_text()
     };
     let output = options.output.unwrap_or_else(|| "-".into());
     if let Err(error) = write_output(&output, &shown) {

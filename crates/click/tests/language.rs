@@ -7,7 +7,7 @@ use netbricks_click::language::text::{
 };
 use netbricks_click::language::{
     Classes, Configuration, Errors, Processing, Resolved, Shape, Source, check_ports,
-    is_packet_flow_connected, parse,
+    is_packet_flow_connected, parse, parse_for_text,
 };
 use proptest::prelude::*;
 
@@ -48,6 +48,85 @@ fn flat(text: &str) -> String {
 /// Parses a text; gives the messages.
 fn messages(text: &str) -> Vec<String> {
     read(text, &[], false).1
+}
+
+/// Parses a text without errors; gives what `click-flatten` writes.
+#[track_caller]
+fn written(text: &str, parameters: &[(&str, &str)], expands: bool) -> String {
+    let source = Source { text, file: "f", is_expression: false };
+    let parameters: Vec<_> = parameters.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+    let errors = Errors::collected();
+    let primitives = Primitives { open: true };
+    let configuration = parse_for_text(&source, &parameters, &primitives, &|_| None, expands, &errors);
+    assert!(errors.lines().is_empty(), "{:#?}", errors.lines());
+    configuration.to_flat_text()
+}
+
+#[test]
+fn a_flat_text_names_lines_and_defines_variables() {
+    // The ends of a comment's line and of one in quotes count when the next line ends.
+    let text = r##"require(package "x y")
+define($g 3, $h "q $g");
+elementclass Inner { $a | define($z $a$g) input -> X($z, "$g", '$g', ${g[0]}, $h) // comment
+  -> Deep($g) -> Null -> output }
+elementclass Deep { $g | input -> D($g, $h) -> output }
+s :: Source -> Inner($g) -> d :: Discard("a
+b"); 
+# 20 "other"
+t :: Tee => ( input -> P -> output; input [1] -> [1] output ) => [1] d, d;
+elementclass Both { input -> output; input -> Null -> output }
+t [2] -> Both -> b :: Both -> u :: U; u -> Both -> u;
+"##;
+    let expected = r##"require(package "x y");
+
+define($g 4, $h "q $g");
+
+# 6 "f"
+s :: Source;
+# 6 "f"
+d :: Discard("a
+b");
+# 20 "other"
+t :: Tee;
+# 20 "other"
+P@8 :: P;
+# 22 "other"
+u :: U;
+# 3 "f"
+Inner@2/X@1 :: X($g$g, "\$g", '$g', $g, $h);
+# 3 "f"
+Inner@2/Deep@2 :: Deep($g);
+# 3 "f"
+Inner@2/Null@3 :: Null;
+# 21 "other"
+Both@9/Null@1 :: Null;
+# 21 "other"
+b/Null@1 :: Null;
+# 21 "other"
+Both@12/Null@1 :: Null;
+# 29 ""
+t -> P@8
+    -> [1] d;
+t [1] -> d;
+t [2] -> u
+    -> u
+    -> Both@12/Null@1
+    -> u;
+s -> Inner@2/X@1
+    -> Inner@2/Deep@2
+    -> Inner@2/Null@3
+    -> d;
+t [2] -> Both@9/Null@1
+    -> u;
+Both@9/Null@1 -> b/Null@1
+    -> u;
+t [2] -> b/Null@1;
+"##;
+    assert_eq!(written(text, &[("g", "4")], false), expected);
+    let values = written(text, &[("g", "4")], true);
+    assert!(!values.contains("define("), "{values}");
+    // A variable of a compound element has its value from around it: `$a4` is another variable.
+    assert!(values.contains("Inner@2/X@1 :: X($a4, \"4\", '$g', 4, \"q 4\");\n"), "{values}");
 }
 
 #[test]

@@ -445,6 +445,17 @@ fn too_many_elements_and_bytes_are_refused() {
     assert!(problem.contains("the configuration has 20002 elements: there can be 16384"), "{problem}");
     let problem = rig.refused("install", &format!("large\n{}", " ".repeat((10 << 20) + 1)));
     assert!(problem.contains("bytes: there can be 10485760"), "{problem}");
+    // Each of 60 compound elements has the one before twice.
+    let doubled: String = (0..60)
+        .map(|one| format!("elementclass A{} {{ input -> A{one} -> A{one} -> output }}\n", one + 1))
+        .collect();
+    let endless = format!("elementclass A0 {{ input -> Null -> output }}\n{doubled}Idle -> A60 -> Discard;");
+    let problem = rig.refused("install", &format!("large\n{endless}"));
+    assert!(problem.contains("compound elements expand to too many elements"), "{problem}");
+    // No class knows itself in its own body.
+    let problem =
+        rig.refused("install", "large\nelementclass A { input -> A -> output }\nIdle -> A -> Discard;");
+    assert!(problem.contains("large:1: undeclared element 'A'"), "{problem}");
     let problem = rig.refused("install", &format!("large\n{}", "Idle -> Nowhere -> Discard;\n".repeat(500)));
     assert!(problem.lines().count() <= 102, "{problem}");
     rig.end();

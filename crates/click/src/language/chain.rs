@@ -165,7 +165,7 @@ impl Parser<'_> {
     }
 
     fn new_item(&mut self, name: String, class: Option<ClassId>, ports: [Ports; 2]) -> Box<Item> {
-        let landmark = self.scanner.landmark();
+        let landmark = self.scanner.element_landmark();
         Box::new(Item {
             name,
             class,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 pub use super::classes::Classes;
 use super::errors::Errors;
-use super::flatten::Flattener;
+use super::flatten::{Flattener, Order};
 use super::parser::Parser;
 use super::text::quote;
 use super::variables::Scope;
@@ -69,17 +69,56 @@ pub fn parse(
     library: &dyn Fn(&str) -> Option<String>,
     errors: &Errors,
 ) -> Configuration {
+    let parser = read(source, parameters, classes, library, Order::Driver, errors);
+    let Parser { mut scanner, table, body, requirements, .. } = parser;
+    let global = Rc::new(body.scope.clone());
+    let mut flat = Flattener::new(body, table, scanner.landmark(), Order::Driver, errors);
+    flat.expand_all(&global);
+    Configuration::from_flat(flat, requirements, global)
+}
+
+/// Parses a text as `click-flatten` does, for [`Configuration::to_flat_text`].
+///
+/// The order differs from [`parse`]'s. Variables of the file stay in the configurations, unless `expands` says otherwise.
+pub fn parse_for_text(
+    source: &Source<'_>,
+    parameters: &[(String, String)],
+    classes: &dyn Classes,
+    library: &dyn Fn(&str) -> Option<String>,
+    expands: bool,
+    errors: &Errors,
+) -> Configuration {
+    let parser = read(source, parameters, classes, library, Order::Text, errors);
+    let Parser { mut scanner, table, body, requirements, .. } = parser;
+    let mut values = Scope::default();
+    for (name, value) in body.scope.names().iter().zip(body.scope.values()) {
+        let value = if expands { values.expand(value) } else { format!("${name}") };
+        values.set(name, &value);
+    }
+    let written = Rc::new(if expands { Scope::default() } else { body.scope.clone() });
+    let mut flat = Flattener::new(body, table, scanner.landmark(), Order::Text, errors);
+    flat.expand_all(&Rc::new(values));
+    Configuration::from_flat(flat, requirements, written)
+}
+
+fn read<'a>(
+    source: &Source<'_>,
+    parameters: &[(String, String)],
+    classes: &'a dyn Classes,
+    library: &'a dyn Fn(&str) -> Option<String>,
+    order: Order,
+    errors: &'a Errors,
+) -> Parser<'a> {
     let file = if source.is_expression { "config" } else { source.file };
     let mut parser = Parser::new(source.text, file, classes, library, errors);
+    if order == Order::Text {
+        parser.scanner.count_outside();
+    }
     parser.file();
     for (name, value) in parameters {
         parser.body.scope.set(name, value);
     }
-    let Parser { mut scanner, table, body, requirements, .. } = parser;
-    let global = Rc::new(body.scope.clone());
-    let mut flat = Flattener::new(body, table, scanner.landmark(), errors);
-    flat.expand_all(&global);
-    Configuration::from_flat(flat, requirements, global)
+    parser
 }
 
 impl Configuration {
@@ -134,13 +173,7 @@ impl Configuration {
     /// The flat text, as Click prints it: requirements, declarations, and chains of connections.
     pub fn to_click(&self) -> String {
         let mut out = String::new();
-        if !self.requirements.is_empty() {
-            let each = self.requirements.iter().map(|(kind, value)| match value.as_str() {
-                "" => kind.clone(),
-                value => format!("{kind} {}", quote(value.as_bytes(), false)),
-            });
-            out.push_str(&format!("require({});\n\n", each.collect::<Vec<_>>().join(", ")));
-        }
+        self.write_requirements(&mut out);
         for Declaration { name, class, config, .. } in &self.elements {
             let (open, close) = if config.is_empty() { ("", "") } else { ("(", ")") };
             let _ = writeln!(out, "{name} :: {class}{open}{config}{close};");
@@ -150,6 +183,42 @@ impl Configuration {
         }
         self.write_chains(&mut out);
         out
+    }
+
+    /// The flat text as `click-flatten` writes it: with line directives, and variables of the file defined.
+    ///
+    /// The configuration comes from [`parse_for_text`].
+    pub fn to_flat_text(&self) -> String {
+        let mut out = String::new();
+        self.write_requirements(&mut out);
+        let variables = self.global.names().iter().zip(self.global.values());
+        let variables: Vec<String> = variables.map(|(name, value)| format!("${name} {value}")).collect();
+        if !variables.is_empty() {
+            let _ = write!(out, "define({});\n\n", variables.join(", "));
+        }
+        for Declaration { name, class, config, landmark } in &self.elements {
+            let (file, line) = landmark.rsplit_once(':').unwrap_or((landmark, "0"));
+            let (open, close) = if config.is_empty() { ("", "") } else { ("(", ")") };
+            let _ = writeln!(out, "# {line} \"{file}\"\n{name} :: {class}{open}{config}{close};");
+        }
+        if !self.connections.is_empty() {
+            // Chains stand in no file: messages about them name this text's own lines.
+            let lines = out.bytes().filter(|byte| *byte == b'\n').count();
+            let _ = writeln!(out, "# {} \"\"", lines + 2);
+        }
+        self.write_chains(&mut out);
+        out
+    }
+
+    fn write_requirements(&self, out: &mut String) {
+        if self.requirements.is_empty() {
+            return;
+        }
+        let each = self.requirements.iter().map(|(kind, value)| match value.as_str() {
+            "" => kind.clone(),
+            value => format!("{kind} {}", quote(value.as_bytes(), false)),
+        });
+        let _ = write!(out, "require({});\n\n", each.collect::<Vec<_>>().join(", "));
     }
 
     fn write_chains(&self, out: &mut String) {

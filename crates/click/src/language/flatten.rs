@@ -34,6 +34,15 @@ fn redeclaration(errors: &Errors, what: &str, name: &str, landmark: &str, before
     errors.error_at(before, &format!("'{name}' previously declared here"));
 }
 
+/// The order in which elements and connections come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As the driver numbers them: a compound element's elements before those of the compound elements among them.
+    Driver,
+    /// As `click-flatten` writes them: each compound element's elements before its next neighbour.
+    Text,
+}
+
 /// The file's body on its way to a flat configuration.
 pub(super) struct Flattener<'a> {
     pub(super) body: Body,
@@ -44,6 +53,7 @@ pub(super) struct Flattener<'a> {
     /// The end of the file, where some errors are reported.
     end: Rc<str>,
     tunnels: Tunnels,
+    order: Order,
     work: usize,
     /// Bytes that variables may still expand to.
     expansion: Cell<usize>,
@@ -51,9 +61,10 @@ pub(super) struct Flattener<'a> {
 }
 
 impl<'a> Flattener<'a> {
-    pub(super) fn new(body: Body, table: Table<'a>, end: Rc<str>, errors: &'a Errors) -> Self {
+    pub(super) fn new(body: Body, table: Table<'a>, end: Rc<str>, order: Order, errors: &'a Errors) -> Self {
         Self {
             body,
+            order,
             scopes: Vec::new(),
             table,
             errors,
@@ -102,7 +113,12 @@ impl<'a> Flattener<'a> {
     fn expand(&mut self, number: usize, scope: &Rc<Scope>, depth: usize) {
         let node = &self.body.nodes[number];
         let Type::Class(class) = node.class else { return };
-        let config = scope.expand_within(&node.config, &self.expansion);
+        let config = if self.order == Order::Text && depth > 0 {
+            // Its variables have their values. A `$` that is left stands for a variable of the file.
+            node.config.clone()
+        } else {
+            scope.expand_within(&node.config, &self.expansion)
+        };
         let grown = config.len().saturating_sub(node.config.len());
         if !self.spend(grown) {
             return;
@@ -127,7 +143,11 @@ impl<'a> Flattener<'a> {
         }
         let mut grown = arguments.iter().map(String::len).sum();
         for (name, value) in body.scope.names().iter().zip(body.scope.values()).skip(body.parameters) {
-            let value = inside.expand_within(value, &self.expansion);
+            let around = match self.order {
+                Order::Driver => &inside,
+                Order::Text => scope.as_ref(),
+            };
+            let value = around.expand_within(value, &self.expansion);
             grown += name.len() + value.len() + 64;
             inside.set(name, &value);
         }
@@ -222,6 +242,7 @@ impl<'a> Flattener<'a> {
             if self.table.find_declared(&full) {
                 self.errors.error_at(&landmark, &format!("'{full}' is an element class"));
             }
+            let mut added = None;
             if class == Type::Tunnel {
                 for (offset, tunnel) in self.add_tunnels(&full, scope).into_iter().enumerate() {
                     if let Some(place) = places.get_mut(at + offset) {
@@ -230,11 +251,16 @@ impl<'a> Flattener<'a> {
                 }
                 at += 3;
             } else {
-                places[at] =
-                    Some(self.body.add(&full, class, config, inner_landmark, &self.end, self.errors));
+                added = Some(self.body.add(&full, class, config, inner_landmark, &self.end, self.errors));
+                places[at] = added;
                 at += 1;
             }
             self.scopes.resize(self.body.nodes.len(), Rc::clone(scope));
+            if self.order == Order::Text
+                && let Some(place) = added
+            {
+                self.expand(place, scope, depth + 1);
+            }
         }
         let links = self.table.bodies[body].links.len();
         if !self.spend(links * std::mem::size_of::<Link>()) {
@@ -246,8 +272,10 @@ impl<'a> Flattener<'a> {
                 self.body.connect((source, from.1), (target, to.1), landmark);
             }
         }
-        for place in places.into_iter().skip(OUTPUT + 1).flatten() {
-            self.expand(place, scope, depth + 1);
+        if self.order == Order::Driver {
+            for place in places.into_iter().skip(OUTPUT + 1).flatten() {
+                self.expand(place, scope, depth + 1);
+            }
         }
     }
 
@@ -280,23 +308,40 @@ impl<'a> Flattener<'a> {
         }
         let tunnels: Vec<bool> = self.body.nodes.iter().map(|node| node.class == Type::Tunnel).collect();
         let is_tunnel = |number: usize| tunnels[number];
-        for link in &links {
+        let visit = |link: &Link, tunnels: &mut Tunnels| {
             for (side, here, there) in [(0, link.to, link.from), (1, link.from, link.to)] {
                 if is_tunnel(here.0)
-                    && let Some(partner) = self.tunnels.partner(here.0, side)
+                    && let Some(partner) = tunnels.partner(here.0, side)
                 {
-                    self.tunnels.ends.entry((partner, here.1, 1 - side)).or_default().neighbours.push(there);
+                    tunnels.ends.entry((partner, here.1, 1 - side)).or_default().neighbours.push(there);
                 }
             }
+        };
+        match self.order {
+            Order::Driver => links.iter().for_each(|link| visit(link, &mut self.tunnels)),
+            Order::Text => links.iter().rev().for_each(|link| visit(link, &mut self.tunnels)),
         }
         let mut out = Vec::with_capacity(links.len());
         let mut left = MAX_CONNECTIONS;
+        let is_direct = |link: &Link| !is_tunnel(link.from.0) && !is_tunnel(link.to.0);
+        if self.order == Order::Text {
+            // Those between elements come first, and unused inputs are reported before unused outputs.
+            out.extend(links.iter().filter(|link| is_direct(link)).cloned());
+            for link in links.iter().filter(|link| is_tunnel(link.to.0)) {
+                self.behind(link.to, 0, &mut left);
+            }
+        }
         for link in links {
-            if !is_tunnel(link.from.0) && !is_tunnel(link.to.0) {
-                out.push(link);
+            if is_direct(&link) {
+                if self.order == Order::Driver {
+                    out.push(link);
+                }
                 continue;
             }
             let sources = self.behind(link.from, 1, &mut left);
+            if self.order == Order::Text && is_tunnel(link.to.0) {
+                continue;
+            }
             let targets = self.behind(link.to, 0, &mut left);
             let count = sources.len() * targets.len();
             if left < count {
@@ -309,8 +354,16 @@ impl<'a> Flattener<'a> {
                 out.extend(to.map(|&to| Link { from, to, landmark: Rc::clone(&link.landmark) }));
             }
         }
-        out.sort_by_key(|link| (link.to, link.from));
-        out.dedup_by_key(|link| (link.to, link.from));
+        match self.order {
+            Order::Driver => {
+                out.sort_by_key(|link| (link.to, link.from));
+                out.dedup_by_key(|link| (link.to, link.from));
+            }
+            Order::Text => {
+                let mut seen = HashSet::new();
+                out.retain(|link| seen.insert((link.to, link.from)));
+            }
+        }
         out
     }
 

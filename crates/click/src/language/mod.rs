@@ -17,7 +17,7 @@ pub mod text;
 pub mod variables;
 
 pub use classes::Classes;
-pub use config::{Configuration, Connection, Declaration, Source, parse};
+pub use config::{Configuration, Connection, Declaration, Source, parse, parse_for_text};
 pub use errors::Errors;
 pub use ports::{Processing, Resolved, Shape, check_ports, is_packet_flow_connected};
 pub use variables::{Form, Scope, Variables, expand};

@@ -359,7 +359,11 @@ impl<'a> Parser<'a> {
             return;
         };
         if self.libraries.insert(name.to_owned()) {
-            let outer = std::mem::replace(&mut self.scanner, Scanner::new(&text, name));
+            let mut scanner = Scanner::new(&text, name);
+            if self.scanner.counts_outside() {
+                scanner.count_outside();
+            }
+            let outer = std::mem::replace(&mut self.scanner, scanner);
             self.open_libraries += 1;
             self.statements(&mut Block::new(Place::File, 0));
             self.open_libraries -= 1;

@@ -77,6 +77,8 @@ pub(super) struct Scanner {
     returned: Vec<Token>,
     /// The landmark of the latest place that was asked for, since many elements share a line.
     landmark: (Rc<str>, u32, Rc<str>),
+    /// The latest line that began outside comments and quotes, where elements have their landmarks from it.
+    outside: Option<(Rc<str>, u32)>,
 }
 
 impl Scanner {
@@ -84,7 +86,29 @@ impl Scanner {
         let file: Rc<str> = if file.is_empty() { "config".into() } else { file.into() };
         let landmark = (Rc::clone(&file), 0, Rc::clone(&file));
         let place = Place { file: Rc::clone(&file), line: 1, position: 0 };
-        Self { text: text.into(), first_file: file, place, returned: Vec::new(), landmark }
+        Self { text: text.into(), first_file: file, place, returned: Vec::new(), landmark, outside: None }
+    }
+
+    /// Counts lines for the landmarks of elements as `click-flatten` does: not those that begin in comments or quotes.
+    ///
+    /// So the end of a comment's line does not count until the next line ends.
+    pub(super) fn count_outside(&mut self) {
+        self.outside = Some((Rc::clone(&self.place.file), self.place.line));
+    }
+
+    /// Whether [`count_outside`](Self::count_outside) was called.
+    pub(super) fn counts_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// The landmark of an element whose name is the latest token.
+    pub(super) fn element_landmark(&mut self) -> Rc<str> {
+        let Some((file, line)) = self.outside.clone() else { return self.landmark() };
+        let here =
+            (std::mem::replace(&mut self.place.file, file), std::mem::replace(&mut self.place.line, line));
+        let landmark = self.landmark();
+        (self.place.file, self.place.line) = here;
+        landmark
     }
 
     /// The present place as `file:line`.
@@ -161,14 +185,23 @@ impl Scanner {
     /// Steps over one byte, or over a line end of two, and counts the line.
     fn step(&mut self, position: usize) -> usize {
         match self.byte(position) {
-            Some(b'\n') => self.place.line = self.place.line.saturating_add(1),
+            Some(b'\n') => self.place.line = self.place.line.wrapping_add(1),
             Some(b'\r') => {
-                self.place.line = self.place.line.saturating_add(1);
+                self.place.line = self.place.line.wrapping_add(1);
                 return position + 1 + usize::from(self.byte(position + 1) == Some(b'\n'));
             }
             _ => {}
         }
         position + 1
+    }
+
+    /// [`step`](Self::step) outside comments and quotes.
+    fn step_outside(&mut self, position: usize) -> usize {
+        let next = self.step(position);
+        if self.outside.is_some() && matches!(self.byte(position), Some(b'\n' | b'\r')) {
+            self.count_outside();
+        }
+        next
     }
 
     fn skip_line(&mut self, mut position: usize) -> usize {
@@ -235,7 +268,7 @@ impl Scanner {
         let mut position = self.place.position;
         while let Some(byte) = self.byte(position) {
             if is_space(byte) {
-                position = self.step(position);
+                position = self.step_outside(position);
             } else if self.at_comment(position) {
                 position = self.skip_comment(position);
             } else if byte == b'#' && self.starts_line(position) {
@@ -353,7 +386,7 @@ impl Scanner {
                 }
                 _ => {}
             }
-            position = self.step(position);
+            position = self.step_outside(position);
         }
         self.place.position = position;
         out.push_str(&slice(&self.text, copied, position));

@@ -7,7 +7,7 @@ use netbricks_click::classes::{self, Known};
 use netbricks_click::clock::{Clock, SIMULATION_BEGINS};
 use netbricks_click::drive::{self, Round};
 use netbricks_click::handler_call::{HandlerCall, ROOT};
-use netbricks_click::language::{Configuration, Errors, Source, parse, text};
+use netbricks_click::language::{Configuration, Errors, Source, parse, parse_for_text, text};
 use netbricks_click::requests_of;
 use netbricks_click::router::{Capabilities, Router, Surroundings};
 use netbricks_core::buffer::Pool;
@@ -28,6 +28,10 @@ fn flat(text: &str, errors: &Errors) -> Configuration {
 /// When the flat text of a right configuration is wrong, or flattens to another one.
 pub fn language(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
+    let source = Source { text: &text, file: "config", is_expression: false };
+    // Variables may get other values than in the driver, as in the original: any text will do.
+    let expands = bytes.len().is_multiple_of(2);
+    parse_for_text(&source, &[], &Known, &|_| None, expands, &Errors::collected()).to_flat_text();
     let errors = Errors::collected();
     let first = flat(&text, &errors);
     let shown = first.to_click();
