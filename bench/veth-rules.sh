@@ -71,9 +71,9 @@ start() {
     case $1 in
     nft)
         {
-            echo "table bridge rules { chain forward { type filter hook forward priority 0; policy accept;"
+            printf 'table bridge rules {\nchain forward {\ntype filter hook forward priority 0; policy accept;\n'
             rules "$2" | awk '{ printf "ip saddr %s ip daddr %s udp dport %s-%s drop\n", $1, $2, $3, $4 }'
-            echo "} }"
+            printf '}\n}\n'
         } >"$work/rules.nft"
         ip -n "$box" link add br0 type bridge
         ip -n "$box" link set b0 master br0
