@@ -339,6 +339,8 @@ impl Connection {
     pub(crate) fn join(&mut self, rule: RuleRef) -> Option<u8> {
         let free = self.rules.iter().position(|known| known.slot == 0)?;
         self.rules[free] = rule;
+        // Its targets apply to packets of both directions from now on.
+        self.remembered = Remembered::default();
         Some(free as u8 + 1)
     }
 }

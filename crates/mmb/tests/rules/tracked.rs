@@ -40,6 +40,19 @@ fn answers_pass_where_a_stateful_rule_met_the_first_packet() {
 }
 
 #[test]
+fn a_rule_that_an_answer_brings_to_a_known_connection_applies_both_ways() {
+    let mut bench =
+        clocked(&["add-stateful ip-daddr 192.0.2.0/24 mod ip-ttl 9 accept", "add-stateful all accept"]);
+    // The second rule alone, and its verdict is remembered.
+    for _ in 0..3 {
+        assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 1, 1)]).out[0][22], 64);
+    }
+    assert_eq!(bench.send([segment(true, 4_000, flags::ACK, 1, 1)]).out[0][22], 9);
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 1, 1)]).out[0][22], 9);
+    bench.finish();
+}
+
+#[test]
 fn a_deleted_rule_ends_its_connections() {
     let mut bench =
         clocked(&["add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept", "add ip-proto tcp drop"]);
