@@ -20,7 +20,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     ///
     /// let mut old: FlowTable<u32, u32> = FlowTable::new(FlowTableConfig::new(1_000))?;
     /// let mut new: FlowTable<u32, u32> = FlowTable::new(FlowTableConfig::new(2_000))?;
-    /// (0..1_000).for_each(|key| drop(old.lookup(key, 0).or_insert_with(|| key)));
+    /// for key in 0..1_000 {
+    ///     old.lookup(key, 0).or_insert_with(|| key);
+    /// }
     /// assert!(new.succeed(&mut old));
     /// assert_eq!((new.len(), new.lookup(7, 0).found().copied()), (1_000, Some(7)));
     /// while new.move_on(64) {
