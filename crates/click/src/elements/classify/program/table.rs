@@ -50,6 +50,8 @@ pub(crate) struct RuleTable {
     classifier: Classifier,
     /// The output of each rule.
     targets: Vec<u32>,
+    /// The output for packets of which the classifier finds no rule, or [`DROP`].
+    otherwise: u32,
 }
 
 impl RuleTable {
@@ -59,11 +61,17 @@ impl RuleTable {
     /// choosing packets that collide.
     pub(crate) fn new(rules: &[(Option<Expression>, Jump)], base: u16, seed: u64) -> Option<Self> {
         let mut all: Vec<(u64, Conjunction)> = Vec::new();
+        let mut last = None;
         for (order, (condition, _)) in rules.iter().enumerate() {
             let one = match condition {
                 Some(condition) => alternatives(condition, ALTERNATIVES)?,
                 None => vec![Vec::new()],
             };
+            if one.iter().any(Vec::is_empty) {
+                // All packets that come here fulfil it, so that it takes no probe, and no rule behind it counts.
+                last = Some(order);
+                break;
+            }
             all.extend(one.into_iter().map(|conjunction| (order as u64, conjunction)));
             if all.len() > ENTRIES {
                 return None;
@@ -78,14 +86,13 @@ impl RuleTable {
                 classifier.insert(Entry { rule, order: *order, last: true, conditions }).ok()?;
             }
         }
-        let targets = rules
-            .iter()
-            .map(|(condition, target)| match (condition, target) {
-                (Some(_), Jump::Output(output)) => *output,
-                _ => DROP,
-            })
-            .collect();
-        Some(Self { keying, classifier, targets })
+        let target = |(condition, target): &(Option<Expression>, Jump)| match (condition, target) {
+            (Some(_), Jump::Output(output)) => *output,
+            _ => DROP,
+        };
+        let targets = rules.iter().map(target).collect();
+        let otherwise = last.and_then(|order| rules.get(order)).map_or(DROP, target);
+        Some(Self { keying, classifier, targets, otherwise })
     }
 
     /// Bytes that it takes.
@@ -119,7 +126,7 @@ impl RuleTable {
     /// The output of a rule, or [`DROP`].
     #[inline]
     pub(crate) fn target(&self, rule: Option<u32>) -> u32 {
-        rule.and_then(|rule| self.targets.get(rule as usize)).copied().unwrap_or(DROP)
+        rule.and_then(|rule| self.targets.get(rule as usize)).copied().unwrap_or(self.otherwise)
     }
 }
 

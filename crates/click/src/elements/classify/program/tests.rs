@@ -187,9 +187,18 @@ fn rules_that_a_table_answers_are_not_optimised() {
         assert!(rules.has_table(), "{subject:?}");
         assert_eq!(work.done(), 0, "{subject:?}");
     }
-    // The answers are those of the conditions.
+    // The answers are those of the conditions, also where a rule for all packets stands in front of others.
     let rules = pairs(1_000, NETWORK + 12);
-    let table = Rules::with_work(rules.clone(), Subject::Headers, 7, &mut Work::of_one());
+    let mut open = rules.clone();
+    open.insert(600, (Some(Expression::constant(true)), Jump::Output(2)));
+    for rules in [rules, open] {
+        answers_are_those_of_conditions(&rules);
+    }
+}
+
+fn answers_are_those_of_conditions(rules: &[Rule]) {
+    let table = Rules::with_work(rules.to_vec(), Subject::Headers, 7, &mut Work::of_one());
+    assert!(table.has_table());
     for at in [1_u32, 2, 3, 500, 999, 1_000, 1_001] {
         for port in [at, at + 1] {
             let mut bytes = [0; 28];
@@ -198,7 +207,7 @@ fn rules_that_a_table_answers_are_not_optimised() {
             for length in [28, 27, 25, 24, 20, 12] {
                 let packet = HeadersView::of_bytes(&bytes[..length], 20);
                 let answer = table.output_of(&packet, |view| view.network_length() >= 20);
-                assert_eq!(answer, plain(&rules, &packet), "{at} {port} {length}");
+                assert_eq!(answer, plain(rules, &packet), "{at} {port} {length}");
             }
         }
     }
