@@ -368,6 +368,14 @@ fn summed(data: &[u8], range: &std::ops::Range<usize>, covered: &std::ops::Range
     sum as u16
 }
 
+/// Whether all bytes of this range are zero, but for the checksum in it.
+#[cold]
+fn is_zero(data: &[u8], range: &std::ops::Range<usize>, checksum: usize) -> bool {
+    let bytes = data.get(range.start..range.end.min(data.len())).unwrap_or_default();
+    let is_own = |at: usize| (checksum..checksum + 2).contains(&(range.start + at));
+    bytes.iter().enumerate().all(|(at, byte)| *byte == 0 || is_own(at))
+}
+
 /// Changes bytes of this range and carries the change into the checksum (RFC 1624).
 ///
 /// # Errors
@@ -391,10 +399,15 @@ fn change(
     if before == after {
         return Ok(());
     }
-    if let Some(field) = data.get_mut(checksum..).and_then(|rest| rest.first_chunk_mut::<2>()) {
-        let sum = update16(u16::from_be_bytes(*field), before, after);
-        // RFC 768: a sum of 0 is sent as all ones.
-        *field = (if udp && sum == 0 { 0xffff } else { sum }).to_be_bytes();
+    let Some(field) = data.get(checksum..).and_then(|rest| rest.first_chunk::<2>()) else { return Ok(()) };
+    let mut sum = update16(u16::from_be_bytes(*field), before, after);
+    // RFC 768: a sum of 0 is sent as all ones. And all ones are right for nothing but zeros, as an echo reply may be, since
+    // RFC 1624 supposes that they do not occur.
+    if sum == 0 && (udp || is_zero(data, &covered, checksum)) {
+        sum = 0xffff;
+    }
+    if let Some(field) = data.get_mut(checksum..checksum + 2) {
+        field.copy_from_slice(&sum.to_be_bytes());
     }
     Ok(())
 }

@@ -27,6 +27,15 @@ fn a_payload_of_udp_ends_where_its_length_says() {
 }
 
 #[test]
+fn a_message_of_zeros_has_all_ones_as_its_checksum() {
+    let frame = ethernet().ipv4("10.0.0.1", "192.0.2.7").icmp_echo_reply(7, 0x0501).build().unwrap();
+    let out = changed(&["add icmp-type 0 mod icmp-id 0 mod icmp-seq 0"], frame);
+    assert_eq!(out[34..42], [0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+    let back = changed(&["add icmp-type 0 mod icmp-id 7"], out);
+    assert_eq!(back[34..42], [0, 0, 0xff, 0xf8, 0, 7, 0, 0]);
+}
+
+#[test]
 fn a_value_of_a_set_that_is_too_large_for_a_field_means_no_packet() {
     let lines = ["define @large {65541, 70000-70010, x10050&x1ffff}", "add tcp-opt-mss @large drop"];
     let frames = [5u16, 80, 4_464].map(|size| syn().maximum_segment_size(size).build().unwrap());
