@@ -102,9 +102,10 @@ fn flow(frame: &[u8], ip: &Network, has_ports: bool) -> Flow {
 /// The flow of a quoted packet, of which the headers are whole.
 fn quoted(quote: &[u8]) -> Option<Flow> {
     let is_v6 = quote.first()? >> 4 == 6;
-    let (payload, protocol) = match is_v6 {
-        true => (40, *quote.get(6)?),
-        false => (usize::from(quote[0] & 15) * 4, *quote.get(9)?),
+    let (payload, protocol) = match quote[0] {
+        0x60..0x70 => (40, *quote.get(6)?),
+        0x45..0x50 => (usize::from(quote[0] & 15) * 4, *quote.get(9)?),
+        _ => return None,
     };
     quote.get(payload..payload + 8)?;
     let ip = Network { is_v6, at: 0, payload, end: quote.len(), protocol, ..Network::default() };
