@@ -245,6 +245,43 @@ fn compare(original: &Path, directory: &Path, name: &str, configuration: &str, o
     count
 }
 
+/// Rewriters: a name, their declarations, and the classifier of their four inputs.
+const REWRITERS: [(&str, &str, &str); 6] = [
+    (
+        "patterns",
+        "IPRewriterPatterns(one 1.0.0.1 1024-65535# - -, two - - 2.0.0.2 8080);
+             map :: RoundRobinIPMapper(one 0 1, 7.0.0.1 5000-60000# 7.0.0.2 - 1 0, - - 7.0.0.3 81 0 1);
+             rw :: IPRewriter(pattern one 0 1, pattern two 0 1, keep 1 0, map)",
+        "dst net 10.0.0.0/8, dst net 18.0.0.0/8, src tcp port 80, -",
+    ),
+    (
+        "given",
+        "rw :: IPRewriter(pass 1, nochange 0, pattern 1.0.0.1 30000 - - 1 0,
+               pattern 1.0.0.2 1024-9999# 3.0.0.3 22 0 1)",
+        "dst net 10.0.0.0/8, dst net 18.0.0.0/8, src tcp port 80, -",
+    ),
+    (
+        "tcp-rewriter",
+        "rw :: TCPRewriter(pattern 1.0.0.1 20000-60000# - - 0 1, drop, keep 1 0, pass 0)",
+        "tcp && src net 10.0.0.0/15, udp, tcp && dst net 18.0.0.0/8, tcp",
+    ),
+    (
+        "udp-rewriter",
+        "rw :: UDPRewriter(pattern 1.0.0.1 20000-60000# - - 0 1, drop, keep 1 0, pass 0)",
+        "udp && src net 10.0.0.0/15, tcp, udp && dst net 18.0.0.0/8, udp",
+    ),
+    (
+        "addresses",
+        "rw :: IPAddrRewriter(pattern 1.0.0.1-1.0.0.200# - 0 1, drop, keep 1 0, pass 0)",
+        "src net 10.0.0.0/15, tcp, dst net 18.0.0.0/8, -",
+    ),
+    (
+        "pairs",
+        "rw :: IPAddrPairRewriter(pattern 1.0.0.1-1.0.0.200# - 0 1, drop, keep 1 0, pattern - 9.9.9.9 1 0)",
+        "src net 10.0.0.0/15, tcp, dst net 18.0.0.0/8, -",
+    ),
+];
+
 /// Configurations, with the number of captures that they write. `IN` stands for the source.
 fn configurations() -> Vec<(String, String, usize)> {
     let mut all: Vec<(String, String, usize)> = Vec::new();
@@ -286,41 +323,7 @@ fn configurations() -> Vec<(String, String, usize)> {
             .into(),
         2,
     );
-    for (name, patterns, ways) in [
-        (
-            "patterns",
-            "IPRewriterPatterns(one 1.0.0.1 1024-65535# - -, two - - 2.0.0.2 8080);
-             map :: RoundRobinIPMapper(one 0 1, 7.0.0.1 5000-60000# 7.0.0.2 - 1 0, - - 7.0.0.3 81 0 1);
-             rw :: IPRewriter(pattern one 0 1, pattern two 0 1, keep 1 0, map)",
-            "dst net 10.0.0.0/8, dst net 18.0.0.0/8, src tcp port 80, -",
-        ),
-        (
-            "given",
-            "rw :: IPRewriter(pass 1, nochange 0, pattern 1.0.0.1 30000 - - 1 0,
-               pattern 1.0.0.2 1024-9999# 3.0.0.3 22 0 1)",
-            "dst net 10.0.0.0/8, dst net 18.0.0.0/8, src tcp port 80, -",
-        ),
-        (
-            "tcp-rewriter",
-            "rw :: TCPRewriter(pattern 1.0.0.1 20000-60000# - - 0 1, drop, keep 1 0, pass 0)",
-            "tcp && src net 10.0.0.0/15, udp, tcp && dst net 18.0.0.0/8, tcp",
-        ),
-        (
-            "udp-rewriter",
-            "rw :: UDPRewriter(pattern 1.0.0.1 20000-60000# - - 0 1, drop, keep 1 0, pass 0)",
-            "udp && src net 10.0.0.0/15, tcp, udp && dst net 18.0.0.0/8, udp",
-        ),
-        (
-            "addresses",
-            "rw :: IPAddrRewriter(pattern 1.0.0.1-1.0.0.200# - 0 1, drop, keep 1 0, pass 0)",
-            "src net 10.0.0.0/15, tcp, dst net 18.0.0.0/8, -",
-        ),
-        (
-            "pairs",
-            "rw :: IPAddrPairRewriter(pattern 1.0.0.1-1.0.0.200# - 0 1, drop, keep 1 0, pattern - 9.9.9.9 1 0)",
-            "src net 10.0.0.0/15, tcp, dst net 18.0.0.0/8, -",
-        ),
-    ] {
+    for (name, patterns, ways) in REWRITERS {
         add(
             name,
             format!(

@@ -23,7 +23,7 @@ const CONDITIONS: [&str; 12] = [
 ];
 
 fn settings(rules: &[&str]) -> ClassifySettings {
-    ClassifySettings { rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(), ..Default::default() }
+    ClassifySettings { rules: rules.iter().map(|rule| rule.parse().unwrap()).collect() }
 }
 
 fn rules() -> impl Strategy<Value = Vec<String>> {
@@ -122,7 +122,7 @@ fn wrong_rules_are_refused_with_their_reason() {
             }))
             .collect::<Vec<Rule>>()
     };
-    let check = |count| ClassifySettings { rules: names(count), ..Default::default() }.check();
+    let check = |count| ClassifySettings { rules: names(count) }.check();
     assert!(check(0).is_err() && check(127).is_ok() && check(128).is_err());
     assert_eq!(read("[\"all packets -> drop\"]").unwrap().rules[0].to_string(), "all packets -> drop");
 }

@@ -113,6 +113,8 @@ fn the_benchmarks_of_mmb_pass_with_few_rules() {
             "mmb-masks-1000",
             "mmb-options-1",
             "mmb-options-100000",
+            "mmb-acl-64",
+            "mmb-acl-1000",
             "mmb-connections",
         ]
     );
