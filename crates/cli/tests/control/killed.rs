@@ -142,6 +142,19 @@ impl Model {
     }
 }
 
+/// A configuration's text without the entries that handlers added to its lists.
+fn without_live_entries(text: &str) -> String {
+    let line = |line: &str| {
+        let Some((key, entries)) = line.split_once(" = [").filter(|_| line.ends_with("\"]")) else {
+            return line.to_owned();
+        };
+        let entries = entries.trim_end_matches(']').split(", ");
+        let kept = entries.filter(|entry| !entry.starts_with("\"10.") && !entry.starts_with("\"live"));
+        format!("{key} = [{}]", kept.collect::<Vec<_>>().join(", "))
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// The running configuration as the run tells it, with its number.
 fn found(directory: &Directory) -> (u64, Configuration) {
     let questions =
@@ -152,8 +165,7 @@ fn found(directory: &Directory) -> (u64, Configuration) {
     let [status, config, routes, backends] = answers.as_slice() else { panic!("{told}") };
     let variants =
         (0..8).map(|bits| Variant { ttl: bits & 1 > 0, hop: 1 + (bits >> 1 & 1), weight: 1 + (bits >> 2) });
-    // What handlers changed stands behind the file.
-    let text = config["text"].as_str().and_then(|text| text.split("\n# Changed live").next()).expect("text");
+    let text = without_live_entries(config["text"].as_str().expect("text"));
     let variant = variants.into_iter().find(|variant| variant.text() == text);
     let value = |answers: &Value| answers["answers"][0]["value"].as_str().expect("text").to_owned();
     // The second byte of a route's prefix, and the number in a backend's name, are those of the write.
