@@ -142,17 +142,29 @@ impl Model {
     }
 }
 
-/// A configuration's text without the entries that handlers added to its lists.
-fn without_live_entries(text: &str) -> String {
-    let line = |line: &str| {
-        let Some((key, entries)) = line.split_once(" = [").filter(|_| line.ends_with("\"]")) else {
-            return line.to_owned();
-        };
-        let entries = entries.trim_end_matches(']').split(", ");
-        let kept = entries.filter(|entry| !entry.starts_with("\"10.") && !entry.starts_with("\"live"));
-        format!("{key} = [{}]", kept.collect::<Vec<_>>().join(", "))
+/// The variant of a file that runs, beside the entries that handlers added to its lists.
+fn variant(text: &str) -> Option<Variant> {
+    /// Takes the entries of a function out of a file.
+    fn take(file: &mut toml::Table, function: &str, key: &str) -> Vec<String> {
+        let entries = file["function"][function].as_table_mut().and_then(|table| table.remove(key));
+        let entries: Option<Vec<String>> = entries.and_then(|entries| entries.try_into().ok());
+        entries.expect("a list of lines")
+    }
+    let mut file: toml::Table = text.parse().expect("TOML");
+    let (routes, backends) = (take(&mut file, "routes", "routes"), take(&mut file, "balance", "backends"));
+    let last = |entries: &[String], start: &str| {
+        let entry = entries.iter().find(|entry| entry.starts_with(start))?;
+        entry.rsplit(' ').next()?.parse().ok()
     };
-    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+    let variant = Variant {
+        ttl: file["chain"][0]["through"][0].as_str() == Some("ttl"),
+        hop: last(&routes, "0.0.0.0/0 ")?,
+        weight: last(&backends, "web1 ")?,
+    };
+    let mut expected: toml::Table = variant.text().parse().expect("TOML");
+    take(&mut expected, "routes", "routes");
+    take(&mut expected, "balance", "backends");
+    (file == expected).then_some(variant)
 }
 
 /// The running configuration as the run tells it, with its number.
@@ -163,10 +175,7 @@ fn found(directory: &Directory) -> (u64, Configuration) {
     let told = directory.ask(&["shell"].into_iter().chain(words).collect::<Vec<_>>()).well();
     let answers: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let [status, config, routes, backends] = answers.as_slice() else { panic!("{told}") };
-    let variants =
-        (0..8).map(|bits| Variant { ttl: bits & 1 > 0, hop: 1 + (bits >> 1 & 1), weight: 1 + (bits >> 2) });
-    let text = without_live_entries(config["text"].as_str().expect("text"));
-    let variant = variants.into_iter().find(|variant| variant.text() == text);
+    let text = config["text"].as_str().expect("text");
     let value = |answers: &Value| answers["answers"][0]["value"].as_str().expect("text").to_owned();
     // The second byte of a route's prefix, and the number in a backend's name, are those of the write.
     let routes = value(routes);
@@ -175,7 +184,7 @@ fn found(directory: &Directory) -> (u64, Configuration) {
     let backends =
         backends.lines().filter_map(|line| line.strip_prefix("live")?.split(' ').next()?.parse().ok());
     let configuration = Configuration {
-        variant: variant.unwrap_or_else(|| panic!("another file runs: {text}")),
+        variant: variant(text).unwrap_or_else(|| panic!("another file runs: {text}")),
         routes: routes.collect(),
         backends: backends.collect(),
     };
