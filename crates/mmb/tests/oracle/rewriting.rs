@@ -301,6 +301,11 @@ impl Rewrite {
                 self.strip(|kind| option.is_some_and(|option| option != kind));
             }
             Target::Strip { is_kept: true, .. } => {
+                // The first one stands for all: what is added behind it stays.
+                let strips = |other: &&Target| matches!(other, Target::Strip { is_kept: true, .. });
+                if !all.iter().find(strips).is_some_and(|first| std::ptr::eq(first, target)) {
+                    return;
+                }
                 let kept: Vec<u8> = all
                     .iter()
                     .filter_map(|target| match target {
