@@ -128,10 +128,11 @@ const ROWS: [Row; 8] = [
 ];
 
 /// Functions without state that moves, or with tests of their own.
-const OTHERS: [(&str, &str); 16] = [
+const OTHERS: [(&str, &str); 17] = [
     ("array-access", "all workers share its cells, or each has its own"),
     ("bras", "its sessions have tests of their own"),
     ("busy", "no state"),
+    ("classify", "no state"),
     ("group-by", "queues that are empty between batches"),
     ("http-inspect", "`http_inspect::migration`"),
     ("icmp-echo", "no state"),
