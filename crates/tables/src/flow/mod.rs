@@ -468,9 +468,9 @@ impl<K: Key, V: 'static> Table for FlowTable<K, V> {
     fn hash(hasher: &FlowHasher, key: &K) -> FlowTicket {
         let hash = key.hash(&hasher.secret);
         // Somewhere in each group, which lies in one cache line.
-        for slot in Home::slots(hash, hasher.hashed_slots) {
-            prefetch(hasher.groups.cast::<u16>().wrapping_add(slot));
-        }
+        let [first, second] = Home::slots(hash, hasher.hashed_slots);
+        prefetch(hasher.groups.cast::<u16>().wrapping_add(first));
+        prefetch(hasher.groups.cast::<u16>().wrapping_add(second));
         FlowTicket(hash)
     }
 

@@ -39,7 +39,8 @@ impl Home {
     /// the tag.
     #[inline(always)]
     pub(super) fn of(hash: u64, slots: u64) -> Self {
-        let groups = Self::slots(hash, slots).map(|slot| (slot / WIDTH) as u32);
+        let [first, second] = Self::slots(hash, slots);
+        let groups = [(first / WIDTH) as u32, (second / WIDTH) as u32];
         Self { groups, tag: Self::tag(hash) }
     }
 

@@ -57,7 +57,9 @@ impl<'t, K: Key, V: 'static> Prefetch<'t, K, V> {
     pub(super) fn look(&self, asked: &impl Asked<K>, ticket: &mut FlowTicket) -> bool {
         // A ticket from elsewhere names some groups too, though not this key's.
         // By slots throughout: a group's number would be shifted there and back.
-        let groups @ [first, second] = Home::slots(ticket.0, self.hashed).map(|slot| slot & !(WIDTH - 1));
+        // Written out: a call of `map` is not always inlined, and costs more than the rest.
+        let [first, second] = Home::slots(ticket.0, self.hashed);
+        let groups @ [first, second] = [first & !(WIDTH - 1), second & !(WIDTH - 1)];
         let tag = Home::tag(ticket.0);
         // SAFETY: `Home::slots` scales 64 bits to numbers below `self.hashed`, which is no more than the groups have
         // (`to`), and rounded down to a group's size, a power of two, they are where one begins.
