@@ -171,10 +171,8 @@ impl Sequences {
 pub(crate) struct Remembered {
     /// The edition of the rules; 0 for none.
     pub(crate) edition: u32,
-    /// The slot of the rule that decided.
-    pub(crate) rule: u32,
-    /// The directions, as bits.
-    pub(crate) directions: u8,
+    /// The slots from 1 of the rules that decided, by direction: they may differ. 0 stands for none.
+    pub(crate) rules: [u32; 2],
 }
 
 /// A connection, under the canonical key of its packets.

@@ -11,7 +11,7 @@ use netbricks_core::buffer::Packet;
 use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::tables::{Asked, Entry, FlowTable, FlowTableConfig, FlowTicket, Full, Table};
 
-use crate::connection::{Connection, Direction, Segment, Timeouts};
+use crate::connection::{Connection, Direction, Remembered, Segment, Timeouts};
 use crate::field::{FieldId, Kind, Layer};
 use crate::rule::Mode;
 use crate::rules::{Rules, Slot};
@@ -165,10 +165,10 @@ impl Known {
         let is_forward = self.is_reversed == connection.is_reversed;
         let direction = if is_forward { Direction::Forward } else { Direction::Reply };
         let remembered = connection.remembered;
-        if remembered.edition != edition.number || remembered.directions & 1 << direction.index() == 0 {
+        if remembered.edition != edition.number {
             return None;
         }
-        let rule = rules.slot(remembered.rule)?;
+        let rule = rules.slot(remembered.rules[direction.index()].checked_sub(1)?)?;
         // Of the key alone: the connection's own lies in another cache line.
         let protocol = Connections::lengthen(self.key);
         let protocol = FlowKey::restore(protocol).protocol();
@@ -189,11 +189,10 @@ impl Known {
 impl Edition {
     /// Has a connection remember the rule that decided about a plain packet of this direction, the first that it met.
     pub(crate) fn remember(&self, connection: &mut Connection, direction: Direction, rule: u32) {
-        let remembered = &mut connection.remembered;
-        if (remembered.edition, remembered.rule) != (self.number, rule) {
-            (remembered.edition, remembered.rule, remembered.directions) = (self.number, rule, 0);
+        if connection.remembered.edition != self.number {
+            connection.remembered = Remembered { edition: self.number, rules: [0; 2] };
         }
-        remembered.directions |= 1 << direction.index();
+        connection.remembered.rules[direction.index()] = rule + 1;
     }
 }
 
