@@ -2,7 +2,8 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Display};
+use std::str::FromStr;
 
 use crate::control_copy::ControlCopy;
 use crate::node::HandlerKind;
@@ -95,6 +96,26 @@ pub fn follow_lines<S: LiveSettings>(entries: &mut Entries, (handler, argument):
             false => entries.remove(&S::entry(word)),
         }
     }
+    true
+}
+
+/// Follows such writes, and those of the handlers `weight` and `drain`: an entry that drains is one of weight 0.
+pub fn follow_weights<S: LiveSettings, E: FromStr + Display>(
+    entries: &mut Entries,
+    (handler, argument): Written<'_>,
+    weigh: fn(E, u32) -> E,
+) -> bool {
+    let mut words = argument.split_whitespace();
+    let (name, weight) = (words.next().unwrap_or_default(), words.next());
+    let weight = match handler {
+        "weight" => weight.and_then(|weight| weight.parse().ok()),
+        "drain" => Some(0),
+        _ => return follow_lines::<S>(entries, (handler, argument)),
+    };
+    // Of one that is gone it changes nothing.
+    let Some(line) = entries.get(name) else { return true };
+    let Some((entry, weight)) = line.parse::<E>().ok().zip(weight) else { return false };
+    entries.set(name.to_owned(), weigh(entry, weight).to_string());
     true
 }
 

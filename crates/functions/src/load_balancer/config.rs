@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netbricks_core::live::{Entries, Written, follow_lines};
+use netbricks_core::live::{Entries, Written, follow_weights};
 use netbricks_core::units::{Duration, list_from_text};
 use netbricks_core::{InvalidSetting, LiveSettings, Settings};
 use serde::de::Deserializer;
@@ -260,20 +260,7 @@ impl LiveSettings for LoadBalancerConfig {
         self.servers.iter().map(|server| (server.name.clone(), server.to_string())).collect()
     }
 
-    /// A server that drains is one of weight 0.
-    fn follow(entries: &mut Entries, (handler, argument): Written<'_>) -> bool {
-        let mut words = argument.split_whitespace();
-        let (name, weight) = (words.next().unwrap_or_default(), words.next());
-        let weight = match handler {
-            "add" | "remove" => return follow_lines::<Self>(entries, (handler, argument)),
-            "weight" => weight.and_then(|weight| weight.parse().ok()),
-            "drain" => Some(0),
-            _ => return false,
-        };
-        // Of one that is gone it changes nothing.
-        let Some(line) = entries.get(name) else { return true };
-        let Some((server, weight)) = line.parse::<Server>().ok().zip(weight) else { return false };
-        entries.set(name.to_owned(), Server { weight, ..server }.to_string());
-        true
+    fn follow(entries: &mut Entries, written: Written<'_>) -> bool {
+        follow_weights::<Self, _>(entries, written, |server, weight| Server { weight, ..server })
     }
 }

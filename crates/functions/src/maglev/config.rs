@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{AddrParseError, IpAddr};
 
 use netbricks_core::declaration::Declared;
-use netbricks_core::live::{Entries, Written, follow_lines};
+use netbricks_core::live::{Entries, Written, follow_weights};
 use netbricks_core::tables::MaglevTable;
 use netbricks_core::units::{Duration, list_from_text};
 use netbricks_core::{ConfigWarning, InvalidSetting, LiveSettings, Settings};
@@ -154,20 +154,7 @@ impl LiveSettings for MaglevConfig {
         self.backends.iter().map(|backend| (backend.name.clone(), backend.to_string())).collect()
     }
 
-    /// A backend that drains is one of weight 0.
-    fn follow(entries: &mut Entries, (handler, argument): Written<'_>) -> bool {
-        let mut words = argument.split_whitespace();
-        let (name, weight) = (words.next().unwrap_or_default(), words.next());
-        let weight = match handler {
-            "add" | "remove" => return follow_lines::<Self>(entries, (handler, argument)),
-            "weight" => weight.and_then(|weight| weight.parse().ok()),
-            "drain" => Some(0),
-            _ => return false,
-        };
-        // Of one that is gone it changes nothing.
-        let Some(line) = entries.get(name) else { return true };
-        let Some((backend, weight)) = line.parse::<Backend>().ok().zip(weight) else { return false };
-        entries.set(name.to_owned(), Backend { weight, ..backend }.to_string());
-        true
+    fn follow(entries: &mut Entries, written: Written<'_>) -> bool {
+        follow_weights::<Self, _>(entries, written, |backend, weight| Backend { weight, ..backend })
     }
 }
