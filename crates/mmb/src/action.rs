@@ -11,9 +11,10 @@ use netbricks_core::packet::tcp_options::LONGEST;
 use crate::compile::as_number;
 use crate::connection::End;
 use crate::field::{FieldId, Kind, Layer};
-use crate::key::{Located, walk, walk_at};
+use crate::key::Located;
 use crate::random::Random;
 use crate::rule::{Atom, MapTo, Target};
+use crate::tcp_options::{walk, walk_at};
 
 /// A target as it is executed.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +37,8 @@ pub(crate) enum Action {
     Accept,
     /// Sends the flow to one of these ways out.
     Balance(Box<[u8]>),
-    /// Gives a connection another address or port, and answers the opposite.
-    MapEnd(End, Choices),
+    /// Gives a connection another address or port, and answers the opposite, where it has the field.
+    MapEnd(FieldId, End, Choices),
     /// Writes one value a connection, in both directions.
     MapValue(FieldId, Choices),
     /// Translates the sequence numbers of the side that began the connection (`true`), or of the other.
@@ -153,7 +154,7 @@ pub(crate) fn actions(
 fn mapped(field: FieldId, choices: Choices) -> Result<Action, String> {
     let info = field.info();
     match (End::of(&info.name), info.kind) {
-        (Some(end), _) => Ok(Action::MapEnd(end, choices)),
+        (Some(end), _) => Ok(Action::MapEnd(field, end, choices)),
         (None, Kind::Bits { bits: ..=32, .. }) if info.is_writable => Ok(Action::MapValue(field, choices)),
         _ => {
             Err(format!("`{}` cannot be mapped: addresses, ports and fields of up to 32 bits can", info.name))

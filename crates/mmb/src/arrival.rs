@@ -1,5 +1,6 @@
 //! A packet as connections see it: as it arrived, since rules before the stateful ones may change it.
 
+use netbricks_core::buffer::Bytes;
 use netbricks_core::packet::{FlowKey, IpRef};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, Table};
 use netbricks_core::{BuildError, StoredFlow, TableKey, Worker};
@@ -7,6 +8,7 @@ use netbricks_core::{BuildError, StoredFlow, TableKey, Worker};
 use crate::connection::Segment;
 use crate::field::Layer;
 use crate::key::Located;
+use crate::tcp_options::walk;
 
 /// Packets in fragments that a worker remembers.
 const PACKETS: usize = 4_096;
@@ -83,9 +85,10 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// A packet in a frame.
     #[inline]
-    pub(crate) fn of(located: &Located, frame: &[u8], fragments: &mut Fragments, now: u64) -> Self {
+    pub(crate) fn of(located: &Located, bytes: &Bytes<'_>, fragments: &mut Fragments, now: u64) -> Self {
+        let frame = bytes.data();
         let Some((ip, payload)) = located.ip(frame) else { return Self::default() };
-        let segment = segment(located, frame);
+        let segment = segment(located, bytes);
         let is_error = is_error(located, frame);
         if !ip.is_fragment() {
             let own = || FlowKey::of(ip, payload);
@@ -127,10 +130,25 @@ fn key(ip: IpRef<'_>, own: &FlowKey) -> FlowKey {
     FlowKey::new(own.source(), own.destination(), high, low, protocol)
 }
 
-fn segment(located: &Located, frame: &[u8]) -> Option<Segment> {
-    let at = located.at(Layer::Tcp)?;
+fn segment(located: &Located, bytes: &Bytes<'_>) -> Option<Segment> {
+    let (at, frame) = (located.at(Layer::Tcp)?, bytes.data());
     let header = frame.get(at..)?.first_chunk::<20>()?;
-    Some(Segment::read(header, located.payload(Layer::Tcp).map_or(0, |payload| payload.len())))
+    let mut segment = Segment::read(header, located.payload(Layer::Tcp).map_or(0, |payload| payload.len()));
+    if segment.changes_state() {
+        let options = frame.get(located.tcp_options()).unwrap_or_default();
+        segment.is_signed = is_signed(options);
+        let is_known = bytes.missing() == 0 && !bytes.offload().needs_checksum;
+        segment.is_corrupt = is_known
+            && located
+                .ip(frame)
+                .is_some_and(|(ip, payload)| ip.transport_checksum_is_valid(payload) == Some(false));
+    }
+    Some(segment)
+}
+
+/// Whether TCP options have RFC 2385's MD5 signature or RFC 5925's authentication option.
+pub(crate) fn is_signed(options: &[u8]) -> bool {
+    walk(options).any(|(kind, _)| matches!(kind, 19 | 29))
 }
 
 /// Whether a packet is an ICMP or ICMPv6 error, which quotes another.

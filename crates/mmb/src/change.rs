@@ -1,17 +1,21 @@
 //! From lines to changes of the rules.
 
+mod sets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netbricks_core::sealed::hash_text;
 use netbricks_core::tables::Secret;
 
+use self::sets::{kinds, sets_of};
 use crate::action::{Choices, actions};
 use crate::compile::{Names, compile, intervals};
 use crate::field::{FieldId, Kind};
 use crate::hidden::{Row, shadowed};
-use crate::language::{Context, SetKind, parse_rule};
-use crate::rule::{Command, MapTo, Mode, Rule, Selector, Value};
+use crate::key::KeyLayout;
+use crate::language::{Context, LONGEST_LINE};
+use crate::rule::{Command, MapTo, Match, Mode, Rule, Selector, Value};
 use crate::rules::{Edit, Prepared, RuleData, Rules, Setup, port};
 use crate::shared::shared_actions;
 
@@ -28,6 +32,13 @@ pub(crate) struct Planned {
     pub(crate) added: Vec<usize>,
 }
 
+impl Planned {
+    /// The changes that a user sees: a layout of key vectors is none.
+    pub(crate) fn changes(&self) -> usize {
+        self.edits.iter().filter(|edit| !matches!(edit, Edit::Layout(_))).count()
+    }
+}
+
 /// Rules as they are after the changes so far.
 struct After<'r> {
     rules: &'r Rules,
@@ -37,12 +48,18 @@ struct After<'r> {
     /// Names that lines gave (`true`) or took away.
     names: BTreeMap<Box<str>, bool>,
     sets: BTreeMap<String, Option<Arc<[Value]>>>,
+    /// The places of all fields that rules test by now.
+    layout: Arc<KeyLayout>,
     edits: Vec<Edit>,
     added: Vec<usize>,
     /// The line at hand.
     line: usize,
     /// Rules that lines put behind all others, until `rows` has all rules.
     behind: Vec<Row>,
+    /// Sets that lines gave other values, and those that name such a set, each with the last such line.
+    redefined: BTreeMap<String, usize>,
+    /// Sets that rules name, with their `@`, once a line redefines one. Rules that went may be counted.
+    named: Option<BTreeSet<String>>,
 }
 
 impl Names for After<'_> {
@@ -82,15 +99,10 @@ pub(crate) enum Over {
 /// # Errors
 /// As [`plan`].
 pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned, String> {
-    let kinds: BTreeMap<String, SetKind> = rules
-        .sets()
-        .iter()
-        .filter(|_| over == Over::Present)
-        .map(|(name, values)| {
-            let kind = values.first().and_then(|value| Context::default().kind(value));
-            (name.clone(), kind.unwrap_or(SetKind::Number))
-        })
-        .collect();
+    let kinds = match over {
+        Over::Present => kinds(rules.sets()),
+        Over::Nothing => BTreeMap::new(),
+    };
     let ports: Vec<String> = rules.setup.ports.names.iter().map(|(name, _)| name.clone()).collect();
     let unknown_out = rules.unknown_out();
     let context = Context {
@@ -118,10 +130,13 @@ pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned
         len: rules.len(),
         names: BTreeMap::new(),
         sets: BTreeMap::new(),
+        layout: rules.layout.clone(),
         edits: Vec::new(),
         added: Vec::new(),
         line: 0,
         behind: Vec::new(),
+        redefined: BTreeMap::new(),
+        named: None,
     };
     let mut planned = Planned {
         warnings: file.warnings.into_iter().map(|(line, warning)| (line, warning.to_string())).collect(),
@@ -143,14 +158,24 @@ pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned
             | Command::Test(_)
             | Command::Expect(..) => planned.questions.push((line, command)),
             change => {
+                // Lines that change sets come to one new condition of a rule.
+                if !matches!(change, Command::Define(..) | Command::Extend(..) | Command::Shrink(..)) {
+                    after.recompile().map_err(|(line, problem)| fault(line, problem))?;
+                }
                 after.line = line;
                 after.change(change).map_err(|problem| fault(line, problem))?;
             }
         }
     }
+    after.recompile().map_err(|(line, problem)| fault(line, problem))?;
     let may_grow = |edit: &Edit| !matches!(edit, Edit::Remove(_) | Edit::Move(..) | Edit::Flush);
     let may_grow = after.edits.iter().all(may_grow);
-    planned.warnings.extend(shadowed(rules, after.rows.as_deref(), &after.behind, may_grow));
+    let mut modes =
+        after.edits.iter().filter_map(|edit| if let Edit::Mode(mode) = edit { Some(*mode) } else { None });
+    // Where all rules apply, none hides another.
+    if modes.next_back().unwrap_or(rules.mode) == Mode::Ordered {
+        planned.warnings.extend(shadowed(rules, after.rows.as_deref(), &after.behind, may_grow));
+    }
     planned.edits = after.edits;
     planned.added = after.added;
     Ok(planned)
@@ -348,7 +373,9 @@ impl After<'_> {
             }
             self.names.insert(name.clone(), true);
         }
-        let prepared = Arc::new(prepare(&self.rules.setup, self, &rule, name, &self.rules.layout)?);
+        is_short("the rule", rule.to_string().len())?;
+        self.lay_out(&rule.matches);
+        let prepared = Arc::new(prepare(&self.rules.setup, self, &rule, name, &self.layout)?);
         if prepared.data.translates() && !self.rules.may_translate {
             return Err(format!(
                 "a translation needs both directions of its connections on one worker, and {} workers share these \
@@ -357,6 +384,9 @@ impl After<'_> {
             ));
         }
         let data = prepared.data.clone();
+        if let Some(named) = &mut self.named {
+            named.extend(sets_of(&data.text));
+        }
         let row = Row { line: self.line, rule: Some(Arc::new(rule)), ..Row::of(&data) };
         if self.rows.is_none() && place == self.len {
             self.behind.push(row);
@@ -368,6 +398,14 @@ impl After<'_> {
         self.len += 1;
         self.added.push(place + 1);
         Ok(())
+    }
+
+    /// Gives the fields that matches test places in key vectors.
+    fn lay_out(&mut self, matches: &[Match]) {
+        if let Some(wider) = self.layout.with(matches) {
+            self.layout = Arc::new(wider);
+            self.edits.push(Edit::Layout(self.layout.clone()));
+        }
     }
 
     fn remove(&mut self, place: usize) {
@@ -403,66 +441,19 @@ impl After<'_> {
     }
 }
 
-impl After<'_> {
-    /// This set, and all that name it or a set that does.
-    fn naming(&self, name: &str) -> BTreeSet<String> {
-        let known: BTreeSet<&String> = self.rules.sets().keys().chain(self.sets.keys()).collect();
-        let mut found = BTreeSet::from([name.to_owned()]);
-        loop {
-            let names_one = |set: &&&String| {
-                let values = self.set(set).unwrap_or_default();
-                found.iter().any(|name| values.iter().any(|value| names_set(value, name)))
-            };
-            let more: Vec<String> = known
-                .iter()
-                .filter(|set| !found.contains(**set))
-                .filter(names_one)
-                .map(|set| (*set).clone())
-                .collect();
-            if more.is_empty() {
-                return found;
-            }
-            found.extend(more);
-        }
-    }
+/// Bytes of a line that stand before a rule or a value: the command, a name and their like.
+const BEFORE: usize = 1 << 10;
 
-    /// Gives a set its values, and the rules that name it their new conditions.
-    fn define(&mut self, name: String, values: Vec<Value>) -> Result<(), String> {
-        let naming = self.naming(&name);
-        if let Some(inner) = naming.iter().find(|inner| values.iter().any(|value| names_set(value, inner))) {
-            return Err(format!(
-                "the set `@{name}` would contain itself, by its value `@{inner}`: leave that out"
-            ));
-        }
-        self.sets.insert(name.clone(), Some(values.clone().into()));
-        self.edits.push(Edit::Set(name.clone(), Some(values.into())));
-        let affected: Vec<String> = naming.into_iter().map(|name| format!("@{name}")).collect();
-        let rows = self.rows().clone();
-        for (place, row) in rows.iter().enumerate() {
-            let uses = |set: &String| row.data.text.split([' ', ',', '{', '}']).any(|word| word == set);
-            if !affected.iter().any(uses) {
-                continue;
-            }
-            let rule = parse_rule(&row.data.text).map_err(|error| error.to_string())?;
-            let mut prepared = prepare(&self.rules.setup, self, &rule, row.name.clone(), &self.rules.layout)
-                .map_err(|problem| format!("rule {}: {problem}", place + 1))?;
-            if let Some(data) = Arc::get_mut(&mut prepared.data) {
-                data.counts = row.data.counts.clone();
-            }
-            let prepared = Arc::new(prepared);
-            self.rows()[place].data = prepared.data.clone();
-            self.edits.push(Edit::Recompile(place, prepared));
-        }
-        Ok(())
+/// Refuses a part of a line that is too long to be read again, as it is written in full.
+fn is_short(part: &str, len: usize) -> Result<(), String> {
+    let most = LONGEST_LINE - BEFORE;
+    if len <= most {
+        return Ok(());
     }
-}
-
-fn names_set(value: &Value, name: &str) -> bool {
-    match value {
-        Value::Named(known) => known == name,
-        Value::Set(values) => values.iter().any(|value| names_set(value, name)),
-        _ => false,
-    }
+    Err(format!(
+        "{part} takes {len} bytes as it is written in full, and {most} are possible: split it, or `define` a set in \
+         several lines"
+    ))
 }
 
 /// A rule's line without its comment, by which rules are the same.
@@ -483,7 +474,7 @@ pub(crate) fn prepare(
     names: &dyn Names,
     rule: &Rule,
     name: Option<Box<str>>,
-    layout: &crate::key::KeyLayout,
+    layout: &KeyLayout,
 ) -> Result<Prepared, String> {
     let conditions = compile(layout, &rule.matches, names).map_err(|error| error.to_string())?;
     let choices = |field: FieldId, to: &MapTo| match to {
@@ -622,7 +613,7 @@ mod tests {
     #[test]
     fn a_batch_begins_and_ends_within_a_text() {
         let rules = rules(1, "add all accept\n");
-        let edits = |text: &str| plan(&rules, text).map(|planned| planned.edits.len());
+        let edits = |text: &str| plan(&rules, text).map(|planned| planned.changes());
         assert_eq!(edits("begin\nadd at 1 tcp-dport 80 drop\ncommit\n"), Ok(1));
         assert_eq!(edits("begin\nadd at 1 tcp-dport 80 drop\nabort\n"), Ok(0));
         assert_eq!(
@@ -651,11 +642,11 @@ mod tests {
         );
         // Sequence numbers do not change the worker of an answer.
         let shuffle = "add-stateful tcp-syn shuffle tcp-seq-num";
-        assert_eq!(plan(&rules(2, "add all accept\n"), shuffle).unwrap().edits.len(), 1);
-        assert_eq!(plan(&rules(1, "add all accept\n"), map).unwrap().edits.len(), 1);
+        assert_eq!(plan(&rules(2, "add all accept\n"), shuffle).unwrap().changes(), 1);
+        assert_eq!(plan(&rules(1, "add all accept\n"), map).unwrap().changes(), 1);
         let of_the_file = rules(2, &format!("{map}\n"));
         assert_eq!(
-            plan(&of_the_file, "add-stateful tcp-dport 53 map tcp-sport random").unwrap().edits.len(),
+            plan(&of_the_file, "add-stateful tcp-dport 53 map tcp-sport random").unwrap().changes(),
             1
         );
     }

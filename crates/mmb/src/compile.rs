@@ -7,7 +7,7 @@ use netbricks_core::PortNames;
 use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
 
 use crate::field::{FieldId, Kind, Layer};
-use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared};
+use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared, compared_behind};
 use crate::rule::{Atom, Comparison, Match, Value};
 
 /// The most entries of the classifier that one rule can become: a set with so many values.
@@ -279,12 +279,8 @@ impl Compiler<'_> {
     /// The field of which this one is a value, with the value and the mask.
     fn code(&mut self, field: FieldId) -> Option<(Field, u128, u128)> {
         let info = field.info();
-        let Kind::Code { bit, bits, value } = info.kind else { return None };
-        let of = |id: &FieldId| {
-            let other = id.info();
-            other.layer == info.layer && other.kind == Kind::Bits { bit, bits }
-        };
-        let whole = FieldId::all().find(of)?;
+        let Kind::Code { bits, value, .. } = info.kind else { return None };
+        let whole = field.whole();
         self.fields.push(whole);
         Some((self.layout.field(whole)?, value.into(), ones(bits)))
     }
@@ -413,7 +409,12 @@ impl Compiler<'_> {
         let mut any: Vec<Vec<Condition>> = Vec::new();
         self.look()?;
         match value {
-            Value::Atom(Atom::Bytes(bytes)) => any.push(self.these_bytes(field, bytes)?),
+            Value::Atom(Atom::Bytes(bytes)) => {
+                any.push(self.these_bytes(field, bytes, &vec![0xff; bytes.len()])?);
+            }
+            Value::Masked(Atom::Bytes(bytes), Atom::Bytes(mask)) => {
+                any.push(self.these_bytes(field, bytes, mask)?);
+            }
             Value::Set(values) => {
                 for value in values {
                     any.extend(self.bytes(field, value, depth)?.any);
@@ -429,20 +430,42 @@ impl Compiler<'_> {
         Ok(Compiled { any, within: None })
     }
 
-    fn these_bytes(&mut self, field: FieldId, bytes: &[u8]) -> Result<Vec<Condition>, CompileError> {
-        if bytes.len() > COMPARED {
-            let (field, found) = (field.info().name.clone(), bytes.len());
-            return Err(CompileError::TooManyBytes { field, most: COMPARED, found });
+    /// A test of bytes under a mask of as many.
+    fn these_bytes(
+        &mut self,
+        field: FieldId,
+        bytes: &[u8],
+        mask: &[u8],
+    ) -> Result<Vec<Condition>, CompileError> {
+        let found = bytes.len().max(mask.len());
+        if found > COMPARED {
+            return Err(CompileError::TooManyBytes {
+                field: field.info().name.clone(),
+                most: COMPARED,
+                found,
+            });
+        }
+        if bytes.len() != mask.len() {
+            return Err(wrong(field, "of a mask that is not as long"));
         }
         self.fields.push(field);
         let Some(place) = self.layout.field(field) else { return Err(wrong(field, "any")) };
-        let value = compared(bytes);
-        if field.info().kind.is_option() {
-            return Ok(vec![masked(place, value, u128::MAX)]);
-        }
-        // At least as long, and beginning with them.
-        let mask = u128::MAX >> 8 & !(u128::MAX >> 8).checked_shr(8 * bytes.len() as u32).unwrap_or(0);
-        Ok(vec![range(place, value >> 120 << 120, u128::MAX), masked(place, value & mask, mask)])
+        let length = u128::MAX << 120;
+        let (value, bits) = (compared(bytes), compared(mask) & !length);
+        let mut conditions = match field.info().kind.is_option() {
+            true => vec![masked(place, value, length | bits)],
+            // At least as long, and beginning with them. Behind the last byte of a shorter one are zeros.
+            false => {
+                let is_long = bytes.iter().zip(mask).next_back().is_some_and(|(byte, mask)| byte & mask != 0);
+                let long = (!is_long).then(|| range(place, value & length, u128::MAX));
+                long.into_iter().chain((bits != 0).then(|| masked(place, value, bits))).collect()
+            }
+        };
+        let behind = self.layout.behind(field).iter().zip(compared_behind(bytes)).zip(compared_behind(mask));
+        conditions.extend(
+            behind.filter(|(_, mask)| *mask != 0).map(|((place, value), mask)| masked(*place, value, mask)),
+        );
+        Ok(conditions)
     }
 
     /// A test of the kinds of TCP options that there are.

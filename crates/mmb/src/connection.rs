@@ -6,8 +6,12 @@ use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::tables::Encode;
 
+use crate::field::{FieldId, Layer};
+
 /// Stateful rules that one connection can have.
 pub(crate) const RULES: usize = 4;
+/// Values of mapped fields that one connection has, beside addresses and ports.
+pub(crate) const VALUES: usize = 2;
 
 /// A stateful rule's number: a hash of its line, and of how often the line was put in before.
 ///
@@ -90,6 +94,10 @@ pub(crate) struct Segment {
     pub(crate) acknowledgment: u32,
     /// Bytes of its payload.
     pub(crate) len: u32,
+    /// Whether an option of TCP-MD5 or TCP-AO signs it; looked at where it [changes the state](Self::changes_state).
+    pub(crate) is_signed: bool,
+    /// Whether its checksum is wrong; looked at in the same segments.
+    pub(crate) is_corrupt: bool,
 }
 
 impl Segment {
@@ -98,7 +106,18 @@ impl Segment {
     pub(crate) fn read(header: &[u8; 20], len: usize) -> Self {
         let number =
             |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        Self { flags: header[13], sequence: number(4), acknowledgment: number(8), len: len as u32 }
+        Self {
+            flags: header[13],
+            sequence: number(4),
+            acknowledgment: number(8),
+            len: len as u32,
+            ..Self::default()
+        }
+    }
+    /// Whether it begins or ends a connection, or a direction of one: SYN, FIN or RST.
+    #[inline(always)]
+    pub(crate) fn changes_state(self) -> bool {
+        self.flags & (flags::SYN | flags::FIN | flags::RST) != 0
     }
     fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -116,11 +135,26 @@ pub(crate) struct Sequences {
     next: [u32; 2],
     /// The last number that the receiver of this direction acknowledged: its RCV.NXT, as far as it was seen.
     acknowledged: [u32; 2],
-    /// Which of them are known: bit 0 and 1 for `next`, 2 and 3 for `acknowledged`.
+    /// Which of them are known: bits 0 and 1 for `next`, 2 and 3 for `acknowledged`.
+    ///
+    /// Bit 4 says that the SYN was signed.
     known: u8,
 }
 
 impl Sequences {
+    const SIGNED: u8 = 1 << 4;
+
+    /// Whether the connection's ends take a segment that begins or ends it.
+    ///
+    /// They do not where its checksum is wrong, or where it is signed and the SYN was not (RFC 2385, RFC 5925).
+    fn believes(&self, segment: Segment) -> bool {
+        if !segment.changes_state() {
+            return true;
+        }
+        let has_begun = self.known & 3 != 0;
+        !segment.is_corrupt && (!has_begun || segment.is_signed == (self.known & Self::SIGNED != 0))
+    }
+
     fn next(&self, direction: usize) -> Option<u32> {
         (self.known & 1 << direction != 0).then_some(self.next[direction])
     }
@@ -135,6 +169,9 @@ impl Sequences {
         let ends = u32::from(segment.has(flags::SYN)) + u32::from(segment.has(flags::FIN));
         let end = segment.sequence.wrapping_add(segment.len).wrapping_add(ends);
         let is_first = segment.has(flags::SYN) && !is_open;
+        if is_first && segment.is_signed {
+            self.known |= Self::SIGNED;
+        }
         if is_first || !segment.has(flags::SYN) && is_later(end, self.next(direction)) {
             self.next[direction] = end;
             self.known |= 1 << direction;
@@ -204,7 +241,7 @@ pub(crate) struct Connection {
     /// The number that is added to sequence numbers of each direction; 0 without `shuffle`.
     pub(crate) shift: [u32; 2],
     /// The values of mapped fields beside addresses and ports.
-    pub(crate) values: [u32; 2],
+    pub(crate) values: [u32; VALUES],
     /// Its packets' key, in the direction of the first.
     pub(crate) origin: FlowKey,
     /// The same as it leaves, after `map`.
@@ -225,7 +262,7 @@ impl Connection {
             is_reversed: origin.canonical() != origin,
             rules: [RuleRef::default(); RULES],
             shift: [0; 2],
-            values: [0; 2],
+            values: [0; VALUES],
             origin,
             translated: origin,
         }
@@ -254,7 +291,8 @@ impl Connection {
     ///
     /// RFC 9293, section 3.6.1, has such a SYN accepted in TIME-WAIT.
     pub(crate) fn is_replaced_by(&self, segment: Option<Segment>) -> bool {
-        self.progress == Progress::Closing && segment.is_some_and(Segment::begins)
+        self.progress == Progress::Closing
+            && segment.is_some_and(|segment| segment.begins() && !segment.is_corrupt)
     }
 
     /// Notes a packet. `segment` is that of TCP.
@@ -276,6 +314,9 @@ impl Connection {
             self.progress = if is_answered { Progress::Open } else { Progress::Opening };
             return;
         };
+        if !self.sequences.believes(segment) {
+            return;
+        }
         if segment.has(flags::RST) {
             if !self.sequences.takes_reset(at, segment) {
                 // It ends nothing at its receiver, nor here.
@@ -326,7 +367,7 @@ impl Connection {
     fn forget(&mut self, place: usize) {
         self.rules[place] = RuleRef::default();
         if usize::from(self.mapped_by) == place + 1 {
-            (self.mapped_by, self.translated, self.values) = (0, self.origin, [0; 2]);
+            (self.mapped_by, self.translated, self.values) = (0, self.origin, [0; VALUES]);
         }
         if usize::from(self.shifted_by) == place + 1 {
             (self.shifted_by, self.shift) = (0, [0; 2]);
@@ -397,6 +438,19 @@ impl End {
             "icmp-id" | "icmp6-id" => Some(Self::Identifier),
             _ => None,
         }
+    }
+}
+
+/// Whether packets of a flow have a field: addresses of its version of IP, ports or identifiers of its protocol.
+pub(crate) fn is_of(field: FieldId, flow: &FlowKey) -> bool {
+    match field.info().layer {
+        Layer::Ipv4 => !flow.is_v6(),
+        Layer::Ipv6 => flow.is_v6(),
+        Layer::Tcp => flow.protocol() == protocol::TCP,
+        Layer::Udp => flow.protocol() == protocol::UDP,
+        Layer::Icmp | Layer::IcmpEcho | Layer::IcmpMtu => flow.protocol() == protocol::ICMP,
+        Layer::Icmpv6 | Layer::Icmpv6Echo | Layer::Icmpv6Mtu => flow.protocol() == protocol::ICMPV6,
+        _ => true,
     }
 }
 
@@ -475,7 +529,7 @@ impl Encode for Connection {
         let seen = [take(1)? as u8, take(1)? as u8];
         let [mapped_by, shifted_by] = [take(1)? as u8, take(1)? as u8];
         let known = take(1)? as u8;
-        if usize::from(mapped_by.max(shifted_by)) > RULES || known > 0xf {
+        if usize::from(mapped_by.max(shifted_by)) > RULES || known > 0x1f {
             return None;
         }
         let mut pair = || Some([take(4)? as u32, take(4)? as u32]);
@@ -513,7 +567,7 @@ mod tests {
     }
 
     fn segment(flags: u8, sequence: u32, acknowledgment: u32, len: u32) -> Option<Segment> {
-        Some(Segment { flags, sequence, acknowledgment, len })
+        Some(Segment { flags, sequence, acknowledgment, len, ..Segment::default() })
     }
 
     /// A connection whose client is at 101 and whose server is at 501.
@@ -536,7 +590,7 @@ mod tests {
         let mut bytes = [0; Connection::SIZE];
         connection.encode(&mut bytes);
         assert_eq!(Connection::decode(&bytes), Some(connection));
-        for (at, wrong) in [(0, 2), (1, 3), (4, 5), (5, 5), (6, 0x10)] {
+        for (at, wrong) in [(0, 2), (1, 3), (4, 5), (5, 5), (6, 0x20)] {
             let mut bytes = bytes;
             bytes[RULES * 12 + 80 + at] = wrong;
             assert_eq!(Connection::decode(&bytes), None, "byte {at}");

@@ -12,10 +12,10 @@ use netbricks_core::{
 };
 
 use crate::action::{self, Action, EditedOptions, NotApplied};
-use crate::arrival::{Arrival, First, Fragments, Part};
-use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, with};
+use crate::arrival::{Arrival, First, Fragments, Part, is_signed};
+use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, VALUES, is_of, with};
 use crate::field::Layer;
-use crate::key::{Located, walk};
+use crate::key::Located;
 use crate::known::{Edition, Judged, Known, Verdicts, may_remember};
 use crate::random::Random;
 use crate::rule::Mode;
@@ -113,6 +113,8 @@ struct Tracked {
     direction: Direction,
     /// Whether it is an ICMP error about the connection.
     is_related: bool,
+    /// Whether the packet began it.
+    is_new: bool,
 }
 
 /// A packet while its rules apply.
@@ -231,7 +233,7 @@ impl Engine {
             return done.map_err(Verdict::drop);
         }
         let arrival = match asks {
-            true => Arrival::of(located, frame.data(), &mut self.fragments, now),
+            true => Arrival::of(located, frame, &mut self.fragments, now),
             false => Arrival::default(),
         };
         let is_by_flow = is_plain && rules.stateful > 0;
@@ -387,7 +389,7 @@ impl Engine {
             {
                 alias.set_timeout(timeout);
             }
-            return Some(Tracked { connection, direction, is_related });
+            return Some(Tracked { connection, direction, is_related, is_new: false });
         }
         None
     }
@@ -408,26 +410,28 @@ impl Engine {
         let Some(flow) = packet.arrival.connects().filter(|_| !packet.arrival.is_later()) else {
             return Ok(());
         };
-        let maps = rule.data.maps();
+        let maps = rule.data.maps(&flow);
         if maps && tracked.as_ref().is_some_and(|of| of.direction == Direction::Reply) {
             // An answer is of a connection that began without the rule, and which keeps its tuple.
             return Ok(());
         }
-        let is_new = tracked.is_none();
+        // An earlier rule may have begun the connection on the same packet.
+        let is_new = tracked.is_none_or(|of| of.is_new);
         let mut connection = tracked.map_or_else(|| Connection::new(flow), |of| of.connection);
         let Some(place) = connection.join(RuleRef { slot: id + 1, id: rule.id }) else {
             self.not_applied(&rule.data);
             return Ok(());
         };
-        if is_new {
+        if tracked.is_none() {
             connection.note(Direction::Forward, segment);
         }
-        if self.shuffles(&rule.data, packet, segment, is_new) {
+        // A connection has the values of one rule, and the sequence numbers of one.
+        let is_free = is_new && connection.shifted_by == 0;
+        if self.shuffles(&rule.data, packet, segment, is_free) {
             (connection.shifted_by, connection.shift) = (place, self.shifts(&rule.data));
         }
         let was = connection.translated;
         if maps && connection.mapped_by != 0 {
-            // A connection has the values of one rule.
             self.not_applied(&rule.data);
         } else if maps {
             connection.mapped_by = place;
@@ -437,28 +441,27 @@ impl Engine {
         stored.ok_or(DropReason::TableFull)?;
         let direction = tracked.map_or(Direction::Forward, |of| of.direction);
         debug_assert!(rules.find(connection.rules[usize::from(place) - 1]) == Some(id));
-        *tracked = Some(Tracked { connection, direction, is_related: false });
+        *tracked = Some(Tracked { connection, direction, is_related: false, is_new });
         Ok(())
     }
 
     /// Whether sequence numbers of a new connection can be translated.
     ///
-    /// They cannot where they are authenticated, or where the connection's beginning was not seen.
+    /// They cannot where they are authenticated, where the connection's beginning was not seen, or where another rule
+    /// translates them (`is_free` says neither).
     fn shuffles(
         &self,
         rule: &RuleData,
         packet: &Subject<'_, '_>,
         segment: Option<Segment>,
-        is_new: bool,
+        is_free: bool,
     ) -> bool {
         if !rule.actions.iter().any(|action| matches!(action, Action::ShuffleSequence(_))) {
             return false;
         }
         let options = packet.frame.data().get(packet.located.tcp_options()).unwrap_or_default();
-        // RFC 2385's MD5 signature and RFC 5925's authentication option.
-        let is_authenticated =
-            walk(options).any(|(kind, _)| matches!(kind, 19 | 29)) || packet.located.has_ah();
-        let begins = is_new && segment.is_some_and(|seen| seen.flags & flags::SYN != 0);
+        let is_authenticated = is_signed(options) || packet.located.has_ah();
+        let begins = is_free && segment.is_some_and(|seen| seen.flags & flags::SYN != 0);
         if !begins || is_authenticated {
             self.not_applied(rule);
         }
@@ -479,10 +482,10 @@ impl Engine {
     /// Gives a connection its mapped values. The answers to it must not be those of another.
     fn choose(&mut self, rule: &RuleData, connection: &mut Connection, now: u64) -> Option<()> {
         for _ in 0..TRIES {
-            let (mut translated, mut values, mut others) = (connection.origin, [0u32; 2], 0);
+            let (mut translated, mut values, mut others) = (connection.origin, [0u32; VALUES], 0);
             for action in rule.actions.iter() {
                 match action {
-                    Action::MapEnd(end, choices) => {
+                    Action::MapEnd(field, end, choices) if is_of(*field, &connection.origin) => {
                         translated = with(&translated, *end, choices.choose(&mut self.random)?);
                     }
                     Action::MapValue(_, choices) => {
@@ -654,7 +657,7 @@ impl Engine {
 impl Tracked {
     /// Writes the addresses and ports that the packet has on the other side.
     fn translate(&self, frame: &mut Bytes<'_>, located: &Located) -> Result<(), NotApplied> {
-        let Self { connection, direction, is_related } = self;
+        let Self { connection, direction, is_related, .. } = self;
         match is_related {
             true => translate::related(frame, located, connection, *direction),
             false => translate::endpoints(frame, located, connection, *direction),
@@ -669,7 +672,7 @@ impl Tracked {
         segment: Option<Segment>,
         options: &mut EditedOptions,
     ) -> Result<(), NotApplied> {
-        let Self { connection: Connection { shift, .. }, direction, is_related } = self;
+        let Self { connection: Connection { shift, .. }, direction, is_related, .. } = self;
         if *is_related {
             return translate::quoted_sequence_number(frame, located, *direction, *shift);
         }

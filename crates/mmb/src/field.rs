@@ -274,6 +274,16 @@ impl FieldId {
     pub fn info(self) -> &'static FieldInfo {
         &CATALOGUE.fields[usize::from(self.0)]
     }
+    /// The field of which this one names a value, as of the ECN field one codepoint; else this field.
+    pub(crate) fn whole(self) -> Self {
+        let info = self.info();
+        let Kind::Code { bit, bits, .. } = info.kind else { return self };
+        let is_whole = |id: &Self| {
+            let other = id.info();
+            other.layer == info.layer && other.kind == Kind::Bits { bit, bits }
+        };
+        Self::all().find(is_whole).unwrap_or(self)
+    }
     /// Its place in the catalogue.
     pub fn index(self) -> usize {
         self.0.into()

@@ -174,10 +174,12 @@ fn is_told_here(lint: &Lint) -> bool {
 /// A rule that hides the new one matches all its packets, and so those that are tried. It is left out where each of
 /// those meets another rule before it that ends the rules.
 fn overlapping(rules: &Rules, rule: &Rule) -> BTreeSet<usize> {
-    let Ok(conditions) = compile(&rules.layout, &rule.matches, rules) else { return BTreeSet::new() };
+    let wider = rules.layout.with(&rule.matches);
+    let layout = wider.as_ref().unwrap_or(&rules.layout);
+    let Ok(conditions) = compile(layout, &rule.matches, rules) else { return BTreeSet::new() };
     let (mut random, mut found, mut places) = (Random::new(1, 0), Matches::default(), BTreeSet::new());
     for conjunction in conditions.entries.iter().cycle().take(SAMPLES) {
-        let key = sample(rules.layout.layout().words(), conjunction, &mut random);
+        let key = sample(layout.layout().words(), conjunction, &mut random);
         if conjunction.iter().all(|condition| condition.holds(&key)) {
             rules.classifier.matches(&key, &mut found);
             places.extend(found.rules().filter_map(|slot| rules.place(slot)));

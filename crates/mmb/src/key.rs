@@ -1,7 +1,9 @@
 //! The key vector: the values of a packet's fields, as the classifier compares them.
 //!
-//! Every field of the catalogue has a place of its own in the vector. Only those that some rule tests are filled. What a
-//! packet has not is 0 there, and its bit in the set of layers is 0.
+//! A field gets its place in the vector with the first rule that tests it, so that vectors of few fields are short.
+//! Only those that some rule tests are filled. What a packet has not is 0 there, and its bit in the set of layers is 0.
+
+use std::collections::BTreeMap;
 
 use netbricks_core::buffer::Offload;
 use netbricks_core::packet::ip::IpFacts;
@@ -12,11 +14,17 @@ use netbricks_core::packet::{Icmpv4, Ip, IpRef, Ipv6, Link, SegmentRouting, Tcp,
 use netbricks_core::tables::classifier::{Field, Layout};
 
 use crate::field::{FieldId, Kind, Layer};
+use crate::rule::Match;
+use crate::tcp_options::{Options, number_option};
 
 /// Layers that there can be.
 const LAYERS: usize = Layer::ALL.len();
-/// Bytes of a payload or an option that rules compare.
-pub(crate) const COMPARED: usize = 15;
+/// Bytes of a payload or an option that are compared with its length.
+const WITH_LENGTH: usize = 15;
+/// Words of 16 bytes behind those that are compared, too.
+const BEHIND: usize = 3;
+/// Bytes from a payload's first that rules compare. An option never has as many.
+pub(crate) const COMPARED: usize = WITH_LENGTH + 16 * BEHIND;
 
 /// Where the layers of a frame are, in bytes from its first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,15 +324,17 @@ fn ethertype(number: u16) -> u16 {
 /// The place of the IP payload's start in `at`, where the first layer, the frame, needs none.
 const PAYLOAD: usize = Layer::Frame as usize;
 
-/// The places of all fields in the key vector.
+/// The places of fields in the key vector.
 #[derive(Clone, Debug)]
 pub struct KeyLayout {
     layers: Field,
     extensions: Field,
-    /// Which TCP options there are, by kind.
+    /// Which TCP options there are, by kind; the layers' place where no field is an option.
     kinds: [Field; 2],
     /// A place for each field of the catalogue that has a value of its own.
     fields: Vec<Option<Field>>,
+    /// The places of bytes behind the first ones, for fields that have any.
+    behind: BTreeMap<FieldId, [Field; BEHIND]>,
     layout: Layout,
 }
 
@@ -347,25 +357,46 @@ impl KeyLayout {
         let mut layout = Layout::new();
         let layers = layout.field(32);
         let extensions = layout.field(16);
-        let has_options = FieldId::all().any(|id| id.info().kind.is_option() && wanted(id));
-        let kinds = if has_options { [layout.field(128), layout.field(128)] } else { [layers; 2] };
-        let place = |id: FieldId| {
-            if !wanted(id) {
-                return None;
+        let fields = vec![None; FieldId::all().count()];
+        let mut all =
+            Self { layers, extensions, kinds: [layers; 2], fields, behind: BTreeMap::new(), layout };
+        FieldId::all().filter(|id| wanted(*id)).for_each(|id| all.place(id));
+        all
+    }
+
+    /// This layout with places behind the others for fields that matches test; `None` where all of them have one.
+    pub(crate) fn with(&self, matches: &[Match]) -> Option<Self> {
+        let fields = || matches.iter().map(|given| given.field.whole());
+        if fields().all(|id| self.has(id)) {
+            return None;
+        }
+        let mut wider = self.clone();
+        fields().for_each(|id| wider.place(id));
+        Some(wider)
+    }
+
+    /// Gives a field its place, and the kinds of options theirs with the first option.
+    fn place(&mut self, id: FieldId) {
+        let kind = id.info().kind;
+        if kind.is_option() && !self.has_kinds() {
+            self.kinds = [self.layout.field(128), self.layout.field(128)];
+        }
+        let place = &mut self.fields[id.index()];
+        if let (None, Some(bits)) = (&place, key_bits(kind)) {
+            *place = Some(self.layout.field(bits));
+            if matches!(kind, Kind::BytesOption { .. } | Kind::Payload) {
+                self.behind.insert(id, std::array::from_fn(|_| self.layout.field(128)));
             }
-            let bits = match id.info().kind {
-                Kind::All | Kind::ExtensionHeader(_) | Kind::AnyOption | Kind::Code { .. } => return None,
-                Kind::Bits { bits, .. } => bits,
-                Kind::In | Kind::Out | Kind::NetworkProtocol => 16,
-                // A bit above the value says that the option is there.
-                Kind::NumberOption { bits, .. } => bits + 1,
-                // The length from 1 above as many bytes as are compared; 0 where the option is not there.
-                Kind::BytesOption { .. } | Kind::Payload => 128,
-            };
-            Some(layout.field(bits))
-        };
-        let fields = FieldId::all().map(place).collect();
-        Self { layers, extensions, kinds, fields, layout }
+        }
+    }
+
+    fn has(&self, id: FieldId) -> bool {
+        let kind = id.info().kind;
+        (!kind.is_option() || self.has_kinds()) && (key_bits(kind).is_none() || self.field(id).is_some())
+    }
+
+    fn has_kinds(&self) -> bool {
+        self.kinds[0] != self.layers
     }
 
     /// Adds a place of so many bits behind the others, for a value that its user fills in.
@@ -377,6 +408,33 @@ impl KeyLayout {
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
+    /// The fields of masked words, each with the bits of it that count: a prefix's length, or the mask.
+    pub(crate) fn named(&self, words: &[(usize, u32)]) -> Vec<String> {
+        let whole = [("layers", self.layers), ("ip6-eh", self.extensions)];
+        let kinds = self.kinds.into_iter().filter(|_| self.has_kinds()).map(|field| ("tcp-opt", field));
+        let fields = FieldId::all().filter_map(|id| Some((id.info().name.as_str(), self.field(id)?)));
+        let named = |(name, field): (&str, Field)| {
+            let mut key = vec![0; self.layout.words()];
+            for (word, bits) in words {
+                if let Some(part) = key.get_mut(*word) {
+                    *part = *bits;
+                }
+            }
+            let (mask, bits) = (field.get(&key), field.bits());
+            let prefix = mask.count_ones();
+            let is_prefix = mask
+                == u128::MAX.checked_shl(u32::from(bits) - prefix).unwrap_or(0)
+                    & u128::MAX >> (128 - u32::from(bits));
+            match mask {
+                0 => None,
+                _ if prefix == u32::from(bits) => Some(name.to_owned()),
+                _ if is_prefix => Some(format!("{name}/{prefix}")),
+                mask => Some(format!("{name}&{mask:#x}")),
+            }
+        };
+        whole.into_iter().chain(kinds).chain(fields).filter_map(named).collect()
+    }
+
     /// The set of layers.
     pub(crate) fn layers(&self) -> Field {
         self.layers
@@ -393,9 +451,26 @@ impl KeyLayout {
     pub fn field(&self, id: FieldId) -> Option<Field> {
         self.fields[id.index()]
     }
+    /// The places of the bytes behind a field's first.
+    pub(crate) fn behind(&self, id: FieldId) -> &[Field] {
+        self.behind.get(&id).map(|places| &places[..]).unwrap_or_default()
+    }
     /// Both sets of TCP option kinds.
     pub(crate) fn kinds(&self) -> [Field; 2] {
         self.kinds
+    }
+}
+
+/// Bits of a kind's values in the key vector; `None` for those that have no value of their own.
+fn key_bits(kind: Kind) -> Option<u16> {
+    match kind {
+        Kind::All | Kind::ExtensionHeader(_) | Kind::AnyOption | Kind::Code { .. } => None,
+        Kind::Bits { bits, .. } => Some(bits),
+        Kind::In | Kind::Out | Kind::NetworkProtocol => Some(16),
+        // A bit above the value says that the option is there.
+        Kind::NumberOption { bits, .. } => Some(bits + 1),
+        // The length from 1 above as many bytes as are compared; 0 where the option is not there.
+        Kind::BytesOption { .. } | Kind::Payload => Some(128),
     }
 }
 
@@ -435,8 +510,11 @@ enum Source {
     },
     BytesOption {
         kind: u8,
+        behind: [Field; BEHIND],
     },
-    Payload,
+    Payload {
+        behind: [Field; BEHIND],
+    },
 }
 
 /// The fields that rules test, in the order in which they are filled.
@@ -467,8 +545,8 @@ impl Filling {
                 Kind::Out => Source::Egress,
                 Kind::NetworkProtocol => Source::Network,
                 Kind::NumberOption { kind, bits } => Source::NumberOption { kind, bits },
-                Kind::BytesOption { kind } => Source::BytesOption { kind },
-                Kind::Payload => Source::Payload,
+                Kind::BytesOption { kind } => Source::BytesOption { kind, behind: *layout.behind.get(&id)? },
+                Kind::Payload => Source::Payload { behind: *layout.behind.get(&id)? },
             };
             Some(Fill { field: layout.field(id)?, layer: info.layer, source })
         };
@@ -491,22 +569,21 @@ impl Filling {
         (ingress, egress): (u16, u16),
         key: &mut [u32],
     ) {
-        layout.layers.put(key, found.layers.into());
+        layout.layers.put_word(key, found.layers);
         if self.extensions {
             layout.extensions.put(key, found.extensions.into());
         }
-        let options = if self.options {
-            Options::of(frame.get(found.tcp_options()).unwrap_or_default())
-        } else {
-            Options::default()
-        };
-        if self.options {
+        let options = self.options.then(|| {
+            let options = Options::of(frame.get(found.tcp_options()).unwrap_or_default());
             layout.kinds[0].put(key, options.kinds[0]);
             layout.kinds[1].put(key, options.kinds[1]);
-        }
+            options
+        });
+        let option = |kind| options.as_ref().and_then(|options| options.data(kind));
         for Fill { field, layer, source } in &self.fills {
             let Some(at) = found.at(*layer) else {
-                field.put(key, 0);
+                field.put_word(key, 0);
+                source.behind().iter().for_each(|field| field.put(key, 0));
                 continue;
             };
             match *source {
@@ -516,7 +593,7 @@ impl Filling {
                         Some(bytes) => u64::from_be_bytes(*bytes),
                         None => 0,
                     };
-                    field.put(key, ((number >> shift) as u32 & mask).into());
+                    field.put_word(key, (number >> shift) as u32 & mask);
                 }
                 Source::Short { offset, shift, mask } => {
                     let at = at + usize::from(offset);
@@ -524,7 +601,7 @@ impl Filling {
                         Some(bytes) => u32::from_be_bytes(*bytes),
                         None => 0,
                     };
-                    field.put(key, (number >> shift & mask).into());
+                    field.put_word(key, number >> shift & mask);
                 }
                 Source::Wide { bit, bits } => {
                     field.put(
@@ -532,18 +609,28 @@ impl Filling {
                         frame.get(at..).and_then(|header| read_wide(header, bit, bits)).unwrap_or(0),
                     );
                 }
-                Source::Ingress => field.put(key, ingress.into()),
-                Source::Egress => field.put(key, egress.into()),
-                Source::Network => field.put(key, found.network.into()),
+                Source::Ingress => field.put_word(key, ingress.into()),
+                Source::Egress => field.put_word(key, egress.into()),
+                Source::Network => field.put_word(key, found.network.into()),
                 Source::NumberOption { kind, bits } => {
-                    field.put(key, options.data(kind).map_or(0, |data| number_option(data, bits)));
+                    field.put(key, option(kind).map_or(0, |data| number_option(data, bits)));
                 }
-                Source::BytesOption { kind } => field.put(key, options.data(kind).map_or(0, compared)),
-                Source::Payload => {
+                Source::BytesOption { kind, behind } => put_bytes(*field, &behind, key, option(kind)),
+                Source::Payload { behind } => {
                     let bytes = found.payload(*layer).and_then(|range| frame.get(range));
-                    field.put(key, bytes.map_or(0, compared));
+                    put_bytes(*field, &behind, key, bytes);
                 }
             }
+        }
+    }
+}
+
+impl Source {
+    /// The places of bytes behind the first ones.
+    fn behind(&self) -> &[Field] {
+        match self {
+            Self::BytesOption { behind, .. } | Self::Payload { behind } => behind,
+            _ => &[],
         }
     }
 }
@@ -586,76 +673,35 @@ fn read_wide(header: &[u8], bit: u16, bits: u16) -> Option<u128> {
     field.read(header)
 }
 
-/// A number option's value with the bit that says that it is there; 0 for one whose length is wrong.
-fn number_option(data: &[u8], bits: u16) -> u128 {
-    let bytes = usize::from(bits / 8);
-    // The timestamp's value comes before its echo.
-    let is_whole = data.len() == bytes || bits == 32 && data.len() == 8;
-    match data.get(..bytes) {
-        Some(value) if is_whole => {
-            1 << bits | value.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
-        }
-        _ => 0,
-    }
-}
-
 /// The length from 1, and behind it the first bytes.
 ///
 /// The length is in the highest byte, 255 standing for more; behind the last byte are zeros.
 pub(crate) fn compared(bytes: &[u8]) -> u128 {
     let mut word = [0; 16];
     word[0] = (bytes.len() + 1).min(255) as u8;
-    let shown = bytes.len().min(COMPARED);
+    let shown = bytes.len().min(WITH_LENGTH);
     word[1..=shown].copy_from_slice(&bytes[..shown]);
     u128::from_be_bytes(word)
 }
 
-/// The options of a TCP header, the first of each kind.
-#[derive(Default)]
-struct Options<'f> {
-    kinds: [u128; 2],
-    bytes: &'f [u8],
-}
-
-impl<'f> Options<'f> {
-    fn of(bytes: &'f [u8]) -> Self {
-        let mut kinds = [0; 2];
-        for (kind, _) in walk(bytes) {
-            kinds[usize::from(kind >> 7)] |= 1u128 << (kind & 0x7f);
-        }
-        Self { kinds, bytes }
-    }
-    fn data(&self, kind: u8) -> Option<&'f [u8]> {
-        if self.kinds[usize::from(kind >> 7)] & 1u128 << (kind & 0x7f) == 0 {
-            return None;
-        }
-        walk(self.bytes).find(|(known, _)| *known == kind).map(|(_, data)| data)
-    }
-}
-
-/// The options of a TCP header, with kind and data of each (RFC 9293, section 3.1).
-///
-/// Padding is left out. The walk ends at an option whose length is wrong.
-pub(crate) fn walk(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    walk_at(bytes).map(|(_, kind, data)| (kind, data))
-}
-
-/// As [`walk`], with the offset of each option's data.
-pub(crate) fn walk_at(bytes: &[u8]) -> impl Iterator<Item = (usize, u8, &[u8])> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        loop {
-            match bytes.get(at..)? {
-                [] | [0, ..] | [_] => return None,
-                [1, ..] => at += 1,
-                [kind, len, ..] => {
-                    let first = at + 2;
-                    at += usize::from(*len);
-                    return Some((first, *kind, bytes.get(first..at)?));
-                }
-            }
-        }
+/// The bytes behind those of [`compared`], 16 in each number, with zeros behind the last.
+pub(crate) fn compared_behind(bytes: &[u8]) -> [u128; BEHIND] {
+    let rest = bytes.get(WITH_LENGTH..).unwrap_or_default();
+    let mut parts = rest.chunks(16);
+    std::array::from_fn(|_| {
+        let mut word = [0; 16];
+        let part = parts.next().unwrap_or_default();
+        word[..part.len()].copy_from_slice(part);
+        u128::from_be_bytes(word)
     })
+}
+
+/// Puts bytes into their places; none count as 0.
+fn put_bytes(field: Field, behind: &[Field], key: &mut [u32], bytes: Option<&[u8]>) {
+    let bytes = bytes.map(|bytes| (compared(bytes), compared_behind(bytes)));
+    let (first, rest) = bytes.unwrap_or_default();
+    field.put(key, first);
+    behind.iter().zip(rest).for_each(|(field, part)| field.put(key, part));
 }
 
 #[cfg(test)]

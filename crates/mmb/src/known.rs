@@ -173,7 +173,8 @@ impl Known {
         let protocol = Connections::lengthen(self.key);
         let protocol = FlowKey::restore(protocol).protocol();
         let segment = if protocol == protocol::TCP { segment(data) } else { None };
-        if connection.is_replaced_by(segment) {
+        // What begins or ends a connection is looked at in full.
+        if segment.is_some_and(Segment::changes_state) {
             return None;
         }
         let before = connection.progress;

@@ -28,6 +28,7 @@ mod rules;
 mod shared;
 mod shown;
 mod state;
+mod tcp_options;
 mod translate;
 
 pub use function::{MmbSettings, node, register};

@@ -95,6 +95,7 @@ impl Engine {
 
     /// Finds the layers of those packets that have no known connection, and their rules.
     fn classify<'p>(&mut self, rules: &Rules, packets: impl Iterator<Item = &'p Packet>, count: usize) {
+        self.have_words(rules.classifier.layout().words());
         let mut keys = self.keys.rows(count);
         for (packet, seen) in packets.zip(&mut self.seen) {
             let Seen::At { place, .. } = seen else { continue };
@@ -116,8 +117,18 @@ impl Engine {
         ask_for_counts(rules, self.worker, found);
     }
 
+    /// Has key vectors of so many words: rules test other fields by now.
+    #[inline]
+    fn have_words(&mut self, words: usize) {
+        if self.keys.width() != words {
+            self.keys.reset(words);
+            self.alone.reset(words);
+        }
+    }
+
     #[cold]
     pub(crate) fn locate_alone(&mut self, rules: &Rules, frame: &Bytes<'_>) -> Located {
+        self.have_words(rules.classifier.layout().words());
         let slack = netbricks_core::length_slack(frame);
         // Rules that follow from the flow test no port of arrival.
         let ports = (0, self.egress);

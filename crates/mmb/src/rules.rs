@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netbricks_core::PortNames;
+use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
 use netbricks_core::tables::{Changing, Secret, hash_words, prefetch};
 
 use crate::action::Action;
 use crate::compile::{Conditions, Names, compile, unknown_out};
-use crate::connection::{RuleId, RuleRef};
+use crate::connection::{RuleId, RuleRef, is_of};
 use crate::field::{FieldId, Kind};
 use crate::key::{Filling, KeyLayout};
 use crate::language::parse_rule;
@@ -60,9 +61,12 @@ impl RuleData {
     pub(crate) fn balances(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, Action::Balance(_)))
     }
-    /// Whether it chooses values for each connection.
-    pub(crate) fn maps(&self) -> bool {
-        self.actions.iter().any(|action| matches!(action, Action::MapEnd(..) | Action::MapValue(..)))
+    /// Whether it chooses values for connections of this flow.
+    pub(crate) fn maps(&self, flow: &FlowKey) -> bool {
+        self.actions.iter().any(|action| match action {
+            Action::MapEnd(field, ..) | Action::MapValue(field, _) => is_of(*field, flow),
+            _ => false,
+        })
     }
     /// Packets, bytes, answers, the last packet's time and what was not applied, over all workers.
     pub(crate) fn totals(&self) -> [u64; 5] {
@@ -141,6 +145,8 @@ pub(crate) enum Edit {
     Enable(u16, bool),
     /// Takes all rules out.
     Flush,
+    /// A layout that gives places to more fields, behind those that have one.
+    Layout(Arc<KeyLayout>),
     /// Other facts beside the lines. Where the capacity is another one, all rules are entered again.
     Setup(Arc<Setup>),
 }
@@ -280,7 +286,7 @@ pub(crate) fn port(ports: &PortNames, name: &str) -> Option<u16> {
 impl Rules {
     /// No rules.
     pub(crate) fn new(setup: Setup) -> Self {
-        let layout = Arc::new(KeyLayout::new());
+        let layout = Arc::new(KeyLayout::only(|_| false));
         Self {
             classifier: Self::classifier_of(&layout, &setup),
             layout,
@@ -651,9 +657,10 @@ impl Rules {
     fn enter_again(&mut self) -> Result<(), Refused> {
         for place in 0..self.order.len() {
             let Some(data) = self.at(place).cloned() else { continue };
-            let Ok(rule) = parse_rule(&data.text) else { continue };
-            let conditions = compile(&self.layout, &rule.matches, self)
-                .map_err(|error| Refused::Full(error.to_string()))?;
+            let refused = |error: String| Refused::Full(format!("rule {}: {error}", place + 1));
+            let rule = parse_rule(&data.text).map_err(|error| refused(error.to_string()))?;
+            let conditions =
+                compile(&self.layout, &rule.matches, self).map_err(|error| refused(error.to_string()))?;
             self.recompile(place, &Prepared { data, conditions })?;
         }
         Ok(())
@@ -670,6 +677,10 @@ impl Rules {
             }
             Edit::Set(name, None) => {
                 self.sets.remove(name);
+            }
+            Edit::Layout(layout) => {
+                self.layout = layout.clone();
+                self.classifier.widen(layout.layout());
             }
             Edit::Mode(mode) => self.set_mode(*mode)?,
             Edit::PolicyDrop(drops) => self.drops_by_default = *drops,

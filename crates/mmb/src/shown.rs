@@ -13,7 +13,7 @@ use crate::compile::{CompileError, Conditions, Names, compile};
 use crate::connection::Connection;
 use crate::described;
 use crate::field::{FieldId, Kind};
-use crate::key::{Filling, Located};
+use crate::key::{Filling, KeyLayout, Located};
 use crate::language::parse_rule;
 use crate::rule::{Atom, Command, Comparison, DescribedPacket, Match, Mode, Rule, Shown, Value};
 use crate::rules::{RuleData, Rules};
@@ -38,11 +38,11 @@ pub(crate) fn answer(rules: &Rules, planned: &Planned) -> Result<String, String>
     }
     match (&planned.edits[..], &planned.added[..]) {
         ([], _) => {}
-        (_, [place]) if planned.edits.len() == 1 => {
+        (_, [place]) if planned.changes() == 1 => {
             let _ = writeln!(text, "rule {place} of {}", rules.len());
         }
-        (edits, _) => {
-            let _ = writeln!(text, "{} changes, {} rules", edits.len(), rules.len());
+        (_, _) => {
+            let _ = writeln!(text, "{} changes, {} rules", planned.changes(), rules.len());
         }
     }
     Ok(text)
@@ -59,7 +59,7 @@ pub(crate) fn check(rules: &Rules, text: &str, over: Over) -> Result<String, Str
     for (line, warning) in &planned.warnings {
         let _ = writeln!(text, "line {line}: {warning}");
     }
-    let _ = writeln!(text, "{} changes", planned.edits.len());
+    let _ = writeln!(text, "{} changes", planned.changes());
     Ok(text)
 }
 
@@ -158,7 +158,9 @@ fn tables(rules: &Rules, verbose: bool) -> String {
     );
     if verbose {
         for (mask, entries) in rules.classifier.tables().map(|table| (table.mask, table.entries)) {
-            let _ = writeln!(text, "{entries:>9}  {mask:?}");
+            let fields = rules.layout.named(&mask);
+            let fields = if fields.is_empty() { "any packet".to_owned() } else { fields.join(" ") };
+            let _ = writeln!(text, "{entries:>9}  {fields}");
         }
     }
     text
@@ -239,8 +241,9 @@ pub(crate) fn connections(
 struct Asked {
     frame: Vec<u8>,
     ports: (u16, u16),
-    /// Its values of all fields.
+    /// Its values of all fields, which have these places.
     key: Vec<u32>,
+    layout: KeyLayout,
 }
 
 impl Asked {
@@ -265,13 +268,14 @@ impl Asked {
             *port = rules.port(name).ok_or_else(|| format!("there is no interface `{name}`"))?;
         }
         let located = Located::find(&frame, LengthSlack::default());
-        let filling = Filling::of(&rules.layout, FieldId::all(), true, true);
-        let mut key = vec![0; rules.layout.layout().words()];
-        filling.fill(&rules.layout, &frame, &located, ports, &mut key);
+        let layout = KeyLayout::new();
+        let filling = Filling::of(&layout, FieldId::all(), true, true);
+        let mut key = vec![0; layout.layout().words()];
+        filling.fill(&layout, &frame, &located, ports, &mut key);
         for (field, value) in fields.iter().filter(|(field, _)| !is_port(*field)) {
             let test = Some((Comparison::Equal, Value::Atom(value.clone())));
             let has = Match { is_negated: false, field: *field, test, span: 0..0 };
-            let holds = match compile(&rules.layout, std::slice::from_ref(&has), rules) {
+            let holds = match compile(&layout, std::slice::from_ref(&has), rules) {
                 Ok(conditions) => holds(&conditions, &key),
                 // More bytes than rules compare.
                 Err(CompileError::TooManyBytes { .. }) => true,
@@ -283,10 +287,25 @@ impl Asked {
                 ));
             }
         }
-        Ok(Self { frame, ports, key })
+        Ok(Self { frame, ports, key, layout })
+    }
+
+    /// The name of its interface, where rules leave that alone.
+    fn disabled<'r>(&self, rules: &'r Rules) -> Option<&'r str> {
+        let (ingress, _) = self.ports;
+        let is_disabled = ingress > 0 && rules.disabled.contains(&ingress);
+        is_disabled.then(|| rules.setup.ports.name(ingress - 1).unwrap_or("this interface"))
+    }
+
+    /// Whether it is dropped, as a packet of no known connection.
+    fn is_dropped(&self, rules: &Rules) -> bool {
+        self.disabled(rules).is_none() && is_dropped(rules, &self.matching(rules))
     }
 
     fn matching(&self, rules: &Rules) -> Vec<usize> {
+        if self.disabled(rules).is_some() {
+            return Vec::new();
+        }
         matching(rules, &self.frame, self.ports)
     }
 }
@@ -352,7 +371,7 @@ fn expect(rules: &Rules, packet: &DescribedPacket, drops: bool) -> Result<String
     if rules.setup.ports.names.is_empty() && (names_ports() || rules.any_tests_ports()) {
         return Ok(String::new());
     }
-    if is_dropped(rules, &asked.matching(rules)) == drops {
+    if asked.is_dropped(rules) == drops {
         return Ok(String::new());
     }
     let (wanted, found) = if drops { ("drop", "accept") } else { ("accept", "drop") };
@@ -363,6 +382,9 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
     let asked = Asked::of(rules, packet)?;
     let matched = asked.matching(rules);
     let mut text = String::new();
+    if let Some(name) = asked.disabled(rules) {
+        return Ok(format!("rules leave packets from {name} alone, until `enable {name}`\naccept\n"));
+    }
     for place in &matched {
         if let Some(rule) = rules.at(*place) {
             let _ = writeln!(text, "rule {} matches: {}", place + 1, rule.text);
@@ -376,7 +398,7 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
         let Ok(parsed) = parse_rule(&rule.text) else { continue };
         let holds = |given: &crate::rule::Match| {
             let alone = Rule { matches: vec![given.clone()], ..parsed.clone() };
-            compile(&rules.layout, &alone.matches, rules)
+            compile(&asked.layout, &alone.matches, rules)
                 .is_ok_and(|conditions| self::holds(&conditions, &asked.key))
         };
         let failed: Vec<&crate::rule::Match> = parsed.matches.iter().filter(|given| !holds(given)).collect();
@@ -387,7 +409,7 @@ fn explain(rules: &Rules, packet: &DescribedPacket) -> Result<String, String> {
             let _ = writeln!(text, "rule {} would match but for `{failed}`: {}", place + 1, rule.text);
         }
     }
-    let verdict = if is_dropped(rules, &matched) { "drop" } else { "accept" };
+    let verdict = if asked.is_dropped(rules) { "drop" } else { "accept" };
     let _ = writeln!(text, "{verdict}");
     Ok(text)
 }

@@ -8,7 +8,8 @@ use netbricks_core::packet::tcp::flags;
 use crate::action::{NotApplied, change_icmp, change_tcp};
 use crate::connection::{Connection, Direction, Segment};
 use crate::field::Layer;
-use crate::key::{Located, walk_at};
+use crate::key::Located;
+use crate::tcp_options::walk_at;
 
 /// Gives a packet the addresses and ports that it has on the other side.
 ///

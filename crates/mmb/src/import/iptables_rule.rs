@@ -160,8 +160,10 @@ impl Reader<'_> {
             "-m" | "--match" => words.value(option).map(|_| ()),
             "-s" | "--source" | "-d" | "--destination" => {
                 let end = if matches!(option, "-s" | "--source") { "saddr" } else { "daddr" };
-                let value = words.value(option)?.trim_end_matches("/32");
-                parts.all(format!("{not}{ip}-{end} {}", value.trim_end_matches("/128")))
+                // A prefix of all bits is an address.
+                let whole = if self.version == Version::V6 { "/128" } else { "/32" };
+                let value = words.value(option)?;
+                parts.all(format!("{not}{ip}-{end} {}", value.strip_suffix(whole).unwrap_or(value)))
             }
             "--src-range" | "--dst-range" => {
                 let end = if option == "--src-range" { "saddr" } else { "daddr" };

@@ -428,6 +428,11 @@ fn last_verdict(parts: &mut Parts<'_>, tokens: &[Token]) {
         ("accept", Action::Accept),
         ("return", Action::Return),
     ];
+    // A map of verdicts that is not translated may drop packets.
+    if tokens.iter().any(|token| token.is("vmap")) {
+        parts.action = Some(Action::Drop);
+        return;
+    }
     let found = verdicts.into_iter().find(|(word, _)| tokens.iter().any(|token| token.is(word)));
     parts.action = found.map(|(_, action)| action);
     let chain = tokens.iter().position(|token| token.is("jump") || token.is("goto"));
@@ -436,9 +441,30 @@ fn last_verdict(parts: &mut Parts<'_>, tokens: &[Token]) {
     }
 }
 
-/// Whether a rule writes into packets, or is about them otherwise than by counting.
+/// Whether a rule writes into packets, decides about them, or is about them otherwise than by counting.
 fn changes(tokens: &[Token]) -> bool {
-    let words =
-        ["set", "notrack", "synproxy", "dup", "fwd", "tproxy", "add", "update", "delete", "flow", "reset"];
+    let words = [
+        "set",
+        "notrack",
+        "synproxy",
+        "dup",
+        "fwd",
+        "tproxy",
+        "add",
+        "update",
+        "delete",
+        "flow",
+        "reset",
+        // Verdicts and values by a map, and statements whose verdicts are not seen.
+        "vmap",
+        "map",
+        "snat",
+        "dnat",
+        "masquerade",
+        "redirect",
+        "queue",
+        "jump",
+        "goto",
+    ];
     tokens.iter().any(|token| words.iter().any(|word| token.is(word)))
 }

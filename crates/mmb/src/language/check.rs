@@ -6,7 +6,9 @@ use super::error::{Fault, LineError};
 use super::extent;
 use super::parser::Asked;
 use super::values::{Domain, LONGEST_OPTION, number_of};
+use crate::connection::{End, VALUES};
 use crate::field::{FieldId, Kind, Layer};
+use crate::key::COMPARED;
 use crate::rule::{Atom, Comparison, Match, Rule, Target, Value};
 
 /// The facts about a rule's line that its checks need.
@@ -32,6 +34,7 @@ pub(super) fn rule(rule: &Rule, facts: &Facts<'_>) -> Result<(), LineError> {
         together(condition, rule.matches.get(..at).unwrap_or_default())?;
     }
     unique(rule, facts)?;
+    remembered(rule, facts)?;
     if facts.asked != Asked::Sought && !rule.is_stateful {
         for (at, target) in rule.targets.iter().enumerate() {
             let word = match target {
@@ -270,6 +273,23 @@ pub(super) fn comparison(
     Err(Fault::new(message, hint).at(sign))
 }
 
+/// Refuses more bytes than are compared.
+pub(super) fn compared(field: FieldId, value: &Value, span: Range<usize>) -> Result<(), LineError> {
+    let info = field.info();
+    if !matches!(info.kind, Kind::Payload | Kind::BytesOption { .. }) {
+        return Ok(());
+    }
+    match value {
+        Value::Atom(Atom::Bytes(bytes)) | Value::Masked(Atom::Bytes(bytes), _) if bytes.len() > COMPARED => {
+            let (name, found) = (&info.name, bytes.len());
+            let message = format!("`{name}` is compared by its first {COMPARED} bytes, found {found}");
+            Err(Fault::new(message, format!("write {COMPARED} bytes at most")).at(span))
+        }
+        Value::Set(values) => values.iter().try_for_each(|value| compared(field, value, span.clone())),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a field that `mod` does not write.
 pub(super) fn writable(field: FieldId, span: Range<usize>) -> Result<(), LineError> {
     let info = field.info();
@@ -320,7 +340,25 @@ pub(super) fn written(field: FieldId, value: &Atom, span: Range<usize>) -> Resul
 /// Whether `map` and `shuffle` can give a field a value for each connection.
 pub(super) fn can_translate(field: FieldId) -> bool {
     let info = field.info();
-    info.is_writable && matches!(info.kind, Kind::Bits { .. })
+    info.is_writable
+        && matches!(info.kind, Kind::Bits { bits, .. } if bits <= 32 || End::of(&info.name).is_some())
+}
+
+/// Refuses more mapped fields than a connection remembers beside addresses, ports and sequence numbers.
+fn remembered(rule: &Rule, facts: &Facts<'_>) -> Result<(), LineError> {
+    let is_value = |target: &Target| match target {
+        Target::Map(field, _) => End::of(&field.info().name).is_none(),
+        Target::Shuffle(field) => {
+            let name = &field.info().name;
+            End::of(name).is_none() && name != "tcp-seq-num" && name != "tcp-ack-num"
+        }
+        _ => false,
+    };
+    let mut values = rule.targets.iter().enumerate().filter(|(_, target)| is_value(target));
+    let Some((at, _)) = values.nth(VALUES) else { return Ok(()) };
+    let message = format!("a connection remembers {VALUES} values beside addresses and ports");
+    let hint = "write the value by `mod`, so that all connections have the same";
+    Err(Fault::new(message, hint).at(facts.target(at)))
 }
 
 /// Refuses a field that `map` and `shuffle` can't translate.
@@ -329,7 +367,7 @@ pub(super) fn translated(field: FieldId, word: &str, span: Range<usize>) -> Resu
         return Ok(());
     }
     let message = format!("`{word}` does not write `{}`", field.info().name);
-    let hint = "it writes fields of fixed headers, such as `ip-saddr`, `tcp-sport` or `tcp-seq-num`";
+    let hint = "it writes IP addresses and fields of up to 32 bits, such as `tcp-sport` or `tcp-seq-num`";
     Err(Fault::new(message, hint).at(span))
 }
 

@@ -200,6 +200,7 @@ impl Parser<'_> {
             Some(value) => value,
             None => return Ok(None),
         };
+        check::compared(field, &value, start..self.end)?;
         let is_ordered = !matches!(comparison, Comparison::Equal | Comparison::NotEqual);
         if is_ordered && !matches!(value, Value::Atom(_)) {
             let hint = "write one value, or no sign before ranges, prefixes and sets";

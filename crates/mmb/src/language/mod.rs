@@ -28,6 +28,7 @@ mod values;
 mod words;
 
 pub use error::{FileErrors, LineError};
+pub(crate) use lexer::LONGEST_LINE;
 pub(crate) use lexer::{is_word, token};
 pub(crate) use parser::Parser;
 pub(crate) use values::number_of;

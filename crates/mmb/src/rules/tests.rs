@@ -18,7 +18,10 @@ fn rules(capacity: usize) -> Rules {
 
 fn put(rules: &mut Rules, place: usize, number: usize) {
     let rule = parse_rule(&format!("tcp-dport {number} drop")).unwrap();
-    let prepared = prepare(&rules.setup, rules, &rule, None, &rules.layout).unwrap();
+    let layout = rules.layout.with(&rule.matches).map_or_else(|| rules.layout.clone(), Arc::new);
+    rules.layout = layout.clone();
+    assert!(rules.classifier.widen(layout.layout()));
+    let prepared = prepare(&rules.setup, rules, &rule, None, &layout).unwrap();
     rules.insert(place, &prepared).unwrap();
 }
 

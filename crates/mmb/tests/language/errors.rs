@@ -121,6 +121,12 @@ const BAD: &[&str] = &[
     "explain hex 12g4",
     "test",
     "add tcp-dport é drop",
+    // Bytes and values that rules do not compare or remember.
+    "add tcp-payload \"0123456789012345678901234567890123456789012345678901234567890123\" drop",
+    "add tcp-payload x4700&xff drop",
+    "add tcp-payload {\"a\", x47-x48} drop",
+    "add-stateful all map eth-saddr 02:00:00:00:00:01",
+    "add-stateful ip-proto tcp map ip-ttl 5 map ip-dscp 3 map tcp-win 100",
 ];
 
 fn rendered() -> String {

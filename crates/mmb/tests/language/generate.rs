@@ -134,8 +134,12 @@ fn condition() -> BoxedStrategy<Match> {
 
 fn target() -> BoxedStrategy<Target> {
     let writable: Vec<FieldId> = FieldId::all().filter(|field| field.info().is_writable).collect();
-    let fixed: Vec<FieldId> =
-        writable.iter().copied().filter(|field| matches!(field.info().kind, Kind::Bits { .. })).collect();
+    // IP addresses, and what fits into 32 bits.
+    let is_mapped = |field: &FieldId| {
+        let (info, layers) = (field.info(), [Layer::Ipv4, Layer::Ipv6]);
+        matches!(info.kind, Kind::Bits { bits, .. } if bits <= 32 || bits == 128 && layers.contains(&info.layer))
+    };
+    let fixed: Vec<FieldId> = writable.iter().copied().filter(is_mapped).collect();
     let translated = fixed.clone();
     prop_oneof![
         select(writable)

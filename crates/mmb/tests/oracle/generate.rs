@@ -108,18 +108,30 @@ fn number_test(random: &mut Random, field: FieldId, bits: usize, given: u128) ->
 }
 
 fn bytes_test(random: &mut Random, bytes: &[u8]) -> (Comparison, Value) {
-    let length = bytes.len().min(one(random, &[0, 1, 3, 4, 8, 15]));
+    let length = bytes.len().min(one(random, &[0, 1, 3, 4, 8, 15, 16, 31, 40, 63]));
     let mut prefix = bytes[..length].to_vec();
     if rarely(random, 4) {
-        prefix.push(7);
-        prefix.truncate(15);
+        prefix.push(one(random, &[0, 7]));
+        prefix.truncate(63);
     }
-    let atom = Value::Atom(Atom::Bytes(prefix));
+    let atom = masked_bytes(random, prefix);
     let value = match rarely(random, 4) {
         true => Value::Set(vec![Value::Atom(Atom::Bytes(b"PUT".to_vec())), atom]),
         false => atom,
     };
     (if rarely(random, 4) { Comparison::NotEqual } else { Comparison::Equal }, value)
+}
+
+/// These bytes, sometimes under a mask, as a rule is written: with zeros where the mask has them.
+fn masked_bytes(random: &mut Random, mut bytes: Vec<u8>) -> Value {
+    if bytes.is_empty() || !rarely(random, 4) {
+        return Value::Atom(Atom::Bytes(bytes));
+    }
+    let mask: Vec<u8> = bytes.iter().map(|_| one(random, &[0, 0x0f, 0xdf, 0xff])).collect();
+    for (byte, mask) in bytes.iter_mut().zip(&mask) {
+        *byte &= mask;
+    }
+    Value::Masked(Atom::Bytes(bytes), Atom::Bytes(mask))
 }
 
 /// A match that often holds for the frame.
@@ -154,8 +166,8 @@ fn condition(random: &mut Random, frame: &[u8], places: &Places) -> Match {
         }
         (Some(Found::Option(data)), _) => {
             let data = data.unwrap_or_default();
-            let data = data[..data.len().min(15)].to_vec();
-            Some((one(random, &[Comparison::Equal, Comparison::NotEqual]), Value::Atom(Atom::Bytes(data))))
+            let value = masked_bytes(random, data[..data.len().min(38)].to_vec());
+            Some((one(random, &[Comparison::Equal, Comparison::NotEqual]), value))
         }
         _ => None,
     };

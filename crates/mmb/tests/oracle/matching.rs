@@ -38,10 +38,16 @@ fn has_number(value: &Value, bits: usize, sets: &Sets, given: u128) -> bool {
     }
 }
 
-/// Whether one of the values, as bytes, fulfils this.
-fn has_bytes(value: &Value, sets: &Sets, test: &dyn Fn(&[u8]) -> bool) -> bool {
+/// Whether bytes are the same where a mask has ones.
+fn equal_where(left: &[u8], right: &[u8], mask: &[u8]) -> bool {
+    (0..mask.len()).all(|at| (left[at] ^ right[at]) & mask[at] == 0)
+}
+
+/// Whether one of the values, as bytes with a mask of as many, fulfils this.
+fn has_bytes(value: &Value, sets: &Sets, test: &dyn Fn(&[u8], &[u8]) -> bool) -> bool {
     match value {
-        Value::Atom(Atom::Bytes(bytes)) => test(bytes),
+        Value::Atom(Atom::Bytes(bytes)) => test(bytes, &vec![255; bytes.len()]),
+        Value::Masked(Atom::Bytes(bytes), Atom::Bytes(mask)) => test(bytes, mask),
         Value::Set(values) => values.iter().any(|value| has_bytes(value, sets, test)),
         Value::Named(name) => sets[name].iter().any(|value| has_bytes(value, sets, test)),
         other => panic!("no bytes: {other:?}"),
@@ -84,7 +90,12 @@ fn holds(condition: &Match, sets: &Sets, frame: &[u8], places: &Places) -> bool 
     let is_unequal = *comparison == Comparison::NotEqual;
     let result = match (found, means) {
         (Found::Number(given), _) => compared(given),
-        (Found::Bytes(bytes), _) => is_unequal != has_bytes(value, sets, &|prefix| bytes.starts_with(prefix)),
+        (Found::Bytes(bytes), _) => {
+            let begins = |prefix: &[u8], mask: &[u8]| {
+                bytes.len() >= prefix.len() && equal_where(&bytes[..prefix.len()], prefix, mask)
+            };
+            is_unequal != has_bytes(value, sets, &begins)
+        }
         (Found::Kinds(kinds), _) => {
             is_unequal != kinds.iter().any(|kind| has_number(value, 8, sets, (*kind).into()))
         }
@@ -97,7 +108,10 @@ fn holds(condition: &Match, sets: &Sets, frame: &[u8], places: &Places) -> bool 
                 false => is_unequal,
             }
         }
-        (Found::Option(Some(data)), _) => is_unequal != has_bytes(value, sets, &|bytes| data == bytes),
+        (Found::Option(Some(data)), _) => {
+            let is = |bytes: &[u8], mask: &[u8]| data.len() == bytes.len() && equal_where(&data, bytes, mask);
+            is_unequal != has_bytes(value, sets, &is)
+        }
         (Found::There, _) => panic!("`all` has no value"),
     };
     result != condition.is_negated

@@ -12,6 +12,11 @@ fn built(lines: &[&str]) -> Result<Box<dyn Node>, String> {
     node(&MmbSettings::of(lines.iter().copied()), &Worker::new(0, 1, pool)).map_err(|error| error.to_string())
 }
 
+fn clocked(lines: &[&str]) -> Clocked {
+    let settings = MmbSettings::of(lines.iter().copied());
+    Clocked::of_node(move |worker: &Worker| node(&settings, worker))
+}
+
 #[test]
 fn a_set_within_sets_changes_the_rules_that_name_any_of_them() {
     let lines = ["define @a {80}", "define @b {@a, 443}", "define @c {@b}", "add tcp-dport @c drop"];
@@ -42,12 +47,69 @@ fn sets_within_sets_cannot_take_all_memory() {
 
 #[test]
 fn the_opposite_of_many_payloads_cannot_take_all_memory() {
-    let payloads: Vec<String> = (0..40).map(|number| format!("\"{number:02}\"")).collect();
+    // A byte of 0 at the end is told from the padding by the length, which is a second condition.
+    let payloads: Vec<String> = (0..40).map(|number| format!("\"{number:02}\\x00\"")).collect();
     let line = format!("add tcp-dport 80 ! tcp-payload {{{}}} drop", payloads.join(", "));
     let refused = built(&[&line]).err().unwrap();
     assert!(refused.contains("combinations"), "{refused}");
     let few = format!("add tcp-dport 80 ! tcp-payload {{{}}} drop", payloads[..4].join(", "));
     assert!(built(&[&few]).is_ok());
+    let plain: Vec<String> = (0..40).map(|number| format!("\"{number:02}\"")).collect();
+    assert!(built(&[&format!("add ! tcp-payload {{{}}} drop", plain.join(", "))]).is_ok());
+}
+
+#[test]
+fn a_set_of_sets_has_the_kind_of_their_values() {
+    let mut bench = clocked(&["define @servers {192.0.2.1}", "define @all {@servers, 10.0.0.0/8}"]);
+    bench.call("run", "add ip-daddr @all drop");
+    bench.call("run", "extend @all {198.51.100.0/24}");
+    let to = |host: &str| ethernet().ipv4("203.0.113.1", host).tcp(1, 80).build().unwrap();
+    let sent = bench.send([to("192.0.2.1"), to("10.9.9.9"), to("198.51.100.7"), to("192.0.2.2")]);
+    assert_eq!((sent.dropped(DropReason::Denied), sent.out.len()), (3, 1));
+    bench.finish();
+    let mut node = built(&["define @servers {192.0.2.1}", "define @all {@servers}"]).unwrap();
+    let refused = node.call("run", "add tcp-dport @all drop").unwrap_err().to_string();
+    assert!(refused.contains("a set of IPv4 addresses"), "{refused}");
+}
+
+#[test]
+fn a_set_that_rules_name_keeps_its_kind() {
+    let lines = ["define @inner {10.0.0.0/8}", "define @s {@inner}", "add ip-saddr @s drop"];
+    let mut node = built(&lines).unwrap();
+    for line in ["define @s {80}", "define @inner {80, 443}"] {
+        let refused = node.call("run", line).unwrap_err().to_string();
+        assert!(refused.contains("has IPv4 addresses, as rule 1 needs"), "{line}: {refused}");
+    }
+    assert!(built(&[&lines[..], &["define @s {80}"]].concat()).is_err());
+    // What names it goes first.
+    node.call("run", "delete 1\ndefine @s {80}\nadd tcp-dport @s drop").unwrap();
+}
+
+#[test]
+fn a_rule_that_could_not_be_read_again_is_refused() {
+    let ports: Vec<String> = (1..12_500).map(|port| port.to_string()).collect();
+    let line = format!("add tcp-dport {{{}}} drop", ports.join(","));
+    assert!(line.len() < 64 << 10, "{}", line.len());
+    let mut node = built(&[]).unwrap();
+    let refused = node.call("run", &line).unwrap_err().to_string();
+    assert!(refused.contains("as it is written in full"), "{refused}");
+    // In lines of sets there is room for all of them.
+    let sets: Vec<String> =
+        ports.chunks(200).map(|part| format!("extend @many {{{}}}\n", part.join(", "))).collect();
+    node.call("run", &format!("define @many {{1}}\n{}add tcp-dport @many drop", sets.concat())).unwrap();
+    let lines = node.call("lines", "").unwrap();
+    node.call("replace", &lines).unwrap();
+    node.call("run", "mode all-match").unwrap();
+    assert_eq!(node.call("lines", "").unwrap(), format!("mode all-match\n{lines}"));
+}
+
+#[test]
+fn no_rule_hides_another_where_all_apply() {
+    let lines = "mode all-match\nadd udp-dport 53 drop\nadd at 1 all drop\nadd udp-dport 53 accept";
+    let mut node = built(&[]).unwrap();
+    assert!(!node.call("run", lines).unwrap().contains("line"));
+    let warned = node.call("run", "mode ordered\nadd udp-dport 99 accept").unwrap();
+    assert!(warned.contains("line 2: "), "{warned}");
 }
 
 #[test]

@@ -51,6 +51,33 @@ fn questions_name_the_ports_of_a_packet() {
     assert!(refused.contains("line 2: expected accept, found drop"), "{refused}");
 }
 
+#[test]
+fn rules_leave_a_disabled_interface_alone_in_answers_too() {
+    let mut node = built(&["policy drop", "add in lan tcp-dport 23 drop"]).unwrap();
+    node.call("run", "disable lan").unwrap();
+    let told = asked(&mut node, "explain in lan tcp-dport 23").unwrap();
+    assert_eq!(told, "rules leave packets from lan alone, until `enable lan`\naccept\n");
+    assert_eq!(asked(&mut node, "expect in lan tcp-dport 23 accept").as_deref(), Ok(""));
+    assert_eq!(asked(&mut node, "expect in wan tcp-dport 23 drop").as_deref(), Ok(""));
+}
+
+#[test]
+fn tables_are_shown_by_their_fields() {
+    let lines = [
+        "add ip-saddr 10.0.0.0/8 tcp-dport 80 drop",
+        "add tcp-opt-mss drop",
+        "add ip6-saddr 2001:db8::/32 accept",
+        "add all drop",
+    ];
+    let mut node = built(&lines).unwrap();
+    let told = asked(&mut node, "show tables verbose").unwrap();
+    let rows: Vec<&str> =
+        told.lines().skip(1).map(|line| line.trim_start().split_once("  ").unwrap().1).collect();
+    assert!(rows.iter().any(|row| row.contains("ip-saddr/8 ") && row.contains("tcp-dport")), "{told}");
+    assert!(rows.iter().any(|row| row.contains("ip6-saddr/32")), "{told}");
+    assert!(rows.contains(&"any packet"), "{told}");
+}
+
 fn node_of(settings: &MmbSettings, pool: Pool) -> Result<Box<dyn Node>, String> {
     node(settings, &Worker::new(0, 1, pool)).map_err(|error| error.to_string())
 }

@@ -129,6 +129,111 @@ fn sequence_numbers_are_translated_both_ways() {
 }
 
 #[test]
+fn a_rule_shuffles_a_connection_that_another_began() {
+    let mut bench = clocked(&[
+        "add-stateful ip-proto tcp map ip-saddr 30.30.30.30",
+        "add-stateful tcp-syn shuffle tcp-seq-num shuffle tcp-ack-num",
+    ]);
+    let number = |frame: &[u8]| u32::from_be_bytes(frame[38..42].try_into().unwrap());
+    let syn = bench.send([segment(true, 4_000, flags::SYN, 100, 0)]).out.remove(0);
+    assert_ne!(number(&syn), 100);
+    assert_eq!(FlowKey::from_frame(&syn).unwrap().source().to_string(), "30.30.30.30");
+    let next = bench.send([segment(true, 4_000, flags::ACK, 101, 1)]).out.remove(0);
+    assert_eq!(number(&next), number(&syn).wrapping_add(1));
+    bench.finish();
+}
+
+#[test]
+fn a_connection_has_the_sequence_numbers_of_one_rule() {
+    let mut bench = clocked(&[
+        "add-stateful tcp-syn shuffle tcp-seq-num",
+        "add-stateful tcp-syn shuffle tcp-seq-num shuffle tcp-ack-num",
+    ]);
+    bench.send([segment(true, 4_000, flags::SYN, 100, 0)]);
+    let listed: serde_json::Value = serde_json::from_str(&bench.call("list", "")).unwrap();
+    let not_applied = |at: usize| listed["rules"][at]["not_applied"].as_u64().unwrap();
+    assert_eq!((not_applied(0), not_applied(1)), (0, 1));
+    bench.finish();
+}
+
+#[test]
+fn a_reset_that_no_end_takes_closes_nothing() {
+    let lines = ["add-stateful ip-saddr 10.0.0.0/8 accept", "policy drop"];
+    let signed = |bits, sequence| {
+        let tcp = ethernet().ipv4("10.0.0.9", "192.0.2.7").tcp(4_000, 80).flags(bits).option(19, &[7; 16]);
+        tcp.sequence(sequence).build().unwrap()
+    };
+    let mut corrupt = segment(true, 4_000, flags::RST, 101, 0);
+    corrupt[50] ^= 1;
+    let plain = segment(true, 4_000, flags::RST, 101, 0);
+    for (name, reset, is_closed) in
+        [("signed", signed(flags::RST, 101), false), ("corrupt", corrupt, false), ("its own", plain, true)]
+    {
+        let mut bench = clocked(&lines);
+        bench.send([segment(true, 4_000, flags::SYN, 100, 0)]);
+        bench.send([segment(false, 4_000, flags::SYN | flags::ACK, 500, 101)]);
+        bench.send([segment(true, 4_000, flags::ACK, 101, 501)]);
+        bench.send([reset]);
+        bench.advance(Duration::from_secs(130));
+        let answered = bench.send([segment(false, 4_000, flags::ACK, 501, 101)]).out.len();
+        assert_eq!(answered, usize::from(!is_closed), "{name}");
+        bench.finish();
+    }
+    // A connection whose SYNs are signed is ended by signed segments.
+    let mut bench = clocked(&lines);
+    bench.send([signed(flags::SYN, 100)]);
+    bench.send([segment(false, 4_000, flags::ACK, 500, 101)]);
+    bench.send([signed(flags::RST, 101)]);
+    bench.advance(Duration::from_secs(130));
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 501, 101)]).out.len(), 0);
+    bench.finish();
+}
+
+#[test]
+fn fields_that_a_packet_has_not_are_not_mapped() {
+    let v4 = || ethernet().ipv4("10.0.0.9", "192.0.2.7");
+    let v6 = || ethernet().ipv6("2001:db8::9", "2001:db8::7");
+    let tcp = || v4().tcp(4_000, 80).flags(flags::SYN).build().unwrap();
+    let udp = || v4().udp(4_000, 53).payload(&[1; 8]).build().unwrap();
+    let ping = || v4().icmp_echo_request(77, 1).payload(b"0123456789").build().unwrap();
+    let six = || v6().tcp(4_000, 80).flags(flags::SYN).build().unwrap();
+    for (line, kept) in [
+        ("add-stateful tcp-dport 80 map ip6-saddr fd00::9", vec![tcp()]),
+        ("add-stateful tcp-dport 80 map ip-saddr 203.0.113.5", vec![six()]),
+        ("add-stateful all map icmp-id 1000", vec![tcp(), udp(), six()]),
+        ("add-stateful all map tcp-sport 1000", vec![ping(), udp()]),
+        ("add-stateful all map udp-dport 1000", vec![ping(), tcp(), six()]),
+        ("add-stateful all map icmp6-id 1000", vec![ping(), tcp(), six()]),
+        ("add-stateful all map ip6-hop-limit 9", vec![ping(), tcp()]),
+    ] {
+        let mut bench = clocked(&[line]);
+        assert_eq!(bench.send(kept.clone()).out, kept, "{line}");
+        bench.finish();
+    }
+    // The address is mapped, and the identifier stays; so its answer comes back.
+    let mut bench =
+        clocked(&["add-stateful ip-saddr 10.0.0.0/8 map ip-saddr 203.0.113.5 map tcp-sport 7777"]);
+    let sent = bench.send([ping()]).out.remove(0);
+    assert_eq!(FlowKey::from_frame(&sent).unwrap().source_port(), 77);
+    let answer = ethernet()
+        .ipv4("192.0.2.7", "203.0.113.5")
+        .icmp_echo_reply(77, 1)
+        .payload(b"0123456789")
+        .build()
+        .unwrap();
+    let back = bench.send([answer]).out.remove(0);
+    assert_eq!(FlowKey::from_frame(&back).unwrap().destination().to_string(), "10.0.0.9");
+    // A rule of which nothing applies leaves the connection to the next.
+    let mut bench = clocked(&[
+        "add-stateful tcp-dport 80 map ip6-saddr fd00::9",
+        "add-stateful tcp-dport 80 map ip-saddr 203.0.113.5",
+    ]);
+    let sent = bench.send([tcp()]).out.remove(0);
+    assert_eq!(FlowKey::from_frame(&sent).unwrap().source().to_string(), "203.0.113.5");
+    bench.finish();
+}
+
+#[test]
 fn two_senders_of_one_port_cannot_both_be_the_same_address() {
     let mut bench = clocked(&["add-stateful ip-proto udp map ip-saddr 30.30.30.30"]);
     let from = |host: &str| ethernet().ipv4(host, "192.0.2.7").udp(4_000, 53).build().unwrap();

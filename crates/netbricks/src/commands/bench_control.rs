@@ -102,11 +102,14 @@ fn measured(console: Console, extent: &'static Extent) -> Result<Figures, Failur
         files: Files::new(),
     };
     let checked = file::check(&app, &file).map_err(|faults| faults.told(console))?;
-    let socket = std::env::temp_dir().join(format!("netbricks-bench-{}.sock", std::process::id()));
+    let temporary = tempfile::Builder::new().prefix("netbricks-bench-").tempdir();
+    let temporary =
+        temporary.map_err(|error| Failure::Failed(format!("there is no directory to work in: {error}")))?;
+    let directory = temporary.path().to_owned();
+    write_tables(&directory, extent.table)?;
+    let socket = directory.join("control.sock");
     let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };
     let limits = RunLimits { quiet: true, unannounced: true, ..RunLimits::default() };
-    let tables = Tables::write(extent.table)?;
-    let directory = tables.0.clone();
     let measuring: Mutex<Option<JoinHandle<Result<Figures, Problem>>>> = Mutex::new(None);
     let begun = |_: &Tasks| {
         let (address, directory) = (Address::Unix(socket.clone()), directory.clone());
@@ -188,33 +191,17 @@ fn measure(client: &Client, address: &Address, tables: &Path, extent: &Extent) -
     Ok(figures)
 }
 
-/// The directory of two tables of routes, as long as it lives.
-struct Tables(PathBuf);
-
-impl Tables {
-    fn write(routes: usize) -> Result<Self, Failure> {
-        let tables = Self(std::env::temp_dir().join(format!("netbricks-bench-{}", std::process::id())));
-        let failed = |error: std::io::Error| {
-            Failure::Failed(format!(
-                "the tables of routes cannot be written to {}: {error}",
-                tables.0.display()
-            ))
-        };
-        std::fs::create_dir_all(&tables.0).map_err(failed)?;
-        for table in 0..2 {
-            let route = |n: usize| format!("{}.{}.{}.0/24 {table}\n", 1 + n / 65_536, n / 256 % 256, n % 256);
-            let text: String = (0..routes).map(route).collect();
-            std::fs::write(tables.0.join(format!("routes-{table}")), text).map_err(failed)?;
-        }
-        Ok(tables)
+/// Writes two tables of routes.
+fn write_tables(directory: &Path, routes: usize) -> Result<(), Failure> {
+    for table in 0..2 {
+        let route = |n: usize| format!("{}.{}.{}.0/24 {table}\n", 1 + n / 65_536, n / 256 % 256, n % 256);
+        let text: String = (0..routes).map(route).collect();
+        let path = directory.join(format!("routes-{table}"));
+        std::fs::write(&path, text).map_err(|error| {
+            Failure::Failed(format!("a table of routes cannot be written to {}: {error}", path.display()))
+        })?;
     }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        // What is left of a temporary directory harms nothing.
-        let _left = std::fs::remove_dir_all(&self.0);
-    }
+    Ok(())
 }
 
 /// The median and the 99th percentile of many calls in a row (µs).

@@ -78,12 +78,8 @@ fn test(app: &Application, console: Console, arguments: &MmbArguments, capture: 
         None => Rules::Lines(live::mmb_lines(console, arguments)?),
     };
     let failed = |error: std::io::Error| Failure::Failed(format!("the test cannot be prepared: {error}"));
-    let directory = std::env::temp_dir().join(format!("netbricks-mmb-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).map_err(failed)?;
-    let file = chain_file(&directory, capture, &rules, arguments).map_err(failed)?;
+    let directory = tempfile::Builder::new().prefix("netbricks-mmb-").tempdir().map_err(failed)?;
+    let file = chain_file(directory.path(), capture, &rules, arguments).map_err(failed)?;
     let arguments = RunArguments { file: Some(file), json: arguments.plain.json, ..RunArguments::default() };
-    let done = running::run(app, console, &arguments);
-    // What stays in a temporary directory hurts no one.
-    let _ = std::fs::remove_dir_all(&directory);
-    done
+    running::run(app, console, &arguments)
 }

@@ -78,7 +78,7 @@ impl Keys {
     }
 
     /// Takes all key vectors out, and has others of so many words from now on.
-    pub(super) fn reset(&mut self, width: usize) {
+    pub fn reset(&mut self, width: usize) {
         self.clear();
         self.width = width;
     }

@@ -55,6 +55,11 @@ impl Layout {
         self.words.into()
     }
 
+    /// Whether all fields of `other` have the same places here, as where this one is `other` with fields added.
+    pub(super) fn extends(&self, other: &Self) -> bool {
+        self.words >= other.words
+    }
+
     /// Whether `field` lies inside the key vector.
     pub(super) fn has(&self, field: Field) -> bool {
         field.word() + field.words() <= self.words()
@@ -63,6 +68,7 @@ impl Layout {
 
 impl Field {
     /// The place of the field's first word.
+    #[inline(always)]
     #[must_use]
     pub fn word(self) -> usize {
         self.word.into()
@@ -75,16 +81,19 @@ impl Field {
     }
 
     /// Words that it takes.
+    #[inline(always)]
     pub(super) fn words(self) -> usize {
         usize::from(self.bits).div_ceil(32)
     }
 
     /// The field's greatest value.
+    #[inline(always)]
     pub(super) fn greatest(self) -> u128 {
         u128::MAX >> (128 - u32::from(self.bits))
     }
 
     /// The part of a value that lies in word `nth` of the field, counted from the most significant.
+    #[inline(always)]
     pub(super) fn part(self, value: u128, nth: usize) -> u32 {
         (value >> (32 * (self.words() - 1 - nth))) as u32
     }
@@ -94,9 +103,29 @@ impl Field {
     /// Words of the field that the vector does not have are left out.
     #[inline]
     pub fn put(self, key: &mut [u32], value: u128) {
+        if self.bits <= 32 {
+            return self.put_word(key, value as u32);
+        }
         let value = value & self.greatest();
+        if self.bits > 96
+            && let Some(words) = key.get_mut(self.word()..).and_then(|words| words.first_chunk_mut())
+        {
+            *words = [value >> 96, value >> 64, value >> 32, value].map(|word| word as u32);
+            return;
+        }
         for (nth, word) in key.iter_mut().skip(self.word()).take(self.words()).enumerate() {
             *word = self.part(value, nth);
+        }
+    }
+
+    /// As [`put`](Self::put), with the low 32 bits of a value; words above them become 0.
+    #[inline(always)]
+    pub fn put_word(self, key: &mut [u32], value: u32) {
+        if self.bits > 32 {
+            return self.put(key, value.into());
+        }
+        if let Some(word) = key.get_mut(self.word()) {
+            *word = value & u32::MAX >> (32 - u32::from(self.bits));
         }
     }
 

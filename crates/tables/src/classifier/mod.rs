@@ -291,6 +291,20 @@ impl Classifier {
         true
     }
 
+    /// Has key vectors of a layout from now on that adds fields behind those of the present one.
+    ///
+    /// Entries keep their conditions. Returns whether it did: not where `layout` has fewer words than the present one.
+    pub fn widen(&mut self, layout: &Layout) -> bool {
+        if !layout.extends(&self.layout) {
+            return false;
+        }
+        self.layout = layout.clone();
+        self.hasher = Hasher::new(layout.words(), self.config.seed);
+        self.testing.resize(layout.words(), 0);
+        self.version += 1;
+        true
+    }
+
     /// Gives an entry another order, as where a rule was moved; whether the entry was there.
     pub fn set_order(&mut self, id: EntryId, order: u64) -> bool {
         let Some(Held { record, table, .. }) = self.get(id) else { return false };

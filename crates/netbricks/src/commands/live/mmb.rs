@@ -20,7 +20,9 @@ struct Row {
     rule: String,
     packets: u64,
     bytes: u64,
+    replies: u64,
     not_applied: u64,
+    last_ns: Option<u64>,
 }
 
 #[derive(serde::Deserialize)]
@@ -232,7 +234,8 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
         .map_err(|error| Failure::Failed(format!("the list of rules is not understood: {error}")))?;
     let has_names = listed.rules.iter().any(|row| row.name.is_some());
     let mut columns = vec![("rule", Align::Right), ("packets", Align::Right), ("bytes", Align::Right)];
-    columns.push(("not applied", Align::Right));
+    let more = ["answers", "not applied", "last at (s)"];
+    columns.extend(more.map(|column| (column, Align::Right)));
     columns.extend(has_names.then_some(("name", Align::Left)));
     columns.push(("", Align::Left));
     let mut table = Table::new(columns);
@@ -241,7 +244,9 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
             row.number.to_string(),
             row.packets.to_string(),
             row.bytes.to_string(),
+            row.replies.to_string(),
             row.not_applied.to_string(),
+            row.last_ns.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e9)),
         ];
         cells.extend(has_names.then(|| row.name.clone().unwrap_or_default()));
         cells.push(visible(&row.rule).to_string());
