@@ -1,6 +1,7 @@
 //! Cost of the packet classifier: ns a lookup by rule set, of changes, and bytes a rule.
 //!
-//! `cargo bench -p netbricks-tables --bench classifier -- [ROUNDS]`, pinned to a quiet core. Each figure is the least of
+//! `cargo bench -p netbricks-tables --bench classifier -- [ROUNDS]`, pinned to a quiet core. `bench/classbench.sh` has
+//! DPDK's `rte_acl` beside it. Each figure is the least of
 //! the rounds, which alternate over all kinds, so that other load on the machine hits them alike.
 
 #[path = "../tests/classifier/classbench.rs"]
@@ -284,6 +285,14 @@ fn ranges(cases: &mut Vec<Case>) {
     }
 }
 
+/// Writes headers for `bench/classbench.sh`, where it asks for them: six numbers each, in the machine's byte order.
+fn write_headers(name: &str, kind: &str, headers: &[Vec<u32>]) {
+    let Some(folder) = std::env::var_os("NETBRICKS_CLASSBENCH_HEADERS") else { return };
+    let bytes = headers.iter().flat_map(|header| header).flat_map(|word| word.to_ne_bytes());
+    let path = std::path::Path::new(&folder).join(format!("{name}.{kind}"));
+    std::fs::write(path, bytes.collect::<Vec<u8>>()).expect("the folder takes files");
+}
+
 fn classbench_sets(cases: &mut Vec<Case>) {
     let fields = FiveTuple::new();
     for name in ["acl1_10k", "acl4_10k", "fw1_10k", "fw3_10k", "ipc1_10k"] {
@@ -297,6 +306,7 @@ fn classbench_sets(cases: &mut Vec<Case>) {
             };
             let flows: Vec<Vec<u32>> = (0..RUN).map(|_| header()).collect();
             let ends = if last { "first" } else { "all" };
+            write_headers(name, "new", &flows);
             cases.push(Case::new(format!("{name} {ends}, new headers"), &classifier, &flows));
             if last {
                 cases
@@ -304,6 +314,7 @@ fn classbench_sets(cases: &mut Vec<Case>) {
             }
             let known: Vec<Vec<u32>> =
                 (0..RUN).map(|_| flows[random(&mut state) as usize % flows.len()].clone()).collect();
+            write_headers(name, "known", &known);
             cases.push(
                 Case::new(format!("{name} {ends}, 64k known flows, cache"), &classifier, &known).cached(),
             );
