@@ -2,7 +2,7 @@
 //
 // Each site runs this file with its own addresses. Packets from the site that go to the other one are wrapped; those
 // that are too large for the tunnel are cut, or their senders told. From the tunnel only packets of the other end with
-// the right key and in order are taken. Click's IPsecESPEncap is not here: there is no cryptography in this crate.
+// the right key and in order are taken. Nothing is encrypted: ipsec-tunnel.click does that.
 //
 // Devices: 0, the site; 1, the network between.
 // Parameters: SITE, MAC0: our address and network at the site; LOCAL, MAC1: the tunnel's end here; REMOTE: its other

@@ -35,6 +35,37 @@ fn the_command_runs_a_configuration_and_reads_handlers() {
 }
 
 #[test]
+fn the_command_exits_with_the_code_of_the_script() {
+    let directory = scratch("click-code");
+    let configuration = "s :: Script(TYPE PASSIVE, return $N); Script(stop)";
+    for (value, code) in [("3", 3), ("0", 0), ("true", 0), ("false", 1), ("words", 255)] {
+        let parameter = format!("N={value}");
+        let output = run(&directory, &["click", "-e", configuration, &parameter, "-x", "s.run"]);
+        assert_eq!(told(&output).0, Some(code), "{value}: {output:?}");
+    }
+}
+
+#[test]
+fn a_seeded_run_encrypts_the_same_again() {
+    let directory = scratch("click-seed");
+    let key = "\\<000102030405060708090a0b0c0d0e0f>";
+    let text = |file: &str| {
+        format!(
+            "a :: RadixIPsecLookup(10.0.0.0/8 192.0.2.2 1 7 {key} {key} 1 64); a[0] -> Discard;
+             InfiniteSource(DATA words, LIMIT 3, STOP true) -> UDPIPEncap(1.1.1.1, 5, 10.9.9.9, 7) -> a;
+             a[1] -> IPsecESPEncap -> IPsecAES(1) -> ToDump({file});"
+        )
+    };
+    let sent = |file: &str, seed: &str| {
+        let output = run(&directory, &["click", "--simtime", "--seed", seed, "-e", &text(file)]);
+        assert_eq!(told(&output).0, Some(0), "{output:?}");
+        std::fs::read(directory.join(file)).expect("a capture")
+    };
+    assert_eq!(sent("a.pcap", "7"), sent("b.pcap", "7"));
+    assert_ne!(sent("a.pcap", "7"), sent("b.pcap", "8"));
+}
+
+#[test]
 fn the_command_says_that_it_opens_no_devices() {
     let directory = scratch("click-devices");
     for (configuration, device) in [
@@ -168,6 +199,23 @@ fn a_click_file_runs_as_it_is() {
     let (code, out, said) = told(&run(&directory, &["check", "wire.click"]));
     assert_eq!(code, Some(0), "{said}");
     assert!(out.contains("2 ports · 2 chains · 1 function"), "{out}");
+    // It has parameters, and devices of the host.
+    std::fs::write(
+        directory.join("host.click"),
+        "FromHost(fake9, 10.78.0.1/24) -> Paint($COLOUR) -> ToDevice($DEV); FromDevice($DEV) -> ToHost(fake9);\n",
+    )
+    .expect("a file");
+    let (code, out, said) = told(&run(&directory, &["check", "host.click", "DEV=b0", "COLOUR=3"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(out.contains("2 ports · 2 chains · 1 function"), "{out}");
+    let (code, _, said) = told(&run(&directory, &["check", "host.click", "DEV=b0", "COLOUR=blue"]));
+    assert_eq!(code, Some(2), "{said}");
+    let (code, _, said) = told(&run(&directory, &["check", "host.toml", "DEV=b0"]));
+    assert_eq!(code, Some(2), "{said}");
+    std::fs::write(directory.join("host.toml"), "").expect("a file");
+    let (code, _, said) = told(&run(&directory, &["run", "host.toml", "DEV=b0"]));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("`DEV=b0` is for a Click configuration"), "{said}");
 }
 
 /// A capture (pcap, microseconds) of UDP packets whose IP identification is 0 to 7.

@@ -31,8 +31,24 @@ fn read(
     let before = errors.count();
     let files = surroundings.capabilities.files;
     let library = |name: &str| if files { std::fs::read_to_string(name).ok() } else { None };
-    let configuration = config::parse(source, parameters, &Known, &library, errors);
+    let most = surroundings.most_text;
+    let configuration = config::parse_within(source, parameters, &Known, &library, most, errors);
     (errors.count() == before).then_some(configuration)
+}
+
+/// The text of a configuration without variables and compound elements, whose ports are right.
+///
+/// `None` after errors were told. To build that text takes no more than its length says.
+pub(crate) fn flattened(
+    source: &Source<'_>,
+    parameters: &[(String, String)],
+    surroundings: &Surroundings,
+    errors: &Errors,
+) -> Option<String> {
+    let configuration = read(source, parameters, surroundings, errors)?;
+    let text = configuration.to_expanded_text();
+    assemble(configuration, surroundings.clone(), errors)?;
+    Some(text)
 }
 
 /// The same for a configuration that is to replace one that runs. `None` after errors were told.

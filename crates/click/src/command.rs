@@ -1,12 +1,14 @@
 //! The commands `click`, `click-flatten` and `click-buildtool`, with the options of Click's own.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::rc::Rc;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
+use netbricks_core::Random;
 use netbricks_core::buffer::Pool;
 
 use crate::classes::Known;
@@ -18,6 +20,10 @@ use crate::language::text;
 use crate::node::Devices;
 use crate::router::{Capabilities, Router, Surroundings};
 use crate::{build, drive};
+
+/// Exit code of a command that did what it was to do, and of one that did not.
+const SUCCESS: u8 = 0;
+const FAILURE: u8 = 1;
 
 /// Frames of the pool that a configuration's packets come from, and their size (bytes).
 const FRAMES: usize = 64 * 1024;
@@ -138,8 +144,10 @@ struct FlattenOptions {
     words: Vec<String>,
 }
 
-/// Runs the command of a name: `click`, `click-flatten` or `click-buildtool`. `None` for any other name.
-pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+/// Runs the command of a name: `click`, `click-flatten` or `click-buildtool`. Returns its exit code.
+///
+/// `None` for any other name.
+pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let arguments: Vec<OsString> = std::iter::once(program.into()).chain(arguments).collect();
     Some(match program.rsplit([' ', '/']).next()? {
         "click" => parsed::<RunOptions>(program, arguments).map_or_else(|code| code, run_click),
@@ -149,16 +157,13 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Opti
     })
 }
 
-fn parsed<T: CommandFactory + FromArgMatches>(
-    program: &str,
-    arguments: Vec<OsString>,
-) -> Result<T, ExitCode> {
+fn parsed<T: CommandFactory + FromArgMatches>(program: &str, arguments: Vec<OsString>) -> Result<T, u8> {
     let command = T::command().bin_name(program.to_owned());
     match command.try_get_matches_from(arguments).and_then(|matches| T::from_arg_matches(&matches)) {
         Ok(options) => Ok(options),
         Err(error) => {
             let _ = error.print();
-            Err(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+            Err(if error.use_stderr() { FAILURE } else { SUCCESS })
         }
     }
 }
@@ -287,6 +292,7 @@ fn surroundings(options: &RunOptions) -> Option<Surroundings> {
         }
         None => Clock::machine(),
     };
+    let key = options.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
     let seed = options.seed.unwrap_or_else(|| clock.now() ^ u64::from(std::process::id()) << 32);
     Some(Surroundings {
         pool,
@@ -294,10 +300,14 @@ fn surroundings(options: &RunOptions) -> Option<Surroundings> {
         capabilities: Capabilities::ALL,
         chatter: Rc::new(say),
         seed,
+        secrets: Rc::new(RefCell::new(Random::of(&[b"click secrets", &key.to_le_bytes()]))),
         reconfigures: options.allow_reconfigure,
         exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
+        most_text: 1 << 26,
+        most_automata: usize::MAX,
+        most_work: u64::MAX,
         keeps_dropped: false,
     })
 }
@@ -327,22 +337,22 @@ fn add_control_sockets(configuration: &mut Configuration, options: &RunOptions) 
     }
 }
 
-fn run_click(options: RunOptions) -> ExitCode {
+fn run_click(options: RunOptions) -> u8 {
     if options.version {
         println!("click (NetBricks) {}", env!("CARGO_PKG_VERSION"));
-        return ExitCode::SUCCESS;
+        return SUCCESS;
     }
     let Some(input) = read_input(options.file.clone(), options.expression.clone(), options.words.clone())
     else {
-        return ExitCode::FAILURE;
+        return FAILURE;
     };
-    let Some(surroundings) = surroundings(&options) else { return ExitCode::FAILURE };
+    let Some(surroundings) = surroundings(&options) else { return FAILURE };
     let errors = to_standard_error();
     let source = Source { text: &input.text, file: &input.file, is_expression: input.is_expression };
     let find = |name: &str| library(options.clickpath.as_deref(), name);
     let mut configuration = config::parse(&source, &input.parameters, &Known, &find, &errors);
     if errors.count() > 0 {
-        return ExitCode::FAILURE;
+        return FAILURE;
     }
     let is_empty = configuration.elements.is_empty();
     let flat = options.output.is_some().then(|| configuration.to_click());
@@ -351,10 +361,10 @@ fn run_click(options: RunOptions) -> ExitCode {
         errors.warning("a configuration runs on one thread here: -j is of no effect");
     }
     let Some(router) = build::configured(configuration, surroundings, &errors) else {
-        return ExitCode::FAILURE;
+        return FAILURE;
     };
     if !options.quit && tells_devices(&router, &options, &input.file) || !router.initialize(&errors) {
-        return ExitCode::FAILURE;
+        return FAILURE;
     }
     let mut code = 0;
     if let (Some(output), Some(flat)) = (&options.output, flat)
@@ -385,7 +395,7 @@ fn run_click(options: RunOptions) -> ExitCode {
     }
     router.cleanup();
     let _ = std::io::stdout().flush();
-    ExitCode::from(code)
+    code
 }
 
 /// Whether a configuration names devices: this command has no ports behind them. Says how to run it then.
@@ -584,13 +594,13 @@ impl Classes for Any {
     }
 }
 
-fn flatten(options: FlattenOptions) -> ExitCode {
+fn flatten(options: FlattenOptions) -> u8 {
     if options.version {
         println!("click-flatten (NetBricks) {}", env!("CARGO_PKG_VERSION"));
-        return ExitCode::SUCCESS;
+        return SUCCESS;
     }
     let Some(input) = read_input(options.file, options.expression, options.words) else {
-        return ExitCode::FAILURE;
+        return FAILURE;
     };
     let errors = to_standard_error();
     let source = Source { text: &input.text, file: &input.file, is_expression: input.is_expression };
@@ -609,29 +619,29 @@ fn flatten(options: FlattenOptions) -> ExitCode {
     } else if options.declarations {
         lines(configuration.elements.iter().map(|one| format!("{} :: {}", one.name, one.class)).collect())
     } else if errors.count() > 0 {
-        return ExitCode::FAILURE;
+        return FAILURE;
     } else {
         configuration.to_flat_text()
     };
     let output = options.output.unwrap_or_else(|| "-".into());
     if let Err(error) = write_output(&output, &shown) {
         eprintln!("{}: {}", output.display(), system_message(&error));
-        return ExitCode::FAILURE;
+        return FAILURE;
     }
-    if errors.count() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if errors.count() > 0 { FAILURE } else { SUCCESS }
 }
 
 /// `click-buildtool provides NAME...`: whether all are there.
-fn buildtool(arguments: &[OsString]) -> ExitCode {
+fn buildtool(arguments: &[OsString]) -> u8 {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     match words.split_first() {
         Some((&"provides", names)) => {
             let all = names.iter().filter(|name| !name.starts_with('-')).all(|name| build::provides(name));
-            if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if all { SUCCESS } else { FAILURE }
         }
         _ => {
             eprintln!("click-buildtool: only `provides NAME...` is known: nothing is built here");
-            ExitCode::FAILURE
+            FAILURE
         }
     }
 }

@@ -59,12 +59,18 @@ const STEP: u64 = 1000;
 /// Tasks that find nothing to do, and ask for another turn all the same, wait for time to pass: simulated time then
 /// moves on by a step.
 pub fn round(router: &Router, tasks: usize) -> Round {
+    router.begin_task();
     while router.run_count() <= 0 {
         let goes_on = router
             .driver_manager()
             .is_some_and(|element| router.element(element).driver_stopped(router.at(element)));
         if !goes_on {
             return Round::Stopped;
+        }
+        // A configuration can ask to stop very often.
+        router.spend(1, 0);
+        if router.run_count() <= 0 && !router.may_burst() {
+            return Round::Busy;
         }
     }
     let mut useful = false;
@@ -73,6 +79,7 @@ pub fn round(router: &Router, tasks: usize) -> Round {
             return Round::Busy;
         }
         let Some((element, task)) = router.tasks.begin() else { break };
+        router.begin_task();
         let worked = router.element(element).run_task(router.at(element), task);
         useful |= worked;
         if !router.tasks.end(worked) {
@@ -103,6 +110,7 @@ fn run_timers(router: &Router) -> bool {
     let mut useful = false;
     for _ in 0..TIMERS_A_ROUND {
         let Some(((element, timer), _)) = router.timers.expired(now) else { break };
+        router.begin_task();
         router.element(element).run_timer(router.at(element), timer);
         useful = true;
         if router.run_count() <= 0 {
@@ -149,6 +157,7 @@ pub fn run(mut router: Rc<Router>, signals: &mut dyn Signals) -> Rc<Router> {
         for signal in router.signals() {
             signals.collect(signal);
         }
+        router.begin_turn();
         let round = round(&router, TASKS_A_ROUND);
         if let Some(next) = router.take_replacement() {
             next.take_state(&router);

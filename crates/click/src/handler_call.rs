@@ -160,10 +160,11 @@ impl Router {
     pub fn read_handler(&self, element: usize, name: &str, parameter: &str) -> Answer {
         let handler = self.handler(element, name).ok_or_else(|| format!("no '{name}' handler"))?;
         if !self.enter_handler() {
-            return Err(format!("handlers are nested too deeply at '{name}'"));
+            return Err(self.why_not_entered(name));
         }
         let answer = handler.read(self.element(element).as_ref(), self.at(element), parameter);
         self.leave_handler();
+        self.spend(0, answer.as_ref().map_or(0, String::len));
         answer
     }
     /// Writes a handler.
@@ -173,11 +174,19 @@ impl Router {
     pub fn write_handler(&self, element: usize, name: &str, value: &str) -> Answer {
         let handler = self.handler(element, name).ok_or_else(|| format!("no '{name}' handler"))?;
         if !self.enter_handler() {
-            return Err(format!("handlers are nested too deeply at '{name}'"));
+            return Err(self.why_not_entered(name));
         }
+        self.spend(0, value.len());
         let answer = handler.write(self.element(element).as_ref(), self.at(element), value);
         self.leave_handler();
         answer
+    }
+
+    fn why_not_entered(&self, name: &str) -> String {
+        if self.is_spent() {
+            return format!("too much work in one turn before '{name}'");
+        }
+        format!("handlers are nested too deeply at '{name}'")
     }
 
     /// All handlers of an element, its own and those that every element has: those that were declared last come first.

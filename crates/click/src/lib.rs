@@ -31,6 +31,7 @@ pub mod scheduler;
 mod testing;
 pub mod value;
 
+pub use elements::device::HostDevice;
 #[doc(hidden)]
 pub use elements::outside::control_socket::protocol::requests_of;
 pub use node::{ClickSettings, Devices, devices, node, register};

@@ -15,14 +15,14 @@ use netbricks_core::buffer::{BATCH, Batch, Pool};
 use netbricks_core::node::Handler;
 use netbricks_core::{
     BuildError, CallError, Context, DropReason, Edge, InvalidSetting, Node, NodeQueue, NodeState, Output,
-    Poll, Registry, Section, Settings, Shape, Worker, read_text,
+    Poll, Random, Registry, Section, Settings, Shape, Worker, read_text,
 };
 
 use crate::build;
 use crate::classes::Known;
 use crate::clock::Clock;
 use crate::drive::{self, Round};
-use crate::elements::device::{FromDevice, INLET};
+use crate::elements::device::{FromDevice, HostDevice, INLET};
 use crate::handler_call::{HandlerCall, ROOT};
 use crate::language::config::{self, Configuration, Source};
 use crate::language::errors::Errors;
@@ -62,6 +62,8 @@ netbricks_core::settings! {
 const LARGEST: u64 = 10 << 20;
 /// Turns of tasks for each turn of the node.
 const TASKS_A_TURN: usize = 64;
+/// Pushes, pulls and calls of handlers in a turn, where the configuration may not end the process.
+const MOST_WORK: u64 = 1 << 24;
 /// Rounds of tasks that a batch may cause before others get their turn.
 const ROUNDS_A_BATCH: usize = 8;
 /// Descriptors are looked at once in so many turns while tasks are busy.
@@ -178,10 +180,14 @@ pub fn devices(settings: &ClickSettings) -> Result<Devices, BuildError> {
         capabilities: settings.capabilities().map_err(BuildError::new)?,
         chatter: Rc::new(|_| ()),
         seed: 1,
+        secrets: Rc::new(RefCell::new(Random::of(&[b"click secrets"]))),
         reconfigures: false,
         exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
+        most_text: 1 << 26,
+        most_automata: usize::MAX,
+        most_work: u64::MAX,
         keeps_dropped: true,
     };
     Devices::of(&*settings.router(surroundings).map_err(BuildError::new)?)
@@ -254,10 +260,11 @@ pub fn node(settings: &ClickSettings, worker: &Worker) -> Result<Box<dyn Node>, 
     let clock = Rc::new(Clock::set_from_outside(0));
     let said = Said::default();
     let lines = Rc::clone(&said);
+    let capabilities = settings.capabilities().map_err(BuildError::new)?;
     let surroundings = Surroundings {
         pool: worker.pool().clone(),
         clock: Rc::clone(&clock),
-        capabilities: settings.capabilities().map_err(BuildError::new)?,
+        capabilities,
         chatter: Rc::new(move |line| {
             let mut lines = lines.borrow_mut();
             if lines.len() < MOST_SAID {
@@ -266,10 +273,15 @@ pub fn node(settings: &ClickSettings, worker: &Worker) -> Result<Box<dyn Node>, 
         }),
         // Elements show their random numbers in packets: these lead to no other function's.
         seed: worker.random("click").draw(),
+        secrets: Rc::new(RefCell::new(worker.random("click secrets"))),
         reconfigures: false,
         exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
+        most_text: 1 << 26,
+        most_automata: usize::MAX,
+        // The worker has other functions: one without power over the process does not hold them up.
+        most_work: if capabilities.process { u64::MAX } else { MOST_WORK },
         keeps_dropped: true,
     };
     let router = settings.router(surroundings).map_err(BuildError::new)?;
@@ -283,18 +295,21 @@ pub struct Devices {
     pub inputs: Vec<String>,
     /// Devices of `ToDevice`, in the order of the node's ways out.
     pub outputs: Vec<String>,
+    /// Those that are to be made, with the host's stack at their other ends.
+    pub hosts: Vec<HostDevice>,
 }
 
 impl Devices {
     pub(crate) fn of(router: &Router) -> Result<Self, BuildError> {
-        let mut inputs: Vec<String> = Vec::new();
+        let (mut inputs, mut hosts): (Vec<String>, Vec<HostDevice>) = Default::default();
         for from in (0..router.len()).filter_map(|id| router.element_as::<FromDevice>(id)) {
             if inputs.contains(&from.name) {
                 return Err(BuildError::new(format!("two elements take the packets of `{}`", from.name)));
             }
             inputs.push(from.name.clone());
+            hosts.extend(from.host.clone());
         }
-        let devices = Self { inputs, outputs: router.devices() };
+        let devices = Self { inputs, outputs: router.devices(), hosts };
         if devices.inputs.len().max(devices.outputs.len()) > MOST_DEVICES {
             return Err(BuildError::new(format!("there can be at most {MOST_DEVICES} devices")));
         }
@@ -421,6 +436,7 @@ impl ClickNode {
     fn run(&mut self, rounds: usize) -> Round {
         let mut round = Round::Busy;
         for _ in 0..rounds {
+            self.router.begin_turn();
             round = drive::round(&self.router, TASKS_A_TURN);
             if round != Round::Busy {
                 break;
@@ -457,6 +473,7 @@ impl Node for ClickNode {
         match self.inlets.get(input).copied().flatten() {
             Some(id) => {
                 self.router.arrived(batch.len() as u64);
+                self.router.begin_turn();
                 let router = Rc::clone(&self.router);
                 let (element, at) = (router.element(id), router.at(id));
                 if self.exact.unwrap_or_else(|| cx.follows_arrivals()) {
@@ -589,6 +606,7 @@ impl NodeState for ClickNode {
             return Err(CallError::Unknown { name: name.to_owned(), known });
         }
         argument.trim().clone_into(&mut call.value);
+        self.router.begin_turn();
         let answer = if writes && (!reads || !call.value.is_empty()) {
             call.write(&self.router)
         } else {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet, Pool};
+use netbricks_core::{DropReason, Random};
 
 use crate::clock::Clock;
 use crate::element::{Class, Element, as_type};
@@ -21,17 +21,15 @@ use crate::scheduler::{Tasks, Timers};
 mod at;
 mod memory;
 mod outbox;
+pub(crate) mod work;
 
 use outbox::Outbox;
+use work::Work;
 
 /// How deep elements may call each other: a cycle of pushes ends here.
 const MAX_DEPTH: u32 = 512;
 /// A call of a handler takes more of the stack than a push: so many times.
 const HANDLER_DEPTH: u32 = 16;
-/// Pushes and pulls that one packet, task or timer may cause.
-///
-/// A cycle that doubles packets ends here.
-const MAX_WORK: u32 = 1 << 20;
 
 /// Capabilities of a configuration's elements beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +62,9 @@ pub struct Surroundings {
     pub chatter: Rc<dyn Fn(&str)>,
     /// Seed of all random choices.
     pub seed: u64,
+    /// Random numbers that no packet shows, for nonces and cookies: each is drawn once, also where several
+    /// configurations share them.
+    pub secrets: Rc<RefCell<Random>>,
     /// Whether the configuration may be replaced by its `hotconfig` handler.
     pub reconfigures: bool,
     /// Whether each packet goes all its way before the next one starts; `None` where the clock decides.
@@ -72,6 +73,14 @@ pub struct Surroundings {
     pub most_elements: usize,
     /// The most bytes that the elements and their tables may take while they are made.
     pub most_memory: usize,
+    /// The most elements and bytes together that compound elements and variables expand to.
+    pub most_text: usize,
+    /// The most bytes of the automata that regular expressions are compiled to.
+    pub most_automata: usize,
+    /// Pushes, pulls and calls of handlers in one turn, at most.
+    ///
+    /// A handler counts as 8, and long texts as more.
+    pub most_work: u64,
     /// Whether packets that end are kept for the graph around the configuration, which counts them.
     pub keeps_dropped: bool,
 }
@@ -120,8 +129,8 @@ pub struct Router {
     driver_manager: Cell<Option<usize>>,
     random: Cell<u64>,
     depth: Cell<u32>,
-    /// Pushes and pulls since the outermost.
-    work: Cell<u32>,
+    /// Pushes, pulls and calls of handlers in this turn.
+    work: Work,
     /// Jumps that scripts have left.
     pub(crate) script_budget: Cell<crate::elements::control::ScriptBudget>,
     dropped: RefCell<Vec<(Packet, DropReason)>>,
@@ -136,6 +145,8 @@ pub struct Router {
     most_held: Cell<u64>,
     /// Packets that elements could not make, since they hold the most.
     refused: Cell<u64>,
+    /// Bytes that automata of regular expressions may still take.
+    pub(crate) automata: Cell<usize>,
     /// Bytes that tables may still grow by.
     room: Rc<Cell<usize>>,
     devices: RefCell<Vec<String>>,
@@ -247,6 +258,8 @@ impl Router {
         let mut order: Vec<usize> = (0..instances.len()).collect();
         order.sort_by_key(|id| instances[*id].class.phase);
         let (seed, most_memory) = (surroundings.seed | 1, surroundings.most_memory);
+        let work = Work::new(surroundings.most_work);
+        let automata = Cell::new(surroundings.most_automata);
         Self {
             instances,
             by_name,
@@ -264,7 +277,7 @@ impl Router {
             driver_manager: Cell::new(None),
             random: Cell::new(seed),
             depth: Cell::new(0),
-            work: Cell::new(0),
+            work,
             script_budget: Cell::default(),
             dropped: RefCell::default(),
             drops: Cell::new(0),
@@ -275,6 +288,7 @@ impl Router {
             held: Cell::new(0),
             most_held: Cell::new(u64::MAX),
             refused: Cell::new(0),
+            automata,
             room: Rc::new(Cell::new(most_memory)),
             devices: RefCell::default(),
             watched: RefCell::default(),
@@ -584,6 +598,10 @@ impl Router {
     pub fn random_below(&self, bound: u32) -> u32 {
         ((u64::from(self.random()) * u64::from(bound.max(1))) >> 32) as u32
     }
+    /// A random number that no packet shows, and that [`random`](Self::random) does not give away.
+    pub fn secret(&self) -> u64 {
+        self.surroundings.secrets.borrow_mut().draw()
+    }
     /// Begins the sequence of random numbers that belongs to a seed.
     pub fn seed(&self, seed: u64) {
         self.random.set(seed);
@@ -706,14 +724,11 @@ impl Router {
             self.held.get() + unsettled as u64 >= most
         }
     }
-    /// Enters a handler. `false` where handlers and pushes are nested too deeply.
+    /// Enters a handler. `false` where handlers and pushes are nested too deeply, or the turn has no work left.
     pub(crate) fn enter_handler(&self) -> bool {
         let depth = self.depth.get();
-        if depth + HANDLER_DEPTH > MAX_DEPTH {
+        if !self.work.step(work::HANDLER, depth == 0) || depth + HANDLER_DEPTH > MAX_DEPTH {
             return false;
-        }
-        if depth == 0 {
-            self.work.set(0);
         }
         self.depth.set(depth + HANDLER_DEPTH);
         true
@@ -732,6 +747,10 @@ impl Router {
     }
     pub(crate) fn count_left(&self, packets: u64) {
         self.held.set(self.held.get().saturating_sub(packets));
+    }
+    /// Packets that elements created since [`take_created`](Self::take_created).
+    pub(crate) fn created(&self) -> u64 {
+        self.created.get()
     }
     /// Packets and bytes that elements created since the last call.
     pub fn take_created(&self) -> (u64, u64) {

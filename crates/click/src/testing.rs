@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use netbricks_core::Random;
 use netbricks_core::buffer::Pool;
 
 use crate::clock::{Clock, SIMULATION_BEGINS};
@@ -49,10 +50,14 @@ fn build_in(text: &str, clock: Clock, capabilities: Capabilities) -> Run {
         capabilities,
         chatter: Rc::new(move |line| lines.borrow_mut().extend(line.lines().map(str::to_owned))),
         seed: 1,
+        secrets: Rc::new(RefCell::new(Random::of(&[b"click secrets"]))),
         reconfigures: capabilities.process,
         exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
+        most_text: 1 << 26,
+        most_automata: usize::MAX,
+        most_work: u64::MAX,
         keeps_dropped: false,
     };
     let errors = Errors::collected();

@@ -119,6 +119,28 @@ impl ControlCopy {
         if known.is_some_and(|handler| handler.side != HandlerSide::Control) {
             return Err(CallError::OnWorker { name: name.into() });
         }
+        self.ask(name, |node| node.call(name, argument))
+    }
+
+    /// Prepares a call of a handler of the workers: [`NodeState::prepare`](crate::NodeState::prepare).
+    ///
+    /// # Errors
+    /// The argument does not fit, or the copy panicked.
+    pub fn prepare(&mut self, name: &str, argument: &str) -> Result<Option<String>, CallError> {
+        let mut prepared = Ok(None);
+        self.ask(name, |node| {
+            node.state(|state| prepared = state.prepare(name, argument));
+            Ok(String::new())
+        })?;
+        prepared
+    }
+
+    /// Asks the node, which is made again after a panic.
+    fn ask(
+        &mut self,
+        name: &str,
+        ask: impl FnOnce(&mut Box<dyn Node>) -> Result<String, CallError>,
+    ) -> Result<String, CallError> {
         let node = match &mut self.node {
             Some(node) => node,
             None => self.make().map_err(|BuildError { problem }| CallError::Unreachable {
@@ -126,7 +148,7 @@ impl ControlCopy {
                 problem: format!("after a panic its copy could not be made again: {problem}"),
             })?,
         };
-        contain(|| node.call(name, argument)).unwrap_or_else(|Caught { message, .. }| {
+        contain(|| ask(node)).unwrap_or_else(|Caught { message, .. }| {
             let node = self.node.take();
             // Its drop is an author's code too.
             let message = match contain(|| drop(node)) {

@@ -678,6 +678,9 @@ impl NodeState for Declarations {
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         self.call_handler(name, argument)
     }
+    fn prepare(&mut self, _name: &str, _argument: &str) -> Result<Option<String>, CallError> {
+        Ok(None)
+    }
     fn call_steps(&mut self, name: &str, argument: &str) -> Option<Result<Steps<String>, CallError>> {
         self.call_in_steps(name, argument)
     }

@@ -10,6 +10,8 @@ mod ethernet;
 pub(crate) mod ip;
 mod ip6;
 mod ipsec;
+#[cfg(test)]
+mod memory_tests;
 pub(crate) mod outside;
 mod rewrite;
 mod standard;

@@ -5,13 +5,16 @@ use netbricks_core::graph::contain;
 use netbricks_core::node::{Handler, HandlerSide};
 use netbricks_core::units::Bytes;
 
+use crate::build;
 use crate::handler_call::HandlerCall;
+use crate::language::config::Source;
+use crate::language::errors::Errors;
 use crate::language::text;
 use crate::value::Ether;
 
 use super::declared::Creation;
 use super::host::Host;
-use super::instance::{Quotas, State};
+use super::instance::{LARGEST, Quotas, State, check_length, told};
 use super::switch::PortCounts;
 
 /// Ports of an instance at most.
@@ -37,6 +40,7 @@ struct Listed<'i> {
     held: u64,
     refused: u64,
     dropped: u64,
+    created: u64,
     used_ns: u64,
     said: Vec<String>,
 }
@@ -66,7 +70,7 @@ pub(super) fn handlers() -> Vec<Handler> {
         .on(all),
         write(
             "install",
-            "NAME [VAR=VALUE ...] NEWLINE TEXT",
+            "NAME [VAR=VALUE | \"VAR=VALUE\" ...] NEWLINE TEXT",
             "Gives an instance a configuration; an empty one ends it.",
         ),
         write("suspend", "NAME", "Stops an instance's turns; its rings fill."),
@@ -113,6 +117,59 @@ impl<'l> Options<'l> {
             None => Ok(()),
         }
     }
+}
+
+/// The argument of `install`.
+struct Installation<'a> {
+    name: String,
+    parameters: Vec<(String, String)>,
+    text: &'a str,
+}
+
+impl<'a> Installation<'a> {
+    fn read(argument: &'a str) -> Result<Self, String> {
+        let (head, text) = argument.split_once('\n').unwrap_or((argument, ""));
+        let words = quoted_words(head)?;
+        let [name, parameters @ ..] = &words[..] else { return Err("expected NAME".into()) };
+        let split = |word: &String| match word.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => Err(format!(
+                "expected VAR=VALUE, found `{word}`; quote what has spaces, as \"VAR=a b\"; the configuration begins \
+                 on the next line"
+            )),
+        };
+        let parameters = parameters.iter().map(split).collect::<Result<_, _>>()?;
+        Ok(Self { name: name.clone(), parameters, text })
+    }
+}
+
+/// The words of a line.
+///
+/// One that begins with `"` ends at the next `"`, and has Click's escapes, such as `\n`.
+fn quoted_words(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let length = if rest.starts_with('"') {
+            let mut escaped = false;
+            let end = rest.bytes().skip(1).position(|byte| {
+                let ends = byte == b'"' && !escaped;
+                escaped = byte == b'\\' && !escaped;
+                ends
+            });
+            end.ok_or_else(|| format!("expected `\"` at the end of `{rest}`"))? + 2
+        } else {
+            rest.find(char::is_whitespace).unwrap_or(rest.len())
+        };
+        let (word, after) = rest.split_at(length);
+        words.push(if word.starts_with('"') {
+            String::from_utf8_lossy(&text::unquote(word)).into_owned()
+        } else {
+            word.to_owned()
+        });
+        rest = after.trim_start();
+    }
+    Ok(words)
 }
 
 /// Why a command is not done.
@@ -235,19 +292,28 @@ impl Host {
     }
 
     fn install_by(&mut self, argument: &str) -> Result<String, Refusal> {
-        let (head, text) = argument.split_once('\n').unwrap_or((argument, ""));
-        let words: Vec<&str> = head.split_whitespace().collect();
-        let [name, parameters @ ..] = &words[..] else { return Err("expected NAME".into()) };
-        let split = |word: &&str| match word.split_once('=') {
-            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-            None => {
-                Err(format!("expected VAR=VALUE, found `{word}`; the configuration begins on the next line"))
-            }
-        };
-        let parameters: Vec<(String, String)> = parameters.iter().map(split).collect::<Result<_, _>>()?;
-        let number = self.find(name)?;
+        let Installation { name, parameters, text } = Installation::read(argument)?;
+        let number = self.find(&name)?;
         let elements = self.install(number, text, &parameters)?;
         Ok(format!("{name} runs {elements} elements"))
+    }
+
+    /// Reads and flattens the configuration of an `install` on the control side, so that no packet waits for that.
+    pub(super) fn prepare_install(&self, argument: &str) -> Result<Option<String>, CallError> {
+        let refused = |problem| CallError::Argument { name: "install".into(), problem };
+        let Installation { name, parameters, text } = Installation::read(argument).map_err(refused)?;
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        check_length(text).map_err(refused)?;
+        let errors = Errors::collected();
+        let source = Source { text, file: &name, is_expression: false };
+        let flat = contain(|| build::flattened(&source, &parameters, &self.surroundings, &errors));
+        let flat =
+            flat.map_err(|caught| refused(format!("a panic while it was read: {}", caught.message)))?;
+        let flat = flat.ok_or_else(|| refused(told(&errors.lines())))?;
+        // A worker flattens what would become too long.
+        Ok((flat.len() <= LARGEST).then(|| format!("{name}\n{flat}")))
     }
 
     /// Gives an instance a configuration. Returns the number of its elements.
@@ -321,7 +387,8 @@ impl Host {
                 memory_used: one.memory(),
                 held: one.router.as_ref().map_or(0, |router| router.held()),
                 refused: one.router.as_ref().map_or(0, |router| router.refused()),
-                dropped: one.router.as_ref().map_or(0, |router| router.drops()),
+                dropped: one.dropped(),
+                created: one.created(),
                 used_ns: one.used,
                 said: one.said.borrow().clone(),
             })
@@ -346,12 +413,13 @@ impl Host {
             let kind = if writes { "write" } else { "read" };
             return Err(format!("no '{}' {kind} handler", call.full_name(&router)).into());
         }
+        router.begin_turn();
         let answer = contain(|| if writes { call.write(&router) } else { call.read(&router) });
         self.note_descriptors(number);
         self.wake(number);
-        if writes
-            && let Some(instance) = self.instances[number].as_mut()
-            && let Some(ended) = instance.measure()
+        if let Some(instance) = self.instances[number].as_mut()
+            && let Some(ended) =
+                instance.end_if_spent().or_else(|| if writes { instance.measure() } else { None })
         {
             self.ended.push(ended);
             return Err(instance.state.error().unwrap_or_default().to_owned().into());

@@ -1,7 +1,7 @@
 //! The node that holds instances and their switch, and gives instances their turns.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ use crate::router::{Router, Surroundings};
 use super::InstancesSettings;
 use super::directory::{Change, Made};
 use super::exchange::Exchange;
-use super::instance::{Instance, State};
+use super::instance::{Instance, LARGEST, State};
 use super::shared::Shared;
 use super::switch::{End, PortCounts, Switch, SwitchPort};
 
@@ -34,6 +34,12 @@ const TURNS: usize = 16;
 ///
 /// An idle port is asked once in eight turns, and its packets wait meanwhile.
 const SLICE: u64 = 5_000;
+/// The most elements of an instance: packets wait while they are made.
+const MOST_ELEMENTS: usize = 4_096;
+/// The most bytes of the automata of an instance's regular expressions, for the same reason.
+const MOST_AUTOMATA: usize = 1 << 20;
+/// Pushes, pulls and calls of handlers in one turn of an instance: far more than useful ones need.
+const MOST_WORK: u64 = 1 << 20;
 /// Descriptors are looked at once in so many turns of the node while instances are busy.
 const TURNS_A_LOOK: u32 = 64;
 
@@ -125,10 +131,14 @@ impl Host {
             chatter: Rc::new(|_| ()),
             // Elements show their random numbers in packets: these lead to no other function's.
             seed: worker.random("click instances").draw(),
+            secrets: Rc::new(RefCell::new(worker.random("click secrets"))),
             reconfigures: false,
             exact: settings.exact,
-            most_elements: 16_384,
+            most_elements: MOST_ELEMENTS,
             most_memory: usize::MAX,
+            most_text: LARGEST,
+            most_automata: MOST_AUTOMATA,
+            most_work: MOST_WORK,
             keeps_dropped: true,
         };
         let (changes, seen) = shared.all(me);
@@ -305,6 +315,7 @@ impl Host {
         let was_stale = self.is_stale.replace(true);
         let (round, took) = instance.turn(&mut self.switch, &mut self.batch, cx);
         instance.charge(self.meter.of_turn(took));
+        self.ended.extend(instance.end_if_spent());
         if instance.is_to_be_measured() {
             self.ended.extend(instance.measure());
         }
@@ -363,7 +374,11 @@ impl Host {
                 return true;
             }
             if !busy || self.turns.is_multiple_of(TURNS_A_LOOK) {
+                router.begin_turn();
                 drive::look_at_descriptors(&router, Duration::ZERO);
+                if let Some(instance) = self.instances.get_mut(*number).and_then(Option::as_mut) {
+                    self.ended.extend(instance.end_if_spent());
+                }
                 if !router.tasks.is_empty() {
                     self.wake(*number);
                 }
@@ -548,6 +563,9 @@ impl NodeQueue for Host {
 impl NodeState for Host {
     fn handlers(&self) -> Vec<Handler> {
         super::commands::handlers()
+    }
+    fn prepare(&mut self, name: &str, argument: &str) -> Result<Option<String>, CallError> {
+        if name == "install" { self.prepare_install(argument) } else { Ok(None) }
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         self.command(name, argument)

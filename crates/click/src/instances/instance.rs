@@ -22,8 +22,8 @@ use super::switch::Switch;
 const BURST: usize = 32;
 /// Turns of tasks in one turn of an instance: some, so that its neighbours wait for microseconds.
 const TASKS: usize = 8;
-/// The most bytes of a configuration.
-pub(super) const LARGEST: usize = 10 << 20;
+/// The most bytes of a configuration, and of what its variables and compound elements expand to.
+pub(super) const LARGEST: usize = 1 << 20;
 /// Letters of a line that are kept.
 const LONGEST_LINE: usize = 400;
 /// Messages about a configuration that are told.
@@ -61,7 +61,7 @@ pub(super) enum State {
     Suspended,
     /// Its configuration asked to stop.
     Stopped,
-    /// It panicked, with this message.
+    /// It panicked, or did too much in one turn, with this message.
     Failed(String),
     /// The configuration that its file names was refused with these messages.
     Refused(String),
@@ -115,6 +115,10 @@ pub(super) struct Instance {
     pub awaited: Option<Awaited>,
     /// Turns until the next look at its memory.
     looks: u32,
+    /// Packets that ended in it, without those that its elements now count.
+    dropped: Cell<u64>,
+    /// Packets that its elements made, without those that the graph does not know of yet.
+    created: Cell<u64>,
     pub said: Rc<RefCell<Vec<String>>>,
 }
 
@@ -125,6 +129,23 @@ pub(super) fn told(lines: &[String]) -> String {
         text += &format!("\n… and {} more lines", lines.len() - MOST_TOLD);
     }
     text
+}
+
+/// Says that a turn of a configuration did more than it may.
+fn too_much(router: &Router) -> String {
+    format!(
+        "it did more in one turn than {} pushes, pulls and calls of handlers (a handler counts as 8): packets go in a \
+         cycle, or a script asks for too much without a wait",
+        router.surroundings().most_work
+    )
+}
+
+/// Whether a configuration is short enough to be read.
+pub(super) fn check_length(text: &str) -> Result<(), String> {
+    if text.len() > LARGEST {
+        return Err(format!("the configuration has {} bytes: there can be {LARGEST}", text.len()));
+    }
+    Ok(())
 }
 
 /// Bytes that a packet's frame takes.
@@ -156,6 +177,8 @@ impl Instance {
             used: 0,
             timer: None,
             looks: TURNS_A_LOOK,
+            dropped: Cell::new(0),
+            created: Cell::new(0),
             said: Rc::default(),
         }
     }
@@ -172,9 +195,7 @@ impl Instance {
         parameters: &[(String, String)],
         surroundings: &Surroundings,
     ) -> Result<Option<Rc<Router>>, String> {
-        if text.len() > LARGEST {
-            return Err(format!("the configuration has {} bytes: there can be {LARGEST}", text.len()));
-        }
+        check_length(text)?;
         if text.trim().is_empty() {
             let before = self.end();
             self.state = State::Empty;
@@ -203,6 +224,10 @@ impl Instance {
         let made = contain(|| build::build(&source, parameters, surroundings, &errors))
             .map_err(|caught| format!("a panic while it was made: {}", caught.message))?;
         let router = made.ok_or_else(|| told(&errors.lines()))?;
+        if router.is_spent() {
+            let _ = contain(|| router.cleanup());
+            return Err(too_much(&router));
+        }
         let (inlets, places) = match self.connect(&router) {
             Ok(connected) => connected,
             Err(problem) => {
@@ -224,7 +249,7 @@ impl Instance {
             }
         }
         let was_suspended = self.state == State::Suspended;
-        let before = self.end();
+        let before = self.hand_over();
         if let Some(before) = &before {
             router.count_left(held.saturating_sub(before.take_held()));
         }
@@ -322,11 +347,40 @@ impl Instance {
         Ok((inlets, places))
     }
 
+    /// Ends its configuration, which is returned, where it did more in this turn than it may.
+    pub(super) fn end_if_spent(&mut self) -> Option<Rc<Router>> {
+        let router = self.router.as_ref().filter(|router| router.is_spent())?;
+        self.state = State::Failed(too_much(router));
+        self.end()
+    }
+
+    /// Packets that ended in it since it was created: in its elements, or because it had none to take them.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.get() + self.router.as_ref().map_or(0, |router| router.drops())
+    }
+    /// Packets that its elements made since it was created.
+    pub(super) fn created(&self) -> u64 {
+        self.created.get() + self.router.as_ref().map_or(0, |router| router.created())
+    }
+    fn count_dropped(&self, packets: u64) {
+        self.dropped.set(self.dropped.get() + packets);
+    }
+
     /// Ends its configuration, and returns it: what it held is dropped.
     pub(super) fn end(&mut self) -> Option<Rc<Router>> {
+        let router = self.hand_over();
+        // A panic may have freed some on its way.
+        self.count_dropped(router.as_ref().map_or(0, |router| router.held()));
+        router
+    }
+
+    /// Ends its configuration, and returns it, with the number of the packets that another one has taken over.
+    fn hand_over(&mut self) -> Option<Rc<Router>> {
         let router = self.router.take();
         if let Some(router) = &router {
             let _ = contain(|| router.cleanup());
+            self.count_dropped(router.drops() + router.sent() as u64);
+            self.created.set(self.created.get() + router.created());
         }
         self.inlets.clear();
         self.places.clear();
@@ -338,12 +392,16 @@ impl Instance {
         let Some(router) = &self.router else { return };
         let (created, bytes) = router.take_created();
         if created > 0 {
+            self.created.set(self.created.get() + created);
             cx.created(created, bytes);
         }
         router.take_outbox(|device, packet| {
             match self.places.get(device).and_then(|place| self.ports.get(*place)) {
                 Some(port) => switch.forward(*port, packet, cx),
-                None => cx.drop_packet(packet, DropReason::Unconnected),
+                None => {
+                    self.count_dropped(1);
+                    cx.drop_packet(packet, DropReason::Unconnected);
+                }
             }
         });
         router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
@@ -374,6 +432,9 @@ impl Instance {
 
     fn work(&mut self, switch: &mut Switch, batch: &mut Batch, cx: &mut Context) -> Round {
         let running = self.state == State::Running;
+        if let Some(router) = &self.router {
+            router.begin_turn();
+        }
         for (number, port) in self.ports.iter().enumerate() {
             switch.take_from_ring(*port, batch, BURST);
             if batch.is_empty() {
@@ -381,6 +442,7 @@ impl Instance {
             }
             match (&self.router, self.inlets.get(number).copied().flatten()) {
                 (Some(router), Some(_)) if running && router.is_full() => {
+                    self.count_dropped(batch.len() as u64);
                     cx.drop_batch(batch, DropReason::QueueFull);
                 }
                 (Some(router), Some(id)) if running => {
@@ -401,7 +463,10 @@ impl Instance {
                         return self.fail(caught.message, batch, cx);
                     }
                 }
-                _ => cx.drop_batch(batch, DropReason::Unconnected),
+                _ => {
+                    self.count_dropped(batch.len() as u64);
+                    cx.drop_batch(batch, DropReason::Unconnected);
+                }
             }
         }
         let Some(router) = self.router.clone().filter(|_| running) else { return Round::Idle };
@@ -422,6 +487,8 @@ impl Instance {
             let _ = contain(|| router.cleanup());
             let (created, bytes) = router.take_created();
             cx.created(created, bytes);
+            self.created.set(self.created.get() + created);
+            self.count_dropped(router.drops() + router.sent() as u64 + router.held());
             router.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Panicked));
             router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
             // What the panic freed on its way is counted without its bytes.

@@ -19,7 +19,7 @@ struct Family {
 /// Name, kind and help of a family, and an instance's number in it.
 type Of = (&'static str, &'static str, &'static str, fn(&Host, &Instance) -> serde_json::Number);
 
-const FAMILIES: [Of; 8] = [
+const FAMILIES: [Of; 9] = [
     ("instance_received_packets", "counter", "Packets that came to the instance's ports.", |host, one| {
         host.counts(one).received.into()
     }),
@@ -29,8 +29,11 @@ const FAMILIES: [Of; 8] = [
     ("instance_lost_packets", "counter", "Packets that found a ring of the instance full.", |host, one| {
         host.counts(one).lost.into()
     }),
-    ("instance_dropped_packets", "counter", "Packets that the instance's elements ended.", |_, one| {
-        one.router.as_ref().map_or(0, |router| router.drops()).into()
+    ("instance_dropped_packets", "counter", "Packets that ended in the instance.", |_, one| {
+        one.dropped().into()
+    }),
+    ("instance_created_packets", "counter", "Packets that the instance's elements made.", |_, one| {
+        one.created().into()
     }),
     (
         "instance_refused_packets",

@@ -3,6 +3,8 @@
 //! The function `instances` holds them. Each has a name, virtual ports with MAC addresses, quotas and a weight. They
 //! are created, given configurations, suspended and destroyed by handlers, while others go on.
 
+#[cfg(test)]
+mod bounds_tests;
 mod commands;
 mod declared;
 mod directory;

@@ -94,6 +94,10 @@ pub(super) struct Switch {
     learning: bool,
     most_learnt: usize,
     learnt: usize,
+    /// When old addresses may be looked for again (ns).
+    swept_next: u64,
+    /// How often they were looked for.
+    sweeps: u64,
     flooded: u64,
     /// Packets that wait in rings.
     waiting: u64,
@@ -106,6 +110,7 @@ pub(super) struct Switch {
 pub(super) struct SwitchShown {
     learning: bool,
     flooded: u64,
+    sweeps: u64,
     ports: Vec<PortShown>,
     addresses: Vec<AddressShown>,
 }
@@ -136,6 +141,8 @@ impl Switch {
             learning,
             most_learnt,
             learnt: 0,
+            swept_next: 0,
+            sweeps: 0,
             flooded: 0,
             waiting: 0,
             woken: Vec::new(),
@@ -216,7 +223,10 @@ impl Switch {
             Some(Known { seen: None, .. }) => (),
             Some(known) => *known = Known { port, seen: Some(now) },
             None => {
-                if self.learnt >= self.most_learnt {
+                // A full table is swept once a second at most, so that many new addresses cost little.
+                if self.learnt >= self.most_learnt && now >= self.swept_next {
+                    self.swept_next = now.saturating_add(SECOND);
+                    self.sweeps += 1;
                     let old =
                         |known: &Known| known.seen.is_some_and(|seen| now.saturating_sub(seen) > FORGOTTEN);
                     self.addresses.retain(|_, known| !old(known));
@@ -232,13 +242,13 @@ impl Switch {
 
     /// Passes a packet from a port on to the port of its destination, or to all others.
     pub(super) fn forward(&mut self, from: usize, packet: Packet, cx: &mut Context) {
+        if let Some(port) = self.port_mut(from) {
+            port.counts.sent += 1;
+        }
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *packet.data() else {
             cx.drop_packet(packet, DropReason::Malformed);
             return;
         };
-        if let Some(port) = self.port_mut(from) {
-            port.counts.sent += 1;
-        }
         if self.learning {
             self.learn(Ether([s0, s1, s2, s3, s4, s5]), from, cx.now());
         }
@@ -361,6 +371,7 @@ impl Switch {
         SwitchShown {
             learning: self.learning,
             flooded: self.flooded,
+            sweeps: self.sweeps,
             ports: self.ports.iter().flatten().filter(|port| port.is_told_here()).map(port).collect(),
             addresses: addresses.into_iter().map(address).collect(),
         }

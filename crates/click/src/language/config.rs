@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 pub use super::classes::Classes;
 use super::errors::Errors;
-use super::flatten::{Flattener, Order};
+use super::flatten::{Flattener, MAX_WORK, Order};
 use super::parser::Parser;
 use super::text::quote;
 use super::variables::Scope;
@@ -69,10 +69,22 @@ pub fn parse(
     library: &dyn Fn(&str) -> Option<String>,
     errors: &Errors,
 ) -> Configuration {
+    parse_within(source, parameters, classes, library, MAX_WORK, errors)
+}
+
+/// As [`parse`], where compound elements and variables expand to at most so many elements and bytes together.
+pub(crate) fn parse_within(
+    source: &Source<'_>,
+    parameters: &[(String, String)],
+    classes: &dyn Classes,
+    library: &dyn Fn(&str) -> Option<String>,
+    most: usize,
+    errors: &Errors,
+) -> Configuration {
     let parser = read(source, parameters, classes, library, Order::Driver, errors);
     let Parser { mut scanner, table, body, requirements, .. } = parser;
     let global = Rc::new(body.scope.clone());
-    let mut flat = Flattener::new(body, table, scanner.landmark(), Order::Driver, errors);
+    let mut flat = Flattener::new(body, table, scanner.landmark(), (Order::Driver, most), errors);
     flat.expand_all(&global);
     Configuration::from_flat(flat, requirements, global)
 }
@@ -96,7 +108,7 @@ pub fn parse_for_text(
         values.set(name, &value);
     }
     let written = Rc::new(if expands { Scope::default() } else { body.scope.clone() });
-    let mut flat = Flattener::new(body, table, scanner.landmark(), Order::Text, errors);
+    let mut flat = Flattener::new(body, table, scanner.landmark(), (Order::Text, MAX_WORK), errors);
     flat.expand_all(&Rc::new(values));
     Configuration::from_flat(flat, requirements, written)
 }
@@ -191,11 +203,28 @@ impl Configuration {
     pub fn to_flat_text(&self) -> String {
         let mut out = String::new();
         self.write_requirements(&mut out);
+        self.write_definitions(&mut out);
+        self.write_elements(&mut out);
+        out
+    }
+
+    /// The flat text of a configuration whose variables have their values, with line directives.
+    pub(crate) fn to_expanded_text(&self) -> String {
+        let mut out = String::new();
+        self.write_requirements(&mut out);
+        self.write_elements(&mut out);
+        out
+    }
+
+    fn write_definitions(&self, out: &mut String) {
         let variables = self.global.names().iter().zip(self.global.values());
         let variables: Vec<String> = variables.map(|(name, value)| format!("${name} {value}")).collect();
         if !variables.is_empty() {
             let _ = write!(out, "define({});\n\n", variables.join(", "));
         }
+    }
+
+    fn write_elements(&self, out: &mut String) {
         for Declaration { name, class, config, landmark } in &self.elements {
             let (file, line) = landmark.rsplit_once(':').unwrap_or((landmark, "0"));
             let (open, close) = if config.is_empty() { ("", "") } else { ("(", ")") };
@@ -206,8 +235,7 @@ impl Configuration {
             let lines = out.bytes().filter(|byte| *byte == b'\n').count();
             let _ = writeln!(out, "# {} \"\"", lines + 2);
         }
-        self.write_chains(&mut out);
-        out
+        self.write_chains(out);
     }
 
     fn write_requirements(&self, out: &mut String) {

@@ -13,7 +13,7 @@ use super::variables::{Scope, enclosing};
 /// Deepest nesting of compound elements in each other.
 const MAX_DEPTH: usize = 200;
 /// Work that the expansion of compound elements may cause, in bytes of memory.
-const MAX_WORK: usize = 1 << 26;
+pub(super) const MAX_WORK: usize = 1 << 26;
 /// Connections that tunnels may bring about, also those on the way.
 const MAX_CONNECTIONS: usize = 1 << 22;
 
@@ -61,7 +61,13 @@ pub(super) struct Flattener<'a> {
 }
 
 impl<'a> Flattener<'a> {
-    pub(super) fn new(body: Body, table: Table<'a>, end: Rc<str>, order: Order, errors: &'a Errors) -> Self {
+    pub(super) fn new(
+        body: Body,
+        table: Table<'a>,
+        end: Rc<str>,
+        (order, most): (Order, usize),
+        errors: &'a Errors,
+    ) -> Self {
         Self {
             body,
             order,
@@ -70,8 +76,8 @@ impl<'a> Flattener<'a> {
             errors,
             end,
             tunnels: Tunnels::default(),
-            work: MAX_WORK,
-            expansion: Cell::new(MAX_WORK),
+            work: most,
+            expansion: Cell::new(most),
             exhausted: false,
         }
     }

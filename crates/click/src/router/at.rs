@@ -5,7 +5,7 @@ use std::rc::Rc;
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet, Pool};
 
-use super::{At, Capabilities, Instance, MAX_DEPTH, MAX_WORK, Watched};
+use super::{At, Capabilities, Instance, MAX_DEPTH, Watched};
 use crate::names::Names;
 
 #[cold]
@@ -63,9 +63,7 @@ impl<'r> At<'r> {
     #[inline]
     fn enter(self) -> bool {
         let depth = self.router.depth.get();
-        let work = if depth == 0 { 0 } else { self.router.work.get() + 1 };
-        self.router.work.set(work);
-        if depth >= MAX_DEPTH || work >= MAX_WORK {
+        if !self.router.work.step(1, depth == 0) || depth >= MAX_DEPTH {
             return false;
         }
         self.router.depth.set(depth + 1);

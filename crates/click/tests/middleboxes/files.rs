@@ -10,7 +10,7 @@ use netbricks_testkit::build::ethernet;
 use crate::harness::{Middlebox, folder, frame};
 
 /// The middleboxes of section 9 of the paper, and those of its table 1 beside them.
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "bras.click",
     "cgn.click",
     "congestion.click",
@@ -21,6 +21,7 @@ const FILES: [&str; 19] = [
     "ids.click",
     "ip-router.click",
     "ips.click",
+    "ipsec-tunnel.click",
     "ipv6-proxy.click",
     "load-balancer.click",
     "mirror.click",

@@ -101,7 +101,7 @@ fn a_router_answers_for_itself_and_takes_nothing_else() {
 }
 
 /// Two ends of one tunnel.
-fn far() -> Middlebox {
+fn far(file: &str) -> Middlebox {
     let parameters = [
         "SITE=10.2.0.1/16",
         "LOCAL=198.51.100.1/24",
@@ -109,13 +109,13 @@ fn far() -> Middlebox {
         "NEXT_HOP=198.51.100.254",
         "FAR=10.1.0.0/16",
     ];
-    Middlebox::load("tunnel.click", &parameters, 32)
+    Middlebox::load(file, &parameters, 32)
 }
 
 #[test]
 fn a_tunnel_joins_two_sites() {
     each("tunnel.click", |near| {
-        let mut far = far();
+        let mut far = far("tunnel.click");
         let packet = |ttl: u8, size: usize, whole: bool| {
             let header = ethernet().destination(MAC0).ipv4("10.1.0.5", "10.2.0.6").ttl(ttl);
             let header = if whole { header.dont_fragment() } else { header };
@@ -156,6 +156,48 @@ fn a_tunnel_joins_two_sites() {
         assert_eq!((icmp(only(&back)), u16_at(&back[0], 40), out.len()), ((3, 4), 1468, 0));
         let [back, _] = near.routed(0, [packet(1, 10, false)]);
         assert_eq!(icmp(only(&back)), (11, 0));
+        far.finish();
+    });
+}
+
+#[test]
+fn an_ipsec_tunnel_encrypts_signs_and_refuses_what_came_before() {
+    each("ipsec-tunnel.click", |near| {
+        let mut far = far("ipsec-tunnel.click");
+        let packet = |size: usize| {
+            let header = ethernet().destination(MAC0).ipv4("10.1.0.5", "10.2.0.6").ttl(64);
+            frame(header.udp(7, 8).payload(&vec![b'p'; size]))
+        };
+        let [_, out] = near.routed(0, [packet(100)]);
+        let wrapped = only(&out).to_vec();
+        let outer = ip(&wrapped);
+        assert_eq!(
+            (outer.source.as_str(), outer.destination.as_str(), outer.protocol),
+            ("192.0.2.1", "198.51.100.1", 50)
+        );
+        assert_eq!(wrapped[34..42], [0, 0, 0x10, 0, 0, 0, 0, 1], "index and number are there");
+        assert!(!wrapped.windows(4).any(|bytes| bytes == b"pppp"), "nothing is readable");
+        let carry = |wrapped: &[u8]| [&[2, 0, 0, 0, 0, 0x11], &wrapped[6..]].concat();
+        let [inside, _] = far.routed(1, [carry(&wrapped)]);
+        let header = ip(only(&inside));
+        assert_eq!(
+            (header.source.as_str(), header.destination.as_str(), header.ttl),
+            ("10.1.0.5", "10.2.0.6", 63)
+        );
+        assert_eq!((header.ports, &inside[0][42..]), ((7, 8), &[b'p'; 100][..]));
+        // The same packet again, one that was changed, and one of a sender without the keys.
+        let mut changed = near.routed(0, [packet(50)])[1][0].clone();
+        *changed.last_mut().expect("a frame") ^= 1;
+        let other = frame(ethernet().ipv4("10.1.0.5", "10.2.0.6").udp(7, 8));
+        let [inside, _] = far.routed(1, [carry(&wrapped), carry(&changed), carry(&other)]);
+        assert_eq!(
+            (inside.len(), far.read("signed.drops"), far.read("unwrapped.count")),
+            (0, "1".into(), "1".into())
+        );
+        // The largest packet of the tunnel fits, and what is larger is cut.
+        let [_, out] = near.routed(0, [packet(1_438 - 28), packet(1_439 - 28)]);
+        assert!(out.iter().all(|frame| frame.len() <= 1_514), "all fit the network between");
+        assert_eq!((out.len(), near.read("wrapped.count")), (3, "5".into()));
         far.finish();
     });
 }

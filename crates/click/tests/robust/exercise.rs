@@ -1,5 +1,6 @@
 //! The guarantees for all configurations, packets and requests; property tests and the fuzz targets call it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use netbricks_click::build::build;
@@ -10,6 +11,7 @@ use netbricks_click::handler_call::{HandlerCall, ROOT};
 use netbricks_click::language::{Configuration, Errors, Source, parse, parse_for_text, text};
 use netbricks_click::requests_of;
 use netbricks_click::router::{Capabilities, Router, Surroundings};
+use netbricks_core::Random;
 use netbricks_core::buffer::Pool;
 
 /// Rounds of the driver that a configuration gets.
@@ -98,10 +100,14 @@ fn router(text: &str) -> Option<Rc<Router>> {
         capabilities: Capabilities::default(),
         chatter: Rc::new(|_| ()),
         seed: 1,
+        secrets: Rc::new(RefCell::new(Random::of(&[b"click secrets"]))),
         reconfigures: false,
         exact: None,
         most_elements: usize::MAX,
         most_memory: usize::MAX,
+        most_text: 1 << 26,
+        most_automata: usize::MAX,
+        most_work: u64::MAX,
         keeps_dropped: false,
     };
     build(&Source { text, file: "config", is_expression: true }, &[], surroundings, &Errors::collected())

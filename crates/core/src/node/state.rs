@@ -23,6 +23,15 @@ pub trait NodeState {
         let known = self.handlers().into_iter().map(|handler| handler.name).collect::<Vec<_>>().join(", ");
         Err(CallError::Unknown { name: name.into(), known })
     }
+    /// Prepares a call of a handler of the workers, on the control side's copy of the node, while packets move.
+    ///
+    /// The answer is an argument in the place of the given one, for which the call takes less long.
+    ///
+    /// # Errors
+    /// [`CallError`] when its argument does not fit: no worker is called then.
+    fn prepare(&mut self, _name: &str, _argument: &str) -> Result<Option<String>, CallError> {
+        Ok(None)
+    }
     /// Calls a handler that reads and is answered in steps, with packets between them.
     ///
     /// `None` where the node has no such handler: [`call`](Self::call) answers all others at once.

@@ -51,6 +51,9 @@ impl dyn Sorter {
 /// implementation that lacks a method, since the default would hide that part of the sorter's state.
 macro_rules! sorters_state {
     () => {
+        fn prepare(&mut self, _: &str, _: &str) -> Result<Option<String>, $crate::CallError> {
+            Ok(None)
+        }
         fn export(&self) -> Vec<$crate::node::StateImage> {
             self.sorter.declared(|declared| declared.export())
         }

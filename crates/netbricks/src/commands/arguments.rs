@@ -170,6 +170,9 @@ pub(super) struct FileArguments {
     /// The configuration file
     #[arg(value_name = "FILE.toml", value_hint = clap::ValueHint::FilePath)]
     pub(super) file: PathBuf,
+    /// Values of the parameters of a Click configuration, FILE.click
+    #[arg(value_name = "NAME=VALUE")]
+    pub(super) parameters: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
@@ -180,6 +183,9 @@ pub(super) struct RunArguments {
     /// The configuration file; without one, the last confirmed configuration of `--state`
     #[arg(value_name = "FILE.toml", value_hint = clap::ValueHint::FilePath)]
     pub(super) file: Option<PathBuf>,
+    /// Values of the parameters of a Click configuration, FILE.click
+    #[arg(value_name = "NAME=VALUE")]
+    pub(super) parameters: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,

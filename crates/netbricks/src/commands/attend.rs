@@ -79,21 +79,24 @@ pub(super) fn now_ns() -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct Reloaded {
     path: PathBuf,
+    /// Values of a Click configuration's parameters.
+    parameters: Vec<String>,
     /// Its name in the history and in messages.
     name: String,
 }
 
 impl Reloaded {
     /// The file of the command line, or else the one that the restored configuration was read from.
-    pub(super) fn of(given: Option<&Path>, file: &File) -> Self {
+    pub(super) fn of(given: Option<&Path>, parameters: &[String], file: &File) -> Self {
         let restored = || file.directory.join(Path::new(&file.name).file_name().unwrap_or_default());
-        Self { path: given.map_or_else(restored, Path::to_owned), name: file.name.clone() }
+        let path = given.map_or_else(restored, Path::to_owned);
+        Self { path, parameters: parameters.to_vec(), name: file.name.clone() }
     }
 }
 
 /// Applies the file again, because a signal asked for it.
 fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console, tasks: &Tasks) {
-    let Reloaded { path, name } = reloaded;
+    let Reloaded { path, parameters, name } = reloaded;
     let (events, shown) = (director.events(), path.display().to_string());
     let refused = move |problem: Problem| {
         let told = format!("SIGHUP: the file was not applied: {}", problem.detail);
@@ -104,7 +107,7 @@ fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console, ta
         }
         events.tell(EventLevel::Error, "not-applied", shown, told);
     };
-    let file = match File::read(path).map(|file| File { name: name.clone(), ..file }) {
+    let file = match File::read_with(path, parameters).map(|file| File { name: name.clone(), ..file }) {
         Ok(file) => file,
         Err(Failure::Usage(text) | Failure::Failed(text)) => {
             return refused(Problem::new(Code::NotFound, text));

@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Level};
 use crate::report::counted;
 
 pub(super) fn check(app: &Application, console: Console, arguments: &FileArguments) -> Result<(), Failure> {
-    let file = File::read(&arguments.file)?;
+    let file = File::read_with(&arguments.file, &arguments.parameters)?;
     match file::check_spread(app, &file) {
         Ok(mut checked) => {
             let Checked { plan, diagnostics, .. } = &mut checked;

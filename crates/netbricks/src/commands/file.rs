@@ -29,6 +29,11 @@ pub(super) struct File {
 impl File {
     /// Reads it.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        Self::read_with(path, &[])
+    }
+
+    /// Reads it, with values `NAME=VALUE` for the parameters of a Click configuration.
+    pub(super) fn read_with(path: &Path, parameters: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
@@ -44,7 +49,12 @@ impl File {
         })?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();
         let is_click = path.extension().is_some_and(|extension| extension == "click");
-        let text = if is_click { super::click::chain_file(path)? } else { text };
+        if let Some(first) = parameters.first().filter(|_| !is_click) {
+            return Err(Failure::Usage(format!(
+                "`{first}` is for a Click configuration, whose name ends in `.click`: `{name}` has no parameters"
+            )));
+        }
+        let text = if is_click { super::click::chain_file(path, parameters)? } else { text };
         Ok(Self { name, text, directory, files: Files::new() })
     }
 

@@ -47,7 +47,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
     // Between lines of JSON there is no place for others.
     let limits = RunLimits { quiet: arguments.limits.quiet || log::is_json(), ..arguments.limits };
     let (file, store) = match &arguments.file {
-        Some(path) => (File::read(path)?, None),
+        Some(path) => (File::read_with(path, &arguments.parameters)?, None),
         None => control::restored(console, &arguments.control).map(|(file, store)| (file, Some(store)))?,
     };
     // A start without a file goes on under the name of the first one, whatever was applied since.
@@ -59,6 +59,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         overrides,
         control: Some(&arguments.control),
         file: arguments.file.as_deref(),
+        parameters: &arguments.parameters,
         graph: restored.as_deref(),
         ..How::plain(&limits, arguments.json)
     };
@@ -116,6 +117,8 @@ pub(super) struct How<'a> {
     pub(super) control: Option<&'a ControlArguments>,
     /// The path of the file, where it was not restored from the state directory.
     pub(super) file: Option<&'a Path>,
+    /// Values of a Click configuration's parameters.
+    pub(super) parameters: &'a [String],
     /// The graph's name, where it is not that of the file.
     pub(super) graph: Option<&'a str>,
     /// Called once the run has begun, with the way to its director.
@@ -126,7 +129,7 @@ impl<'a> How<'a> {
     /// As the file says.
     pub(super) fn plain(limits: &'a RunLimits, json: bool) -> Self {
         let overrides = Overrides::default();
-        Self { limits, json, overrides, control: None, file: None, graph: None, begun: None }
+        Self { limits, json, overrides, control: None, file: None, parameters: &[], graph: None, begun: None }
     }
 }
 
@@ -403,7 +406,7 @@ impl<'a> Opened<'a> {
             tasks.follow(&session.installed, &BTreeSet::new());
             session.control_tasks = Some(tasks);
         }
-        let reloads = listener.as_ref().map(|_| Reloaded::of(how.file, file));
+        let reloads = listener.as_ref().map(|_| Reloaded::of(how.file, how.parameters, file));
         let interrupts = self.interrupted;
         let attending = Attending { reloads, console, limits, json, interrupts, heard: &heard };
         let (report, events) = attend(&attending, runtime, &mut session, &waiting, &mut records)?;

@@ -87,7 +87,9 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// Bytes of memory that slots, tags and timers take, as long as there is the table.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.slots.len() * Slots::<K, V>::BYTES + self.groups.len() * size_of::<Group>() + self.wheel.bytes()
+        let before = self.before.as_ref().map_or(0, |before| before.bytes());
+        let own = self.slots.len() * Slots::<K, V>::BYTES + self.groups.len() * size_of::<Group>();
+        own + self.wheel.bytes() + before
     }
 
     /// Bytes of memory that a table of a capacity (in flows) takes, before it is made.

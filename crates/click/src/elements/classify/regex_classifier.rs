@@ -28,6 +28,8 @@ const MEMORY: usize = 16 << 20;
 /// header on are searched. Time is linear in a packet's length.
 struct RegexClassifier {
     patterns: Regex,
+    /// The most bytes of what it remembers while it searches.
+    cache: usize,
     found: RefCell<PatternSet>,
     payload_only: bool,
     sorter: Sorter,
@@ -46,21 +48,33 @@ fn regex_classifier(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<
         setup.errors.error(&format!("need {outputs} patterns, or one less, for {outputs} output ports"));
         return None;
     }
+    // Automata are made in the place of packets' time where others share the worker: their size bounds that, too.
+    let router = setup.at.router;
+    let room = router.room().get();
+    let most = MEMORY.min(router.automata.get()).min(room / 2);
+    let cache = (MEMORY / 8).min(room / 8);
     let config = Regex::config()
         .match_kind(MatchKind::All)
         .utf8_empty(false)
-        .nfa_size_limit(Some(MEMORY))
-        .hybrid_cache_capacity(MEMORY / 8);
+        .nfa_size_limit(Some(most))
+        .hybrid_cache_capacity(cache);
     let bytes = syntax::Config::new().unicode(false).utf8(false);
     match Regex::builder().configure(config).syntax(bytes).build_many(&patterns) {
         Ok(patterns) => {
             let found = RefCell::new(PatternSet::new(patterns.pattern_len()));
-            Some(Rc::new(RegexClassifier { patterns, found, payload_only, sorter: Sorter::default() }))
+            router.automata.set(router.automata.get().saturating_sub(patterns.memory_usage()));
+            Some(Rc::new(RegexClassifier { patterns, cache, found, payload_only, sorter: Sorter::default() }))
         }
         Err(problem) => {
             let number =
                 problem.pattern().map_or(String::new(), |number| format!("pattern {}: ", number.as_usize()));
             let cause = problem.syntax_error().map_or_else(|| problem.to_string(), ToString::to_string);
+            let cause = match problem.size_limit() {
+                Some(_) => format!(
+                    "the patterns need more than the {most} bytes that are left for automata: take shorter ones"
+                ),
+                None => cause,
+            };
             setup.errors.error(&format!("{number}{}", cause.lines().last().unwrap_or("bad pattern")));
             None
         }
@@ -80,6 +94,10 @@ impl RegexClassifier {
 }
 
 impl Element for RegexClassifier {
+    fn memory(&self) -> usize {
+        // A search runs forward and back.
+        self.patterns.memory_usage() + 2 * self.cache
+    }
     fn push(&self, at: At<'_>, _: usize, packet: Packet) {
         let output = self.output(&packet);
         at.push_or_drop(output as usize, packet, DropReason::Denied);

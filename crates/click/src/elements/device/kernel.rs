@@ -17,6 +17,9 @@ pub(super) const BURST: u32 = 1;
 /// Address of the kernel's side, where no `ETHER` says otherwise.
 pub(super) const ADDRESS: Ether = Ether([0, 1, 2, 3, 4, 5]);
 
+/// Address of the side of the configuration.
+const HERE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
 /// The way to the kernel of a `KernelTun` or `KernelTap`.
 pub(super) struct Kernel {
     /// The number of the device that packets leave by.
@@ -74,7 +77,7 @@ impl Kernel {
             }
             let data = packet.data_mut();
             data[..6].copy_from_slice(&self.address.0);
-            data[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            data[6..12].copy_from_slice(&HERE);
             data[12..ETHER].copy_from_slice(&kind.to_be_bytes());
         }
         at.send(self.device, packet);
@@ -85,6 +88,10 @@ impl Kernel {
             return Some(packet);
         }
         let kind = packet.data().get(12..ETHER).map(|kind| [kind[0], kind[1]]);
+        if kind == Some([0x08, 0x06]) && self.answer(packet.data_mut()) {
+            at.send(self.device, packet);
+            return None;
+        }
         packet.pull_bytes(ETHER);
         let header = match (kind, version(packet.data())) {
             (Some([0x08, 0x00]), Some(4)) => usize::from(packet.data()[0] & 15) * 4,
@@ -97,10 +104,27 @@ impl Kernel {
         packet.set_network(0, header);
         Some(packet)
     }
+    /// Makes the host's ARP request for any address but its own the answer: all others are behind this element.
+    fn answer(&self, frame: &mut [u8]) -> bool {
+        let Some(arp) = frame.get(ETHER..ETHER + 28) else { return false };
+        let is_request = arp[..8] == [0, 1, 8, 0, 6, 4, 0, 1];
+        let (asker, own, wanted) = (arp[8..18].to_vec(), &arp[14..18], arp[24..28].to_vec());
+        if !is_request || own == &wanted[..] || own == [0; 4] {
+            return false;
+        }
+        frame[..6].copy_from_slice(&asker[..6]);
+        frame[6..12].copy_from_slice(&HERE);
+        frame[ETHER + 7] = 2;
+        frame[ETHER + 8..ETHER + 14].copy_from_slice(&HERE);
+        frame[ETHER + 14..ETHER + 18].copy_from_slice(&wanted);
+        frame[ETHER + 18..ETHER + 28].copy_from_slice(&asker);
+        true
+    }
     /// A turn of the task. Whether it did any work.
     pub(super) fn run(&self, at: At<'_>) -> bool {
         let mut taken = 0;
         while taken < self.burst
+            && at.may_go_on(taken)
             && let Some(packet) = at.pull(0)
         {
             taken += 1;

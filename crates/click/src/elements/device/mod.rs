@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
+use netbricks_core::filter::Filter;
 
 use crate::arguments::Arguments;
 use crate::element::{Class, Element};
@@ -24,7 +25,7 @@ use kernel::Kernel;
 const CLASSES: &[Class] = &[
     Class::new("FromDevice", from_device).ports("0/1-2").processing("h/h").flow("x/y"),
     Class::new("PollDevice", from_device).ports("0/1-2").processing("h/h").flow("x/y"),
-    Class::new("FromHost", from_device).ports("0/1").processing("h/h").flow("x/y"),
+    Class::new("FromHost", from_host).ports("0/1").processing("h/h").flow("x/y"),
     Class::new("ToDevice", to_device).ports("1/0-2").processing("a/h").flow("x/y"),
     Class::new("ToHost", to_device).ports("1/0-2").processing("a/h").flow("x/y"),
     Class::new("ToHostSniffers", to_host_sniffers).ports("1/0-1").flow("x/y"),
@@ -44,11 +45,8 @@ const OPENED_ALREADY: &[&str] = &[
     "SNAPLEN",
     "METHOD",
     "CAPTURE",
-    "OUTBOUND",
     "HEADROOM",
     "ENCAP",
-    "BPF_FILTER",
-    "PROTOCOL",
     "FULL_SNIFFER",
     "DEBUG",
     "ALLOW_NONEXISTENT",
@@ -57,17 +55,103 @@ const OPENED_ALREADY: &[&str] = &[
     "QUEUE",
     "MTU",
     "GATEWAY",
-    "ETHER",
 ];
 
-/// `FromDevice(NAME [, BURST b, FORCE_IP f])`: packets that a port received. Also `PollDevice` and `FromHost`.
+/// `FromDevice(NAME [, FORCE_IP f, BPF_FILTER t, PROTOCOL p])`: packets that a port received. Also `PollDevice`.
+///
+/// Packets that the filter `t`, in tcpdump's language, or the Ethernet type `p` does not choose end uncounted. With
+/// `FORCE_IP` packets that are not IP leave by output 1, or end. `FromHost(NAME, ADDR/MASK)` takes those of the host.
 pub(crate) struct FromDevice {
     /// The device's name.
     pub(crate) name: String,
     count: Cell<u64>,
     bytes: Cell<u64>,
+    chosen: Chosen,
+    /// The host's end of the device, where the graph has to make it.
+    pub(crate) host: Option<HostDevice>,
     /// The way back, of `KernelTun` and `KernelTap`.
     kernel: Option<Kernel>,
+}
+
+/// A device that the graph makes, with the host's stack at its other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDevice {
+    /// The device's name.
+    pub device: String,
+    /// The host's address and its prefix, such as `10.0.0.1/24`.
+    pub address: Option<String>,
+    /// The host's Ethernet address, such as `00:01:02:03:04:05`.
+    pub mac: String,
+}
+
+impl HostDevice {
+    fn new(device: &str, prefix: Option<Prefix>, ether: Ether) -> Self {
+        let with_length = |prefix: Prefix| Some(format!("{}/{}", prefix.address, prefix.length()?));
+        let mac = ether.to_string().to_lowercase().replace('-', ":");
+        Self { device: device.to_owned(), address: prefix.and_then(with_length), mac }
+    }
+}
+
+/// Packets that an element lets in.
+#[derive(Default)]
+struct Chosen {
+    filter: Option<Filter>,
+    /// An Ethernet type.
+    protocol: Option<u16>,
+    force_ip: bool,
+}
+
+impl Chosen {
+    fn read(arguments: &mut Arguments<'_>) -> Self {
+        let force_ip = arguments.keyword("FORCE_IP").unwrap_or(false);
+        let protocol: u16 = arguments.keyword("PROTOCOL").unwrap_or(0);
+        let text: Option<String> = arguments.keyword("BPF_FILTER");
+        if arguments.keyword("OUTBOUND").unwrap_or(false) {
+            let port = "a port has only the packets that it received";
+            arguments.error_of("OUTBOUND", &format!("{port}: take those that are sent before `ToDevice`"));
+        }
+        let filter = text.filter(|text| !text.trim().is_empty()).map(|text| Filter::parse(&text));
+        let filter = filter.and_then(|filter| {
+            filter.map_err(|error| arguments.error_of("BPF_FILTER", &error.to_string())).ok()
+        });
+        Self { filter, protocol: (protocol != 0).then_some(protocol), force_ip }
+    }
+    fn takes_all(&self) -> bool {
+        self.filter.is_none() && self.protocol.is_none() && !self.force_ip
+    }
+    /// Whether the device hands a packet in.
+    fn takes(&self, packet: &Packet) -> bool {
+        let data = packet.data();
+        let of_protocol = |wanted: u16| data.get(12..14) == Some(&wanted.to_be_bytes()[..]);
+        self.filter.as_ref().is_none_or(|filter| filter.matches(data, data.len()))
+            && self.protocol.is_none_or(of_protocol)
+    }
+    /// Notes the IP header of a packet. `false` where it has none.
+    fn note_ip(packet: &mut Packet) -> bool {
+        let data = packet.data();
+        let begin = if data.get(12..14) == Some(&[0x81, 0][..]) { 18 } else { 14 };
+        let kind = data.get(begin - 2..begin).unwrap_or_default();
+        let header = data.get(begin..).unwrap_or_default();
+        let length = match (kind, header) {
+            ([0x08, 0x00], [first, _, high, low, ..]) if first >> 4 == 4 => {
+                let (length, total) =
+                    (usize::from(first & 15) * 4, usize::from(*high) << 8 | usize::from(*low));
+                (length >= 20 && total >= length && header.len() >= length).then_some(length)
+            }
+            ([0x86, 0xDD], [first, ..]) if first >> 4 == 6 => (header.len() >= 40).then_some(40),
+            _ => None,
+        };
+        if let Some(length) = length {
+            packet.set_network(begin, length);
+        }
+        length.is_some()
+    }
+}
+
+impl FromDevice {
+    fn new(name: String, chosen: Chosen, host: Option<HostDevice>, kernel: Option<Kernel>) -> Self {
+        Self { name, count: Cell::default(), bytes: Cell::default(), chosen, host, kernel }
+    }
 }
 
 fn ignore(arguments: &mut Arguments<'_>) {
@@ -93,9 +177,22 @@ fn need_devices(arguments: &mut Arguments<'_>, setup: &Setup<'_>) {
 fn from_device(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let name = opened(arguments, setup);
     let _: Option<u32> = arguments.keyword("BURST");
-    let _: Option<bool> = arguments.keyword("FORCE_IP");
+    let _: Option<Raw> = arguments.keyword("ETHER");
+    let chosen = Chosen::read(arguments);
     arguments.complete()?;
-    Some(Rc::new(FromDevice { name: name?, count: Cell::default(), bytes: Cell::default(), kernel: None }))
+    Some(Rc::new(FromDevice::new(name?, chosen, None, None)))
+}
+
+/// `FromHost(DEVNAME, ADDR/MASK [, ETHER, …])`: packets that the host sends by a device that the graph makes.
+fn from_host(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
+    let name = opened(arguments, setup);
+    let prefix: Option<Prefix> = arguments.positional("DST");
+    let ether: Ether = arguments.keyword("ETHER").unwrap_or(kernel::ADDRESS);
+    let chosen = Chosen::read(arguments);
+    arguments.complete()?;
+    let name = name?;
+    let host = prefix.map(|prefix| HostDevice::new(&name, Some(prefix), ether));
+    Some(Rc::new(FromDevice::new(name, chosen, host, None)))
 }
 
 fn kernel_tun(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
@@ -133,17 +230,18 @@ fn kernel_device(arguments: &mut Arguments<'_>, setup: &Setup<'_>, is_tap: bool)
         return None;
     }
     let name = name.or(old).map_or_else(|| setup.at.name().to_owned(), |Word(name)| name);
-    let kernel = (setup.inputs() > 0).then(|| setup.at.router.device(&name));
+    // Without Ethernet headers, the element answers the host's questions for addresses.
+    let sends = setup.inputs() > 0 || !is_tap;
     let kernel = Kernel {
-        device: kernel.unwrap_or(usize::MAX),
+        device: if sends { setup.at.router.device(&name) } else { usize::MAX },
         is_tap,
         address: address.unwrap_or(kernel::ADDRESS),
         mtu: mtu as usize,
         burst: burst.unsigned_abs().max(kernel::BURST),
         signal: RefCell::default(),
     };
-    let from = FromDevice { name, count: Cell::default(), bytes: Cell::default(), kernel: Some(kernel) };
-    Some(Rc::new(from))
+    let host = HostDevice::new(&name, Some(prefix), kernel.address);
+    Some(Rc::new(FromDevice::new(name, Chosen::default(), Some(host), Some(kernel))))
 }
 
 /// `ToHostSniffers([DEVNAME])`: ends packets, as for programs that only look at them: there are none in the graph.
@@ -206,9 +304,17 @@ impl Element for FromDevice {
             }
             return;
         }
+        if !self.chosen.takes(&packet) {
+            at.drop_packet(packet, DropReason::Unmatched);
+            return;
+        }
         self.count.set(self.count.get() + 1);
         self.bytes.set(self.bytes.get() + packet.len() as u64);
         mark(&mut packet);
+        if self.chosen.force_ip && !Chosen::note_ip(&mut packet) {
+            at.push_or_drop(1, packet, DropReason::Unmatched);
+            return;
+        }
         let packet = match self.kernel.as_ref().filter(|kernel| !kernel.is_tap) {
             Some(kernel) => kernel.take(at, packet),
             None => Some(packet),
@@ -221,7 +327,10 @@ impl Element for FromDevice {
         self.kernel.as_ref().is_some_and(|kernel| kernel.run(at))
     }
     fn push_batch(&self, at: At<'_>, input: usize, batch: &mut Batch) {
-        if input != INLET || self.kernel.as_ref().is_some_and(|kernel| !kernel.is_tap) {
+        if input != INLET
+            || !self.chosen.takes_all()
+            || self.kernel.as_ref().is_some_and(|kernel| !kernel.is_tap)
+        {
             for packet in batch.drain() {
                 self.push(at, input, packet);
             }
@@ -287,6 +396,7 @@ impl Element for ToDevice {
     fn run_task(&self, at: At<'_>, _: usize) -> bool {
         let mut taken = 0;
         while taken < self.burst
+            && at.may_go_on(taken)
             && let Some(packet) = at.pull(0)
         {
             taken += 1;

@@ -131,6 +131,9 @@ impl ArpResponder {
 }
 
 impl Element for ArpResponder {
+    fn memory(&self) -> usize {
+        self.entries.borrow().capacity() * size_of::<Entry>()
+    }
     fn action(&self, at: At<'_>, packet: Packet) -> Option<Packet> {
         match self.answer(at, &packet) {
             Some(reply) => {

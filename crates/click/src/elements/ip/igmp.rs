@@ -1,7 +1,7 @@
 //! `IGMP`: a multicast router's side of group membership on one link (RFC 2236, RFC 3376).
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -85,6 +85,12 @@ struct Igmp {
     version: u8,
     times: Times,
     groups: RefCell<BTreeMap<Ipv4Addr, Membership>>,
+    /// Groups that are to be asked, in the order in which they are due.
+    asked: RefCell<BTreeSet<(u64, Ipv4Addr)>>,
+    /// When memberships that ended may be looked for again (steady time, ns).
+    swept_next: Cell<u64>,
+    /// How often they were looked for.
+    sweeps: Cell<u64>,
     /// Queries at the start that are still to come sooner than the others.
     startup: Cell<u32>,
     /// Until when another router asks (steady time, ns).
@@ -116,6 +122,9 @@ fn igmp(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Eleme
         startup: Cell::new(times.robustness),
         times,
         groups: RefCell::default(),
+        asked: RefCell::default(),
+        swept_next: Cell::default(),
+        sweeps: Cell::default(),
         silent_until: Cell::default(),
         refused: Cell::default(),
         bad: Cell::default(),
@@ -176,14 +185,22 @@ impl Igmp {
         }
         let mut groups = self.groups.borrow_mut();
         if groups.len() >= self.capacity && !groups.contains_key(&group) {
-            groups.retain(|_, membership| membership.ends > now);
+            // A full table is swept once a second at most, so that many new groups cost little.
+            if now >= self.swept_next.get() {
+                self.swept_next.set(now.saturating_add(SECOND));
+                count(&self.sweeps);
+                groups.retain(|_, membership| membership.ends > now);
+            }
             if groups.len() >= self.capacity {
                 count(&self.refused);
                 return;
             }
         }
         let ends = now.saturating_add(self.times.membership());
-        groups.insert(group, Membership { ends, queries: 0, due: 0 });
+        let before = groups.insert(group, Membership { ends, queries: 0, due: 0 });
+        if let Some(before) = before.filter(|before| before.queries > 0) {
+            self.asked.borrow_mut().remove(&(before.due, group));
+        }
     }
 
     /// A host left: others get a last chance to report.
@@ -198,6 +215,7 @@ impl Igmp {
             membership.ends = membership.ends.min(now.saturating_add(span));
             membership.queries = self.times.robustness;
             membership.due = now;
+            self.asked.borrow_mut().insert((now, group));
             at.timer_at(SPECIFIC, now);
         }
     }
@@ -261,20 +279,29 @@ impl Igmp {
     fn specific_queries(&self, at: At<'_>) {
         let now = at.steady();
         let mut due = Vec::new();
-        let mut next: Option<u64> = None;
-        for (group, membership) in &mut *self.groups.borrow_mut() {
-            if membership.queries > 0 && membership.due <= now {
-                due.push(*group);
-                membership.queries -= 1;
-                membership.due = now.saturating_add(self.times.last_member);
-            }
+        let mut groups = self.groups.borrow_mut();
+        let mut asked = self.asked.borrow_mut();
+        while let Some(&(time, group)) = asked.first()
+            && time <= now
+        {
+            asked.pop_first();
+            let Some(membership) = groups.get_mut(&group).filter(|one| one.queries > 0 && one.due == time)
+            else {
+                continue;
+            };
+            due.push(group);
+            membership.queries -= 1;
+            membership.due = now.saturating_add(self.times.last_member);
             if membership.queries > 0 {
-                next = Some(next.map_or(membership.due, |next| next.min(membership.due)));
+                asked.insert((membership.due, group));
             }
         }
-        if let Some(next) = next {
-            at.timer_at(SPECIFIC, next);
+        if let Some((next, _)) = asked.first() {
+            at.timer_at(SPECIFIC, *next);
         }
+        drop((groups, asked));
+        // Groups with the same time are asked in the order of their addresses.
+        due.sort_unstable();
         for group in due {
             if let Some(packet) = self.query(at, group, self.times.last_member) {
                 at.push(1, packet);
@@ -287,6 +314,11 @@ impl Element for Igmp {
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         at.timer_after(GENERAL, 0);
         true
+    }
+    fn memory(&self) -> usize {
+        // Trees have about as much again for their nodes.
+        2 * self.groups.borrow().len() * size_of::<(Ipv4Addr, Membership)>()
+            + 2 * self.asked.borrow().len() * size_of::<(u64, Ipv4Addr)>()
     }
     fn push(&self, at: At<'_>, input: usize, packet: Packet) {
         if input == 0 {
@@ -318,9 +350,54 @@ impl Element for Igmp {
             }
             text
         });
+        handlers.read("sweeps", |this: &Self, _| this.sweeps.get());
         handlers.read("querier", |this: &Self, at| this.asks(at.steady()));
         handlers.read("queries", |this: &Self, _| this.queries.get());
         handlers.read("refused", |this: &Self, _| this.refused.get());
         handlers.read("bad", |this: &Self, _| this.bad.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netbricks_core::packet::checksum;
+
+    use crate::testing::run;
+
+    /// Elements that send a message of a kind about each of some groups.
+    fn messages(kind: u8, groups: std::ops::Range<u8>) -> String {
+        let one = |group: u8| {
+            let mut message = [kind, 0, 0, 0, 239, 1, 1, group];
+            let sum = checksum::internet(&message).to_be_bytes();
+            message[2..4].copy_from_slice(&sum);
+            let hex: String = message.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!(
+                "InfiniteSource(DATA \\<4500001c 00000000 01020000 0a000001 ef010101 {hex}>, LIMIT 1) -> m; "
+            )
+        };
+        groups.map(one).collect()
+    }
+
+    const ROUTER: &str = "m :: MarkIPHeader -> x :: IGMP(10.0.0.9, CAPACITY 100) -> Discard; x[1] -> Discard; \
+                          Idle -> [1]x; Script(wait 100s, stop); ";
+
+    #[test]
+    fn a_full_table_is_swept_once_a_second_at_most() {
+        let run = run(&format!("{ROUTER} {}", messages(super::kind::REPORT_2, 0..250)));
+        assert_eq!(run.errors, Vec::<String>::new());
+        assert_eq!([run.read("x.sweeps"), run.read("x.refused")], ["1", "150"]);
+    }
+
+    #[test]
+    fn each_group_that_a_host_leaves_is_asked_as_often_as_robustness_says() {
+        let (joins, leaves) = (messages(super::kind::REPORT_2, 0..40), messages(super::kind::LEAVE, 0..40));
+        let run = run(&format!(
+            "{ROUTER} {joins} {}",
+            leaves.replace("-> m;", "-> DelayShaper(5) -> Unqueue -> m;")
+        ));
+        assert_eq!(run.errors, Vec::<String>::new());
+        // Two queries for each, and the two general ones of the start.
+        assert_eq!(run.read("x.queries"), "82");
+        assert_eq!(run.read("x.groups"), "");
     }
 }

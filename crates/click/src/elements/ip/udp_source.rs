@@ -118,7 +118,7 @@ fn fast_udp_source(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dy
     make(arguments, (rate?, limit?, length?), ethernet, [source?, destination?], (checksum, active), ports)
 }
 
-fn fast_udp_flows(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
+fn fast_udp_flows(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let rate: Option<u32> = arguments.required("RATE");
     let limit: Option<i32> = arguments.required("LIMIT");
     let length: Option<i32> = arguments.required("LENGTH");
@@ -137,6 +137,9 @@ fn fast_udp_flows(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn
         return None;
     }
     let length = u32::try_from(length?).unwrap_or(0);
+    if !setup.has_room("FLOWS", number as usize * size_of::<([u16; 2], u32)>()) {
+        return None;
+    }
     let ports = Ports::Random { flows: RefCell::default(), number, size: size? };
     let ethernet = [destination_ethernet?, source_ethernet?];
     make(arguments, (rate?, limit?, length), ethernet, [source?, destination?], (checksum, active), ports)
@@ -233,6 +236,14 @@ impl UdpSource {
 }
 
 impl Element for UdpSource {
+    fn memory(&self) -> usize {
+        match &self.ports {
+            Ports::Stepped { .. } => 0,
+            Ports::Random { flows, number, .. } => {
+                flows.borrow().capacity().max(*number as usize) * size_of::<([u16; 2], u32)>()
+            }
+        }
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         if let Ports::Random { flows, number, .. } = &self.ports {
             *flows.borrow_mut() = (0..*number).map(|_| (random_ports(at), 0)).collect();

@@ -175,7 +175,7 @@ pub(super) fn pass<E: Element>(element: &E, at: At<'_>, batch: &mut Batch) {
 }
 
 /// An IPv6 address and the length of a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Prefix6 {
     /// The address, without the bits beyond the prefix.
     pub(super) address: Ipv6Addr,

@@ -1,6 +1,7 @@
 //! `LookupIP6Route`: a table of IPv6 routes.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 use std::rc::Rc;
@@ -29,33 +30,53 @@ struct Route {
 
 /// Routes, in the order of their places; free places are taken again first.
 #[derive(Default)]
-struct Table(Vec<Option<Route>>);
+struct Table {
+    routes: Vec<Option<Route>>,
+    free: BTreeSet<usize>,
+    places: HashMap<Prefix6, usize>,
+    /// How many routes have a prefix of each length.
+    lengths: BTreeMap<u32, usize>,
+}
 
 impl Table {
     fn remove(&mut self, prefix: Prefix6) {
-        for place in &mut self.0 {
-            if place.is_some_and(|route| route.prefix == prefix) {
-                *place = None;
+        let Some(place) = self.places.remove(&prefix) else { return };
+        self.routes[place] = None;
+        self.free.insert(place);
+        if let Some(count) = self.lengths.get_mut(&prefix.length) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.length);
             }
         }
     }
     fn add(&mut self, route: Route) {
         self.remove(route.prefix);
-        match self.0.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(route),
-            None => self.0.push(Some(route)),
-        }
+        let place = self.free.pop_first().unwrap_or_else(|| {
+            self.routes.push(None);
+            self.routes.len() - 1
+        });
+        self.routes[place] = Some(route);
+        self.places.insert(route.prefix, place);
+        *self.lengths.entry(route.prefix.length).or_default() += 1;
     }
     fn find(&self, address: Ipv6Addr) -> Option<Route> {
-        let matching = self.0.iter().flatten().filter(|route| route.prefix.contains(address));
-        matching.max_by_key(|route| route.prefix.length).copied()
+        let mut lengths = self.lengths.keys().rev();
+        let place = lengths.find_map(|length| self.places.get(&Prefix6::new(address, *length)))?;
+        self.routes[*place]
+    }
+    fn memory(&self) -> usize {
+        let free = 2 * self.free.len() * size_of::<usize>();
+        self.routes.capacity() * size_of::<Option<Route>>()
+            + self.places.capacity() * (size_of::<(Prefix6, usize)>() + 1)
+            + free
     }
     fn show(&self) -> String {
         let mut lines = String::new();
-        if !self.0.is_empty() {
+        if !self.routes.is_empty() {
             lines.push_str("# Active routes\n");
         }
-        for Route { prefix, gateway, port } in self.0.iter().flatten() {
+        for Route { prefix, gateway, port } in self.routes.iter().flatten() {
             let (address, gateway) = (show(prefix.address), show(*gateway));
             let _ = writeln!(lines, "{address}/{}\t{gateway}\t{port}", prefix.length);
         }
@@ -161,6 +182,9 @@ impl LookupIp6Route {
 }
 
 impl Element for LookupIp6Route {
+    fn memory(&self) -> usize {
+        self.table.borrow().memory()
+    }
     fn push(&self, at: At<'_>, _: usize, mut packet: Packet) {
         let found = self.table.borrow().find(annotation(&packet));
         let Some(route) = found else {

@@ -22,6 +22,9 @@ pub(super) const CLASSES: &[Class] =
 /// A mapping that no packet used for so long may be given to another flow (ns).
 const IDLE: u64 = 300 * SECOND;
 
+/// Ports that a packet of a new flow looks at, for one that is free.
+const LOOKS: usize = 64;
+
 /// An end of a flow.
 type End = (Ipv6Addr, u16);
 
@@ -35,7 +38,9 @@ struct Fixed {
 #[derive(Default)]
 struct Addresses {
     free: VecDeque<Ipv6Addr>,
-    given: Vec<(Ipv6Addr, Ipv6Addr)>,
+    /// By host, and the hosts by the address that they got.
+    given: HashMap<Ipv6Addr, Ipv6Addr>,
+    hosts: HashMap<Ipv6Addr, Ipv6Addr>,
 }
 
 /// A flow's mapping: the end that was there, the end that it got, and the other side.
@@ -81,8 +86,9 @@ struct AddressTranslator {
 
 fn address_translator(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let list = arguments.rest();
-    match configure(&list, setup.at) {
+    match configure(&list, setup) {
         Ok(element) => Some(Rc::new(element)),
+        Err((_, "")) => None,
         Err((number, expected)) => {
             setup.errors.error(&format!("argument {number} should be : {expected}"));
             None
@@ -90,7 +96,7 @@ fn address_translator(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Optio
     }
 }
 
-/// The number of a wrong argument, and what it should be.
+/// The number of a wrong argument, and what it should be: empty where the error has been told.
 type Wrong = (usize, &'static str);
 
 fn truth(list: &[String], number: usize) -> Result<bool, Wrong> {
@@ -111,7 +117,8 @@ fn fixed(text: &str, with_ports: bool, at: At<'_>) -> Option<Fixed> {
     Some(Fixed { inner: (address(0)?, 0), outer: (address(1)?, 0) })
 }
 
-fn configure(list: &[String], at: At<'_>) -> Result<AddressTranslator, Wrong> {
+fn configure(list: &[String], setup: &Setup<'_>) -> Result<AddressTranslator, Wrong> {
+    let at = setup.at;
     let count = list.first().and_then(|text| integer(text)).and_then(|count| usize::try_from(count).ok());
     let count = count.ok_or((0, "integer"))?;
     let mut translator = AddressTranslator {
@@ -137,9 +144,12 @@ fn configure(list: &[String], at: At<'_>) -> Result<AddressTranslator, Wrong> {
     translator.inward = truth(list, place + 2)?;
     let rest = list.get(place + 3..).unwrap_or_default();
     let dynamic = if with_ports {
-        ports(rest.first(), at)
-            .map(Dynamic::Ports)
-            .ok_or((place + 3, "<IP6Address> <unsigned char> <unsigned char>"))?
+        let ports =
+            ports(rest.first(), at).ok_or((place + 3, "<IP6Address> <unsigned char> <unsigned char>"))?;
+        if !setup.has_room("DYNAMIC_PORTS", ports.most_memory()) {
+            return Err((place + 3, ""));
+        }
+        Dynamic::Ports(ports)
     } else {
         let mut addresses = Addresses::default();
         for (number, text) in rest.iter().enumerate() {
@@ -158,7 +168,8 @@ fn ports(text: Option<&String>, at: At<'_>) -> Option<Ports> {
     let (first, last) = (port(words.get(1))?, port(words.get(2))?);
     let count = usize::from(last.checked_sub(first)?) + 1;
     let flows = std::iter::repeat_with(|| None).take(count).collect();
-    Some(Ports { address, first, flows, known: HashMap::new(), next: 0 })
+    // The table has its size from the start: to grow takes long where it is large.
+    Some(Ports { address, first, flows, known: HashMap::with_capacity(count), next: 0 })
 }
 
 /// Why a packet has no mapping.
@@ -168,6 +179,11 @@ enum Miss {
 }
 
 impl Ports {
+    /// Bytes that it takes with a flow for each port.
+    fn most_memory(&self) -> usize {
+        let known = size_of::<((u8, End, End), usize)>() + 1;
+        self.flows.capacity() * size_of::<Option<Flow>>() + self.known.capacity() * known
+    }
     fn port(&self, place: usize) -> u16 {
         self.first.saturating_add(u16::try_from(place).unwrap_or(u16::MAX))
     }
@@ -184,8 +200,12 @@ impl Ports {
             None => true,
             Some(flow) => now.saturating_sub(flow.used) > IDLE,
         };
-        let mut places = (0..count).map(|step| (self.next + step) % count);
-        let place = places.find(|place| is_free(&self.flows[*place])).ok_or(Miss::Full)?;
+        let mut places = (0..count.min(LOOKS)).map(|step| (self.next + step) % count);
+        let Some(place) = places.find(|place| is_free(&self.flows[*place])) else {
+            // The next packet looks further, so that each costs little where all ports are taken.
+            self.next = (self.next + count.min(LOOKS)) % count;
+            return Err(Miss::Full);
+        };
         self.next = (place + 1) % count;
         let flow = Flow { protocol, own, peer, used: now };
         if let Some(before) = self.flows[place].replace(flow) {
@@ -208,15 +228,17 @@ impl Ports {
 
 impl Addresses {
     fn give(&mut self, own: Ipv6Addr) -> Result<Ipv6Addr, Miss> {
-        if let Some((_, got)) = self.given.iter().find(|(host, _)| *host == own) {
+        if let Some(got) = self.given.get(&own) {
             return Ok(*got);
         }
         let got = self.free.pop_front().ok_or(Miss::Full)?;
-        self.given.push((own, got));
+        self.given.insert(own, got);
+        // An address that is there twice leads back to the host that had it first.
+        self.hosts.entry(got).or_insert(own);
         Ok(got)
     }
     fn back(&self, got: Ipv6Addr) -> Option<Ipv6Addr> {
-        self.given.iter().find(|(_, address)| *address == got).map(|(own, _)| *own)
+        self.hosts.get(&got).copied()
     }
 }
 
@@ -257,6 +279,17 @@ fn places(protocol: u8, segment: &[u8]) -> Option<Option<[usize; 2]>> {
 }
 
 impl Element for AddressTranslator {
+    fn memory(&self) -> usize {
+        let of_dynamic = match &*self.dynamic.borrow() {
+            Dynamic::No => 0,
+            Dynamic::Addresses(addresses) => {
+                let given = addresses.given.capacity() + addresses.hosts.capacity();
+                addresses.free.capacity() * size_of::<Ipv6Addr>() + given * size_of::<[Ipv6Addr; 2]>()
+            }
+            Dynamic::Ports(ports) => ports.most_memory(),
+        };
+        self.fixed.capacity() * size_of::<Fixed>() + of_dynamic
+    }
     fn push(&self, at: At<'_>, input: usize, mut packet: Packet) {
         let inward = input == 1;
         let Some(ip) = Ip6::read(packet.data()).filter(|ip| ip.version() == 6) else {
@@ -296,5 +329,33 @@ impl Element for AddressTranslator {
         }
         set_transport_checksum(data);
         at.push(usize::from(inward), packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ports_are_given_and_a_full_range_is_searched_in_steps() {
+        const COUNT: u16 = 500;
+        let address = Ipv6Addr::LOCALHOST;
+        let flows = std::iter::repeat_with(|| None).take(COUNT.into()).collect();
+        let mut ports = Ports { address, first: 1_000, flows, known: HashMap::new(), next: 0 };
+        let own = |port: u16| (Ipv6Addr::UNSPECIFIED, port);
+        let mut give = |port: u16, now: u64| ports.give(TCP, own(port), own(0), now).ok().map(|end| end.1);
+        for port in 0..COUNT {
+            assert_eq!(give(port, 0), Some(1_000 + port));
+        }
+        assert_eq!(give(COUNT, 1), None);
+        // All but one are used again later.
+        for port in (0..COUNT).filter(|port| *port != 300) {
+            assert_eq!(give(port, IDLE), Some(1_000 + port));
+        }
+        let tries = usize::from(COUNT).div_ceil(LOOKS);
+        let found: Vec<u16> = (0..tries).filter_map(|_| give(COUNT, IDLE + 1)).collect();
+        assert_eq!(found.first(), Some(&1_300));
+        // Each of those that found none looked at few.
+        assert!(found.len() < tries);
     }
 }

@@ -272,6 +272,9 @@ impl Solicitor {
 }
 
 impl Element for Solicitor {
+    fn memory(&self) -> usize {
+        self.neighbours.borrow().capacity() * size_of::<(Ipv6Addr, Neighbour)>()
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         at.timer_after(0, LOOK);
         true

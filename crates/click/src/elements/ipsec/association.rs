@@ -1,14 +1,14 @@
 //! Security associations: keys, sequence numbers out, and the window of those that came in.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
 use aes::Aes128;
 use aes::cipher::block_padding::NoPadding;
 use aes::cipher::{BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyInit};
 use hmac::{Hmac, Mac};
+use netbricks_core::Random;
 use netbricks_core::buffer::Packet;
 use sha1::Sha1;
 
@@ -80,8 +80,11 @@ pub(super) struct Association {
     keys: Keys,
     cipher: Aes128,
     authentication: Hmac<Sha1>,
+    secret: u64,
     /// Makes initialisation vectors differ from those of an earlier run with the same key.
-    nonce: u64,
+    ///
+    /// It is made of the secret, and of the time of the first packet.
+    nonce: OnceCell<u64>,
     next: Cell<Option<u32>>,
     window: Cell<Window>,
 }
@@ -100,8 +103,8 @@ pub(super) struct Keys {
 }
 
 impl Association {
-    /// An association. `None`: a key has a bad length.
-    pub(super) fn new(spi: u32, keys: Keys) -> Option<Self> {
+    /// An association, with a random number that is secret. `None`: a key has a bad length.
+    pub(super) fn new(spi: u32, keys: Keys, secret: u64) -> Option<Self> {
         if !matches!(keys.authentication.len(), 16 | 20) {
             return None;
         }
@@ -109,7 +112,8 @@ impl Association {
             spi,
             cipher: Aes128::new(&keys.encryption.into()),
             authentication: Hmac::new_from_slice(&keys.authentication).ok()?,
-            nonce: RandomState::new().hash_one(spi),
+            secret,
+            nonce: OnceCell::new(),
             next: Cell::new(Some(keys.first)),
             window: Cell::new(Window::new(keys.window, keys.first)),
             keys,
@@ -133,9 +137,11 @@ impl Association {
         taken
     }
     /// An initialisation vector that takes the key to foresee: an encrypted nonce (NIST SP 800-38A, appendix C).
-    pub(super) fn vector(&self, number: u32) -> [u8; BLOCK] {
+    pub(super) fn vector(&self, number: u32, now: u64) -> [u8; BLOCK] {
+        let (secret, now) = (self.secret.to_le_bytes(), now.to_le_bytes());
+        let nonce = self.nonce.get_or_init(|| Random::of(&[b"association", &secret, &now]).draw());
         let mut block = [0; BLOCK];
-        block[..8].copy_from_slice(&self.nonce.to_be_bytes());
+        block[..8].copy_from_slice(&nonce.to_be_bytes());
         block[8..12].copy_from_slice(&self.spi.to_be_bytes());
         block[12..].copy_from_slice(&number.to_be_bytes());
         let mut block = block.into();
@@ -169,8 +175,8 @@ impl Association {
 }
 
 /// The associations of a configuration, by the number that packets have in an annotation.
-#[derive(Default)]
 pub(super) struct Associations {
+    secrets: Rc<RefCell<Random>>,
     known: RefCell<HashMap<u32, Rc<Association>>>,
     last: Cell<u32>,
 }
@@ -178,7 +184,15 @@ pub(super) struct Associations {
 impl Associations {
     /// The associations of an element's configuration.
     pub(super) fn of(at: At<'_>) -> Rc<Self> {
-        at.router.shared("IPsec associations", Self::default)
+        at.router.shared("IPsec associations", || Self {
+            secrets: Rc::clone(&at.router.surroundings().secrets),
+            known: RefCell::default(),
+            last: Cell::default(),
+        })
+    }
+    /// A random number for a new association.
+    pub(super) fn secret(&self) -> u64 {
+        self.secrets.borrow_mut().draw()
     }
     /// Notes an association; its number.
     pub(super) fn add(&self, association: Rc<Association>) -> u32 {

@@ -111,7 +111,7 @@ impl EspEncap {
             }
             return Err((packet, DropReason::Denied));
         };
-        let vector = association.vector(number);
+        let vector = association.vector(number, at.now());
         let data = packet.data_mut();
         data[..4].copy_from_slice(&association.spi.to_be_bytes());
         data[4..8].copy_from_slice(&number.to_be_bytes());

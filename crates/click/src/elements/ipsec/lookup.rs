@@ -198,7 +198,7 @@ impl Lookup {
         if let Some((spi, keys)) = &written.tunnel {
             let known = routes.associations.get(spi);
             let same = known.is_some_and(|(_, known)| known.has(keys));
-            if !same && let Some(made) = Association::new(*spi, keys.clone()) {
+            if !same && let Some(made) = Association::new(*spi, keys.clone(), self.associations.secret()) {
                 let made = Rc::new(made);
                 let number = self.associations.add(Rc::clone(&made));
                 if let Some((old, _)) = routes.associations.insert(*spi, (number, made)) {
@@ -326,6 +326,15 @@ fn protocol_and_spi(packet: &Packet) -> Option<(u8, Option<u32>)> {
 }
 
 impl Element for Lookup {
+    fn memory(&self) -> usize {
+        let routes = self.routes.borrow();
+        routes.routes.memory()
+            + routes.targets.capacity() * size_of::<Target>()
+            + routes.places.capacity() * (size_of::<(Target, i32)>() + 1)
+            // Both tables of associations know each.
+            + routes.associations.capacity() * (2 * size_of::<(u32, (u32, Rc<Association>))>() + 2)
+            + routes.associations.len() * (size_of::<Association>() + 20)
+    }
     fn push(&self, at: At<'_>, _: usize, mut packet: Packet) {
         let destination = packet.dst_ip();
         let Some((hop, target)) = self.find(destination) else {

@@ -18,6 +18,8 @@ use super::sequence::Shifts;
 pub(super) const MOST_FLOWS: usize = 1 << 20;
 /// Entries of the first table; it doubles as flows come.
 const FIRST_ENTRIES: usize = 1 << 10;
+/// Places of the table before, which was half as large, that each new flow moves on.
+const MOVED: usize = 64;
 /// Stands for no entry.
 pub(super) const NO_ENTRY: u32 = u32::MAX;
 
@@ -404,6 +406,9 @@ impl Flows {
 
     /// Makes the table large enough for one flow more.
     fn make_room(&mut self) -> bool {
+        if let Some(table) = &mut self.table {
+            table.move_on(MOVED);
+        }
         let (len, capacity) = self.table.as_ref().map_or((0, 0), |table| (table.len(), table.capacity()));
         if len + 2 <= capacity {
             return true;
@@ -418,15 +423,12 @@ impl Flows {
         self.room.set(room - growth.min(room));
         let config = FlowTableConfig { seed: self.seed, ..FlowTableConfig::new(wanted) };
         let Ok(mut larger) = FlowTable::new(config) else { return false };
-        if let Some(table) = &self.table {
-            for (key, entry) in table.iter() {
-                if let Entry::Vacant(place) = larger.lookup(key, 0) {
-                    place.insert(*entry);
-                }
-            }
+        // The flows go over in steps: all at once would hold up packets.
+        let moves = self.table.as_mut().is_none_or(|table| larger.succeed(table));
+        if moves {
+            self.table = Some(larger);
         }
-        self.table = Some(larger);
-        true
+        moves
     }
 
     /// Ends a flow so that a new one has room. Whether it is the new one that ends.
@@ -602,5 +604,47 @@ impl Flows {
             at = place;
         }
         self.put(heap, at, moving);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_grows_moves_few_flows_for_each_new_one() {
+        let mut flows = Flows::new(7, Rc::new(Cell::new(usize::MAX)));
+        let lifetime = Lifetimes { idle: 1_000, busy: 1_000, done: 1_000, guarantee: 0 };
+        let owner = flows.register([lifetime; 2], 1);
+        let maker = Maker { owner, input: 0, map: 0 };
+        let fields = |number: u32, to: u32| FlowId {
+            source: number,
+            destination: to,
+            source_port: 1,
+            destination_port: 2,
+        };
+        let (mut grown, mut waited) = (0, 0);
+        let mut capacity = 0;
+        for number in 0..20_000 {
+            let new = NewFlow {
+                forward: fields(number, 1 << 31),
+                rewritten: fields(number | 1 << 30, 1 << 31),
+                outputs: [0, 0],
+                transport: None,
+                protocol: 17,
+                kind: Kind::Udp,
+            };
+            assert!(flows.add(maker, &new, 0).is_some(), "flow {number}");
+            let table = flows.table.as_mut().expect("a table");
+            if std::mem::replace(&mut capacity, table.capacity()) != table.capacity() {
+                grown += 1;
+                waited += usize::from(table.move_on(0));
+            }
+        }
+        assert!(grown > 4 && waited == grown - 1, "{waited} of {grown} tables had flows to move");
+        for number in 0..20_000 {
+            assert!(flows.find(fields(number, 1 << 31).key(0)).is_some(), "flow {number}");
+        }
+        assert_eq!(flows.len(), 20_000);
     }
 }

@@ -165,6 +165,7 @@ impl Element for Discard {
     fn run_task(&self, at: At<'_>, _: usize) -> bool {
         let mut taken = 0;
         while taken < self.burst
+            && at.may_go_on(taken)
             && let Some(packet) = at.pull(0)
         {
             taken += 1;

@@ -409,11 +409,8 @@ struct RandomSeed;
 fn random_seed(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let seed: Option<u32> = arguments.positional("SEED");
     arguments.complete()?;
-    let any = || {
-        use std::hash::{BuildHasher, RandomState};
-        RandomState::new().hash_one(0)
-    };
-    setup.at.router.seed(seed.map_or_else(any, u64::from));
+    let router = setup.at.router;
+    router.seed(seed.map_or_else(|| router.secret(), u64::from));
     Some(Rc::new(RandomSeed))
 }
 

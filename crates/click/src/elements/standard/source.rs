@@ -82,6 +82,9 @@ impl Data {
         self.fill();
         Ok(())
     }
+    fn memory(&self) -> usize {
+        self.text.borrow().capacity() + self.bytes.borrow().capacity()
+    }
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.text.borrow()).into_owned()
     }
@@ -206,6 +209,9 @@ impl InfiniteSource {
 }
 
 impl Element for InfiniteSource {
+    fn memory(&self) -> usize {
+        self.data.memory()
+    }
     fn initialize(&self, at: At<'_>, errors: &Errors) -> bool {
         if self.pushes {
             at.schedule(0);
@@ -235,6 +241,7 @@ impl Element for InfiniteSource {
         }
         let mut made = 0;
         while made < wanted
+            && at.may_go_on(made.unsigned_abs())
             && let Some(packet) = self.data.make(at, self.timestamp.get())
         {
             made += 1;
@@ -394,6 +401,9 @@ impl RatedSource {
 }
 
 impl Element for RatedSource {
+    fn memory(&self) -> usize {
+        self.data.memory()
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         if self.pushes {
             at.schedule(0);
@@ -508,6 +518,9 @@ impl TimedSource {
 }
 
 impl Element for TimedSource {
+    fn memory(&self) -> usize {
+        self.data.memory()
+    }
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         if self.active.get() {
             self.expire_at(at, at.steady().saturating_add(self.interval.get()));

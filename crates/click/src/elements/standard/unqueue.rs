@@ -80,7 +80,7 @@ impl Element for Unqueue {
         }
         let most = left.min(self.burst.get().unsigned_abs());
         let mut taken = 0;
-        while taken < most && self.active.get() {
+        while taken < most && self.active.get() && at.may_go_on(taken) {
             let Some(packet) = at.pull(0) else {
                 if !self.signal.borrow().is_active() {
                     return taken > 0;
@@ -174,7 +174,7 @@ impl Element for Unqueue2 {
         };
         let most = self.queues.borrow().iter().map(room).min().unwrap_or(u32::MAX).min(self.burst);
         let mut taken = 0;
-        while taken < most {
+        while taken < most && at.may_go_on(taken) {
             let Some(packet) = at.pull(0) else {
                 if !self.signal.borrow().is_active() {
                     return taken > 0;
@@ -201,6 +201,8 @@ struct TimedUnqueue {
     /// Interval (ns), in whole milliseconds.
     interval: u64,
     burst: u32,
+    /// Packets of a burst that had to wait for another turn.
+    moved: Cell<u32>,
     signal: RefCell<Signal>,
     /// Whether the timer is set.
     waits: Cell<bool>,
@@ -227,6 +229,7 @@ fn timed(arguments: &mut Arguments<'_>, setup: &Setup<'_>, burst: i32) -> Option
     Some(Rc::new(TimedUnqueue {
         interval,
         burst: burst.unsigned_abs(),
+        moved: Cell::default(),
         signal: RefCell::default(),
         waits: Cell::default(),
         expiry: Cell::default(),
@@ -244,9 +247,16 @@ impl Element for TimedUnqueue {
         if self.waits.get() {
             return false;
         }
-        for turn in 0..self.burst {
+        let begun = self.moved.take();
+        for moved in begun..self.burst {
+            if !at.may_go_on(moved - begun) {
+                // The burst goes on in the next turn.
+                self.moved.set(moved);
+                at.schedule(0);
+                return true;
+            }
             let Some(packet) = at.pull(0) else {
-                if turn == 0 && !self.signal.borrow().is_active() {
+                if moved == 0 && !self.signal.borrow().is_active() {
                     self.expiry.set(None);
                     return false;
                 }

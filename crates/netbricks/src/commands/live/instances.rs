@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use netbricks_click::language::text::quote;
 use netbricks_control::api::{Answers, HandlerAnswer};
 use netbricks_core::units::Bytes;
 
@@ -195,7 +196,7 @@ pub(super) fn instances(
             };
             let text = text
                 .map_err(|error| Failure::Usage(format!("`{}` cannot be read: {error}", file.display())))?;
-            let head = [std::slice::from_ref(name), parameters].concat().join(" ");
+            let head = install_line(name, parameters);
             answered(&write("install", &format!("{head}\n{text}"))?, output, json)
         }
         InstancesCommand::Suspend { name } => answered(&write("suspend", name)?, output, json),
@@ -222,6 +223,18 @@ pub(super) fn instances(
             answered(&write("learning", &on.to_string())?, output, json)
         }
     }
+}
+
+/// The first line of an `install`: values with spaces or other characters that could end it are quoted.
+fn install_line(name: &str, parameters: &[String]) -> String {
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic()) && !text.starts_with('"');
+    parameters.iter().fold(name.to_owned(), |line, one| {
+        if is_plain(one) {
+            format!("{line} {one}")
+        } else {
+            format!("{line} {}", quote(one.as_bytes(), false))
+        }
+    })
 }
 
 /// The function that is meant: the one that is named, or the only one.
@@ -450,6 +463,16 @@ mod tests {
         let addresses: Vec<&str> = whole.addresses.iter().map(|address| &*address.mac).collect();
         assert_eq!((whole.flooded, addresses), (10, vec!["l", "m", "n"]));
         assert!(shown(|output| show(&answers, output, false)).contains("10 packets flooded"));
+    }
+
+    #[test]
+    fn values_of_an_install_are_quoted_where_they_could_be_read_otherwise() {
+        let line = |parameters: &[&str]| {
+            install_line("box", &parameters.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(line(&[]), "box");
+        assert_eq!(line(&["N=3", "RULE=src host 1.2.3.4"]), r#"box N=3 "RULE=src host 1.2.3.4""#);
+        assert_eq!(line(&["A=x\n-> Discard;", "B=\"q\" r"]), r#"box "A=x\n-> Discard;" "B=\"q\" r""#);
     }
 
     #[test]

@@ -21,8 +21,17 @@ struct Gathered {
 }
 
 impl Session<'_> {
-    pub(super) fn call_handler(&mut self, call: Call, answer: Answer<api::Answers>) {
-        match self.called(&call) {
+    pub(super) fn call_handler(&mut self, mut call: Call, answer: Answer<api::Answers>) {
+        let called = self.called(&call);
+        if let Ok(Called { side: HandlerSide::Worker | HandlerSide::AnyWorker, .. }) = called
+            && let Some(copy) = self.copies.get_mut(&call.function)
+        {
+            match copy.prepare(&call.handler, &call.argument) {
+                Ok(prepared) => call.argument = prepared.unwrap_or(call.argument),
+                Err(error) => return answer(Err(refused(&error))),
+            }
+        }
+        match called {
             Err(problem) => answer(Err(problem)),
             Ok(Called { side: HandlerSide::Control, nodes }) => answer(self.call_here(&call, &nodes)),
             Ok(Called { side: HandlerSide::AnyWorker, nodes }) => {

@@ -9,6 +9,7 @@ use crate::handler_call::HandlerCall;
 use crate::language::errors::Errors;
 use crate::language::text;
 use crate::language::variables::{Form, Variables, expand};
+use crate::router::work::INSTRUCTION;
 use crate::router::{At, Router};
 use crate::value::{boolean, integer, signed_seconds};
 
@@ -78,7 +79,8 @@ impl Router {
     fn script_step(&self) -> bool {
         let ScriptBudget { depth, instructions } = self.script_budget.get();
         self.script_budget.set(ScriptBudget { depth, instructions: instructions.saturating_sub(1) });
-        instructions > 0
+        self.spend(INSTRUCTION, 0);
+        instructions > 0 && !self.is_spent()
     }
 }
 
@@ -91,7 +93,7 @@ struct Expander<'s> {
 
 impl Variables for Expander<'_> {
     fn allows(&self, bytes: usize) -> bool {
-        bytes <= MAX_VALUE
+        bytes <= MAX_VALUE && !self.at.router.is_spent()
     }
     fn value(&self, name: &str, form: Form, _depth: usize) -> Option<String> {
         if form == Form::Parentheses {
@@ -132,6 +134,7 @@ impl Script {
     /// A text with its variables and `$(...)` replaced.
     pub(super) fn expand(&self, at: At<'_>, line: &str, quoted: bool, errors: &Errors) -> String {
         let value = expand(line, &Expander { script: self, at, errors }, quoted);
+        at.router.spend(0, line.len() + value.len());
         if value.len() > MAX_VALUE {
             errors.error(&format!("a value has more than {MAX_VALUE} bytes"));
             return String::new();

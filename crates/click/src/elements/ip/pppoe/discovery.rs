@@ -3,11 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;
-use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
-use netbricks_core::DropReason;
 use netbricks_core::buffer::Packet;
+use netbricks_core::{DropReason, Random};
 
 use super::super::header::{get16, put, set16};
 use super::{DISCOVERY, HEADERS, VERSION};
@@ -136,13 +135,13 @@ pub(super) struct PppoeDiscovery {
     capacity: usize,
     per_host: usize,
     timeout: u64,
-    secret: RandomState,
+    secret: [u64; 2],
     sessions: RefCell<Sessions>,
     refused: Cell<u64>,
     bad: Cell<u64>,
 }
 
-fn pppoe_discovery(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dyn Element>> {
+fn pppoe_discovery(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn Element>> {
     let address: Option<Ether> = arguments.required("ETHER");
     let name: Option<String> = arguments.required("NAME");
     let services = arguments.keyword_with("SERVICES", |words, _| {
@@ -165,7 +164,7 @@ fn pppoe_discovery(arguments: &mut Arguments<'_>, _: &Setup<'_>) -> Option<Rc<dy
         capacity: usize::from(capacity.min(LAST)),
         per_host: usize::from(per_host.max(1)),
         timeout: timeout.0,
-        secret: RandomState::new(),
+        secret: [(); 2].map(|()| setup.at.router.secret()),
         sessions: RefCell::default(),
         refused: Cell::default(),
         bad: Cell::default(),
@@ -242,7 +241,8 @@ impl Tags {
 
 impl PppoeDiscovery {
     fn cookie(&self, host: [u8; 6], epoch: u64) -> [u8; 8] {
-        self.secret.hash_one((host, epoch)).to_be_bytes()
+        let [one, other] = self.secret.map(u64::to_le_bytes);
+        Random::of(&[b"PPPoE", &one, &other, &host, &epoch.to_le_bytes()]).draw().to_be_bytes()
     }
     /// Whether a host has a cookie that it got in this epoch or the one before.
     fn knows(&self, host: [u8; 6], cookie: Option<&[u8]>, now: u64) -> bool {
@@ -358,6 +358,14 @@ impl PppoeDiscovery {
 }
 
 impl Element for PppoeDiscovery {
+    fn memory(&self) -> usize {
+        let sessions = self.sessions.borrow();
+        // Trees have about as much again for their nodes.
+        2 * sessions.len() * (size_of::<(u16, Session)>() + size_of::<(u64, u16)>())
+            + sessions.of_host.capacity() * (size_of::<([u8; 6], usize)>() + 1)
+            + sessions.free.capacity() * size_of::<u16>()
+            + self.services.iter().map(|service| size_of::<Vec<u8>>() + service.len()).sum::<usize>()
+    }
     fn push(&self, at: At<'_>, _: usize, packet: Packet) {
         if get16(packet.data(), 12) != DISCOVERY {
             at.push_or_drop(1, packet, DropReason::Unmatched);
