@@ -119,7 +119,7 @@ impl Engine {
         let outcome = match Place::of(frame) {
             None => self.not_ip(frame, side),
             Some(place) => {
-                let seen = Seen::of(place, frame.data());
+                let seen = Seen::of(place, frame);
                 match seen.flow.is_v6() {
                     false => self.v4(slot, frame, &seen, side, cx),
                     true => self.v6(slot, frame, &seen, side, cx),
@@ -577,7 +577,7 @@ impl Engine {
 
     fn translate_later(&mut self, frame: &mut Bytes<'_>, known: &Known) -> Option<Edge> {
         let place = Place::of(frame)?;
-        let seen = Seen::of(place, frame.data());
+        let seen = Seen::of(place, frame);
         self.write_later(frame, &seen, known).ok()?;
         Some(if self.leave(frame, known).is_ok() { Edge::OUT } else { Edge::REPLY })
     }
