@@ -81,8 +81,11 @@ pub(super) fn parsed(frame: &Bytes<'_>) -> Option<Parsed> {
     let kind = match number {
         _ if is_error || is_later => Kind::Stray,
         // One that would close its connection, and that no server takes, has no effect on it.
-        protocol::TCP if payload.get(13) != Some(&believed_flags(header, payload, frame)) => Kind::Stray,
-        protocol::TCP => payload.get(13).map_or(Kind::Data, |found| Kind::of(*found)),
+        protocol::TCP => match payload.get(13) {
+            Some(found) if *found != believed_flags(header, payload, frame) => Kind::Stray,
+            Some(found) => Kind::of(*found),
+            None => Kind::Data,
+        },
         _ => Kind::Data,
     };
     Some(Parsed {

@@ -27,7 +27,7 @@ fn rfc7857_2_a_forged_reset_does_not_end_a_live_connection() {
     assert!(test.call("sessions", "").contains(" established"));
 }
 
-/// No end of a connection through a NAT has keys for it: a signature covers the addresses and ports (RFC 2385).
+/// A signature covers addresses and ports (RFC 2385), so no connection through a NAT has keys.
 #[test]
 fn rfc7857_2_a_segment_that_no_receiver_takes_ends_no_connection() {
     let mut test = nat("");
