@@ -338,7 +338,7 @@ impl Instance {
         let Some(router) = &self.router else { return };
         let (created, bytes) = router.take_created();
         if created > 0 {
-            cx.created(created, bytes);
+            cx.keeping().created(created, bytes);
         }
         router.take_outbox(|device, packet| {
             match self.places.get(device).and_then(|place| self.ports.get(*place)) {
@@ -421,11 +421,11 @@ impl Instance {
         if let Some(router) = &self.router {
             let _ = contain(|| router.cleanup());
             let (created, bytes) = router.take_created();
-            cx.created(created, bytes);
+            cx.keeping().created(created, bytes);
             router.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Panicked));
             router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
             // What the panic freed on its way is counted without its bytes.
-            cx.dropped(router.held(), 0, DropReason::Panicked);
+            cx.keeping().dropped(router.held(), 0, DropReason::Panicked);
         }
         self.router = None;
         self.state = State::Failed(message);

@@ -87,7 +87,7 @@ impl Session {
         let (head, body) = bytes[link..whole].split_at_mut(FRAMING);
         head.copy_from_slice(&self.framing(protocol, len));
         write(body);
-        env.cx.created(1, packet.len() as u64);
+        env.cx.created(&packet);
         env.shared.to_access.push(packet);
     }
 

@@ -586,7 +586,7 @@ impl Engine {
     pub(super) fn emit(&mut self, slot: usize, edge: Edge, packet: Packet, cx: &mut Context) {
         // A call makes at most eight for each packet of a full batch: more are lost.
         if let Err(packet) = cx.create_segment(slot, edge, packet) {
-            cx.created(1, packet.len() as u64);
+            cx.created(&packet);
             cx.drop_packet(packet, DropReason::RateLimited);
         }
     }
