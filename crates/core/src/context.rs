@@ -520,7 +520,7 @@ impl<Tail: ?Sized> Context<Tail> {
     }
 
     /// Says that the running shuffle has state to give away or to take over.
-    pub(crate) fn call_on_duty(&mut self) {
+    pub(crate) fn request_migration(&mut self) {
         self.effects |= MIGRATION_REQUESTED;
     }
 

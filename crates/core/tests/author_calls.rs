@@ -13,7 +13,7 @@ use netbricks_core::consistency::{SharedStateRef, Shares, Strict};
 use netbricks_core::filter::Filter;
 use netbricks_core::graph::{AuthorCall, observe_panics};
 use netbricks_core::guards::Guards;
-use netbricks_core::observer::{Allowance, At, Numbers, Watch};
+use netbricks_core::observer::{Allowance, Numbers, Watch, WatchPoint};
 use netbricks_core::shuffle::{BoundState, Handoff, MigrationRequest, PacketPart, Part, PartStep, ShuffleId};
 use netbricks_core::state::Declarations;
 use netbricks_core::tables::{FlowTable, FlowTableConfig};
@@ -502,7 +502,7 @@ impl Setting {
 
 fn every_packet() -> Watch {
     let all = Filter::parse("").expect("the empty filter");
-    Watch::trace(At::Arrivals, all, Allowance::default(), Numbers::default())
+    Watch::trace(WatchPoint::Arrivals, all, Allowance::default(), Numbers::default())
 }
 
 /// Runs the graphs of two workers from the first turn to the end, with every call that exists.
