@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::meta::{CUT, Details, FAR, Lines, Meta, NEAR, Offload, Second};
+use crate::meta::{CAPTURED, CUT, Details, FAR, Lines, Meta, NEAR, Offload, Second};
+use crate::packet::{Bytes, Packet};
 
 /// A packet's bytes for slots that a graph allocates, lent to operators for one call; zero in a new packet.
 pub struct Annotations<'b> {
@@ -93,6 +94,11 @@ impl Annotations<'_> {
     pub fn is_length_unstated(&self) -> bool {
         self.line().fresh.is_length_unstated()
     }
+    /// Whether the packet comes from a capture, which does not say which work was left to a device.
+    #[inline]
+    pub fn is_captured(&self) -> bool {
+        self.line().fresh.flags & CAPTURED != 0
+    }
     /// Work that the packet's sender left to the device: it is known in the same place.
     #[inline]
     pub fn offload(&self) -> Offload {
@@ -104,5 +110,26 @@ impl Annotations<'_> {
             let vlan = self.second().details.vlan;
             self.second_mut().details = Details { gso_size, checksum_start, checksum_offset, vlan };
         }
+    }
+}
+
+/// Whether packets come from a capture, which does not say which work was left to a device.
+impl Packet {
+    /// Whether it comes from a capture.
+    #[inline]
+    pub fn is_captured(&self) -> bool {
+        self.line().fresh.flags & CAPTURED != 0
+    }
+    /// Says that it comes from a capture.
+    pub fn set_captured(&mut self) {
+        self.line_mut().fresh.flags |= CAPTURED;
+    }
+}
+
+impl Bytes<'_> {
+    /// Whether the packet comes from a capture; see [`Packet::is_captured`].
+    pub fn is_captured(&self) -> bool {
+        // SAFETY: the packet is lent to these bytes, so that its line exists, and no other code writes its flags meanwhile.
+        unsafe { self.line().as_ref() }.fresh.flags & CAPTURED != 0
     }
 }

@@ -68,6 +68,8 @@ pub(crate) const CUT: u8 = 16;
 pub(crate) const UNSTATED: u8 = 32;
 /// Bytes before the first are kept, from a place in the second line on.
 pub(crate) const KEPT: u8 = 64;
+/// It comes from a capture.
+pub(crate) const CAPTURED: u8 = 128;
 
 /// Bytes of annotations in the first metadata line, so that they need no second line from memory.
 pub(crate) const NEAR: usize = 8;

@@ -601,7 +601,7 @@ impl Bytes<'_> {
 
     /// The packet's metadata.
     #[inline(always)]
-    fn line(&self) -> NonNull<Meta> {
+    pub(crate) fn line(&self) -> NonNull<Meta> {
         // SAFETY: the place holds the packet's handle for as long as the bytes live.
         unsafe { self.place.read() }
     }

@@ -2,7 +2,7 @@
 //!
 //! SIGUSR1 asks for the report so far; two signals within 300 ms are one request.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -103,6 +103,33 @@ fn sigusr1_prints_the_report_so_far_to_standard_error() {
         assert!(report.trim_end().ends_with("every packet accounted for"), "{report}");
         assert!(!report.contains("so far"), "{report}");
     }
+}
+
+/// The file is a pipe, so that the run waits in the middle of its start.
+#[test]
+fn sigusr1_during_the_start_does_not_end_the_run() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("usr1-start");
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).expect("the target directory can be written");
+    let pipe = directory.join("f.toml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+        .args(["run", "--color", "never", "--workers", "1"])
+        .arg(&pipe)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built for this test");
+    // This waits until the run reads the file.
+    let mut file = std::fs::OpenOptions::new().write(true).open(&pipe).expect("the run opens it");
+    send(&child, "USR1");
+    // A process that the signal ends closes the pipe.
+    let text = "[port.lan]\ndriver = \"generator\"\npackets = 5\n[port.wan]\ndriver = \"null\"\n\
+                [[chain]]\nfrom = \"lan\"\nto = \"wan\"\n";
+    let _closed = file.write_all(text.as_bytes());
+    drop(file);
+    let status = child.wait().expect("it ends");
+    assert!(status.success(), "{status}");
 }
 
 /// A stopped process gets both signals at once when it goes on, however busy the machine is.

@@ -87,6 +87,10 @@ impl Clock {
     pub fn is_simulated(&self) -> bool {
         matches!(self.kind, Kind::Set { jumps: true, .. })
     }
+    /// Whether the time is a graph's, which alone moves it.
+    pub fn is_set_from_outside(&self) -> bool {
+        matches!(self.kind, Kind::Set { jumps: false, .. })
+    }
     /// How much faster than real time the clock runs.
     pub fn speed(&self) -> f64 {
         match &self.kind {

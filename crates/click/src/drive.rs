@@ -51,13 +51,16 @@ pub enum Round {
     Stopped,
 }
 
-/// Simulated time that passes while tasks ask for turns and do no work in them (ns).
+/// Time that passes while tasks ask for turns and do no work in them (ns).
 const STEP: u64 = 1000;
+/// A step is at least this share of the wait so far, so that a long wait takes few steps.
+const SHARE_OF_A_WAIT: u64 = 128;
 
 /// Gives tasks their turns, and runs timers that have expired.
 ///
-/// Tasks that find nothing to do, and ask for another turn all the same, wait for time to pass: simulated time then
-/// moves on by a step.
+/// Tasks that find nothing to do, and ask for another turn all the same, wait for time to pass, as those behind a
+/// `Shaper` do. Simulated time then moves on by a step. A graph's time is the graph's to move: the answer is the time of
+/// the next step, or of the first timer where that comes before.
 pub fn round(router: &Router, tasks: usize) -> Round {
     router.begin_task();
     while router.run_count() <= 0 {
@@ -91,17 +94,31 @@ pub fn round(router: &Router, tasks: usize) -> Round {
     }
     if router.run_count() <= 0 || !router.tasks.is_empty() {
         let clock = &router.surroundings().clock;
-        if !useful && clock.is_simulated() {
+        if useful || router.run_count() <= 0 {
+            router.waits_since.set(None);
+        } else if clock.is_simulated() {
             let next = (clock.steady() / STEP + 1) * STEP;
             clock.jump(router.timers.first().map_or(next, |timer| timer.min(next)));
+        } else if clock.is_set_from_outside() {
+            return Round::Until(next_step(router, clock.steady()));
         }
         return Round::Busy;
     }
+    router.waits_since.set(None);
     match router.timers.first() {
         Some(time) if time <= router.steady() => Round::Busy,
         Some(time) => Round::Until(time),
         None => Round::Idle,
     }
+}
+
+/// When tasks that wait for a graph's time to pass get turns again (ns).
+fn next_step(router: &Router, now: u64) -> u64 {
+    let since = router.waits_since.get().unwrap_or(now);
+    router.waits_since.set(Some(since));
+    let step = (now.saturating_sub(since) / SHARE_OF_A_WAIT).max(STEP);
+    let next = now.saturating_add(step);
+    router.timers.first().map_or(next, |timer| timer.min(next))
 }
 
 /// Runs timers that have expired. Whether there were any.

@@ -405,7 +405,7 @@ impl ClickNode {
         }
         let (created, bytes) = before.take_created();
         if created > 0 {
-            cx.created(created, bytes);
+            cx.keeping().created(created, bytes);
         }
         before.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Drained));
         before.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
@@ -418,7 +418,7 @@ impl ClickNode {
     fn settle(&mut self, batch: Option<&mut Batch>, cx: &mut Context) {
         let (created, bytes) = self.router.take_created();
         if created > 0 {
-            cx.created(created, bytes);
+            cx.keeping().created(created, bytes);
         }
         let places = &self.places;
         let place = |device: usize| places.get(device).copied().unwrap_or(0);

@@ -126,6 +126,8 @@ pub struct Router {
     handlers_ready: Cell<bool>,
     /// Runs while this is positive.
     run_count: Cell<i32>,
+    /// The steady time (ns) since which tasks ask for turns and do no work in them.
+    pub(crate) waits_since: Cell<Option<u64>>,
     driver_manager: Cell<Option<usize>>,
     random: Cell<u64>,
     depth: Cell<u32>,
@@ -274,6 +276,7 @@ impl Router {
             attachments: RefCell::default(),
             handlers_ready: Cell::new(false),
             run_count: Cell::new(1),
+            waits_since: Cell::default(),
             driver_manager: Cell::new(None),
             random: Cell::new(seed),
             depth: Cell::new(0),
@@ -701,6 +704,7 @@ impl Router {
     }
     /// Counts packets that come in from outside.
     pub fn arrived(&self, packets: u64) {
+        self.waits_since.set(None);
         self.held.set(self.held.get() + packets);
     }
     /// Packets that elements hold: those that came in or were created, less those that left or ended.

@@ -4,7 +4,8 @@
 //!
 //! A node cannot replace it: [`Context`] has no constructor, and its type has no size that safe code could
 //! move or swap. Calls for ports only (the time, packets from outside and to it) are in [`Receiving`] and
-//! [`Transmitting`]. The graph gives these to nodes of that [role](crate::Role) alone.
+//! [`Transmitting`]. The graph gives these to nodes of that [role](crate::Role) alone. Numbers of packets that a node
+//! made or freed unseen are told through [`Keeping`], by nodes that keep packets.
 
 use std::ops::{Deref, DerefMut};
 
@@ -73,6 +74,8 @@ pub struct Context<Tail: ?Sized = [()]> {
     pub(crate) cut: bool,
     /// The role of each node; empty where there is no graph.
     pub(crate) roles: Vec<Role>,
+    /// Whether each node keeps packets between calls; empty where there is no graph.
+    pub(crate) keeps: Vec<bool>,
     _unsized: Tail,
 }
 
@@ -169,6 +172,7 @@ impl OwnedContext {
             mixed: false,
             cut: false,
             roles: Vec::new(),
+            keeps: Vec::new(),
             _unsized: [],
         }
     }
@@ -444,19 +448,17 @@ impl<Tail: ?Sized> Context<Tail> {
         self.leaving.push(Leaving { order, edge, new: true, packet });
     }
 
-    /// Counts packets that this node freed by itself, as dropped for a reason.
-    pub fn dropped(&mut self, packets: u64, bytes: u64, reason: DropReason) {
-        if packets > 0 {
-            self.effects |= DROPPED;
-            self.drops.add(reason, packets, bytes);
-        }
-    }
-
-    /// Counts packets that this node created, and that leave later by [`emit`](Self::emit) or are dropped.
+    /// Counts a packet that this node made, and that leaves later by [`emit`](Self::emit) or is dropped.
     ///
     /// [`create`](Self::create) counts the packets that it takes by itself.
     #[inline]
-    pub fn created(&mut self, packets: u64, bytes: u64) {
+    pub fn created(&mut self, packet: &Packet) {
+        self.count_created(1, packet.wire_len() as u64);
+    }
+
+    /// As [`Keeping::created`].
+    #[inline]
+    pub(crate) fn count_created(&mut self, packets: u64, bytes: u64) {
         self.effects |= SENT;
         self.made.add(packets, bytes);
     }
@@ -518,7 +520,7 @@ impl<Tail: ?Sized> Context<Tail> {
     }
 
     /// Says that the running shuffle has state to give away or to take over.
-    pub(crate) fn call_on_duty(&mut self) {
+    pub(crate) fn request_migration(&mut self) {
         self.effects |= MIGRATION_REQUESTED;
     }
 
@@ -545,6 +547,20 @@ impl<Tail: ?Sized> Context<Tail> {
             "`Context::exchanging` is for nodes that exchange packets with other workers: `as_handoff` must answer"
         );
         Exchanging(self)
+    }
+
+    /// The calls for a node that keeps packets between calls: those that its parts made and freed.
+    ///
+    /// # Panics
+    /// For a node whose [shape](crate::Shape::keeps_packets) does not say so. The graph [contains](crate::graph) this like
+    /// any panic of the node.
+    #[inline]
+    pub fn keeping(&mut self) -> Keeping<'_, Tail> {
+        assert!(
+            self.keeps.get(self.node) != Some(&false),
+            "`Context::keeping` is for nodes that keep packets: `Shape::keeps_packets` must say so"
+        );
+        Keeping(self)
     }
 
     /// The calls for a transmit node: how many packets have left.
@@ -613,7 +629,7 @@ impl<Tail: ?Sized> Receiving<'_, Tail> {
     /// Packets that leave on an edge go through [`Context::create`] instead.
     #[inline]
     pub fn created(&mut self, packets: u64, bytes: u64) {
-        self.0.created(packets, bytes);
+        self.0.count_created(packets, bytes);
     }
 }
 
@@ -629,7 +645,7 @@ impl<Tail: ?Sized> Transmitting<'_, Tail> {
     /// Counts packets that a port made and sends itself, such as the segments of a packet that was too long.
     #[inline]
     pub fn created(&mut self, packets: u64, bytes: u64) {
-        self.0.created(packets, bytes);
+        self.0.count_created(packets, bytes);
     }
     /// Counts packets that this node passes to its copy on another worker: they are no longer this graph's.
     #[inline]
@@ -641,6 +657,26 @@ impl<Tail: ?Sized> Transmitting<'_, Tail> {
     #[inline]
     pub fn handoff_in(&mut self, packets: u64, bytes: u64) {
         self.0.handoff_in(packets, bytes);
+    }
+}
+
+/// The calls of a node that [keeps packets](crate::Shape::keeps_packets) to its graph.
+///
+/// What such a node says of its packets must agree with those that it [holds](crate::NodeQueue::held).
+pub struct Keeping<'c, Tail: ?Sized = [()]>(&'c mut Context<Tail>);
+
+impl<Tail: ?Sized> Keeping<'_, Tail> {
+    /// Counts packets that this node made, and that leave later by [`Context::emit`] or are dropped.
+    #[inline]
+    pub fn created(&mut self, packets: u64, bytes: u64) {
+        self.0.count_created(packets, bytes);
+    }
+    /// Counts packets that this node freed by itself, as dropped for a reason.
+    pub fn dropped(&mut self, packets: u64, bytes: u64, reason: DropReason) {
+        if packets > 0 {
+            self.0.effects |= DROPPED;
+            self.0.drops.add(reason, packets, bytes);
+        }
     }
 }
 

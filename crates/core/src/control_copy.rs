@@ -47,11 +47,16 @@ impl ControlCopy {
         let worker = Worker::control(self.seed, self.pool.clone())
             .in_group(WorkerGroup::new(self.workers))
             .among(self.ports.clone());
-        let made = contain(|| {
-            let mut node = self.blueprint.build(&worker)?;
-            Ok((node.handlers(), node))
-        });
-        let (handlers, node) = made.unwrap_or_else(|caught| Err(panicked("making it", &caught)))?;
+        let made = contain(|| self.blueprint.build(&worker));
+        let mut node = made.map_err(|caught| panicked("making it", &caught))??;
+        let handlers = match contain(|| node.handlers()) {
+            Ok(handlers) => handlers,
+            Err(caught) => {
+                // Its drop is contained on its own: a second panic while one unwinds would end the process.
+                let _ended = contain(|| drop(node));
+                return Err(panicked("asking for its handlers", &caught));
+            }
+        };
         self.handlers = handlers;
         Ok(self.node.insert(node))
     }
@@ -174,7 +179,8 @@ impl fmt::Debug for ControlCopy {
     }
 }
 
-fn panicked(action: &str, Caught { message, place }: &Caught) -> BuildError {
+/// The error of a blueprint whose code panicked in this action.
+pub(crate) fn panicked(action: &str, Caught { message, place }: &Caught) -> BuildError {
     let place = place.as_ref().map(|place| format!(" (at {place})")).unwrap_or_default();
     BuildError::new(format_args!("{action} panicked: {message}{place}"))
 }

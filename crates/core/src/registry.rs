@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::consistency::Shares;
-use crate::control_copy::ControlCopy;
+use crate::control_copy::{ControlCopy, panicked};
 use crate::control_task::{ControlTask, TaskMaker, TaskSource};
 use crate::graph::{RestartPolicy, contain};
 use crate::live::{Live, LiveChange, LiveSettings, Written};
@@ -104,6 +104,26 @@ impl Blueprint {
     /// memory.
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
         (self.make)(&worker.sharing(&self.shares))
+    }
+    /// Makes a node that shares no state with any other, asks it a question, and drops it.
+    ///
+    /// All of this runs the author's code, contained.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), also where making, asking or dropping the node panics.
+    pub fn ask<T>(
+        &self,
+        worker: &Worker,
+        question: impl FnOnce(&mut dyn Node) -> T,
+    ) -> Result<T, BuildError> {
+        let made = contain(|| self.apart().build(worker));
+        let mut node = made.map_err(|caught| panicked("making it", &caught))??;
+        let answer = contain(|| question(node.as_mut()));
+        // Contained on its own: a second panic while the first one unwinds would end the process.
+        let dropped = contain(|| drop(node));
+        let answer = answer.map_err(|caught| panicked("asking what it is", &caught))?;
+        dropped.map_err(|caught| panicked("dropping it", &caught))?;
+        Ok(answer)
     }
     /// Makes the control side's copy of the node, whose handlers read and write the state of all workers.
     ///

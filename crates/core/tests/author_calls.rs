@@ -12,13 +12,15 @@ use netbricks_core::buffer::{Batch, Packet, Pool};
 use netbricks_core::consistency::{SharedStateRef, Shares, Strict};
 use netbricks_core::filter::Filter;
 use netbricks_core::graph::{AuthorCall, observe_panics};
-use netbricks_core::observer::{Allowance, At, Numbers, Watch};
-use netbricks_core::shuffle::{Handoff, Part, PartStep};
+use netbricks_core::guards::Guards;
+use netbricks_core::observer::{Allowance, Numbers, Watch, WatchPoint};
+use netbricks_core::shuffle::{BoundState, Handoff, MigrationRequest, PacketPart, Part, PartStep, ShuffleId};
+use netbricks_core::state::Declarations;
 use netbricks_core::tables::{FlowTable, FlowTableConfig};
 use netbricks_core::{
-    Blueprint, BuildError, CallError, Context, Departed, Edge, Graph, GraphBuilder, GraphError, ImportError,
-    Node, NodeQueue, NodeState, Operator, Poll, Schedule, Section, Shape, Shuffle, ShuffleConfig, ShuffleKey,
-    StateImage, Turn, Worker, WorkerGroup, compose,
+    Blueprint, BuildError, CallError, Context, Departed, Edge, Graph, GraphBuilder, GraphError, Handler,
+    ImportError, Node, NodeId, NodeQueue, NodeState, Operator, Output, Poll, Schedule, Section, Shape,
+    Shuffle, ShuffleConfig, ShuffleKey, StateImage, Steps, Turn, Worker, WorkerGroup, compose,
 };
 
 thread_local! {
@@ -56,9 +58,11 @@ fn reach(call: AuthorCall) {
 
 /// A node that can panic in every call.
 ///
-/// It keeps one packet, and has state by flow and state that workers share.
+/// It keeps packets, and has state by flow and state that workers share.
 struct Fragile {
     kept: Vec<Packet>,
+    /// Whether it keeps its packet for a node in its place.
+    stays: bool,
     shared: RefCell<Box<dyn Node>>,
 }
 
@@ -69,7 +73,7 @@ fn fragile(worker: &Worker, shares: &Shares) -> Result<Box<dyn Node>, BuildError
         worker.state::<FlowTable<u64, u64>, Strict>("shared", Strict, FlowTableConfig::new(8));
         input.done()
     })?;
-    Ok(Box::new(Fragile { kept: Vec::new(), shared: RefCell::new(shared) }))
+    Ok(Box::new(Fragile { kept: Vec::new(), stays: false, shared: RefCell::new(shared) }))
 }
 
 impl Drop for Fragile {
@@ -102,13 +106,19 @@ impl Node for Fragile {
     fn descriptors<'n>(&'n self, _: &mut dyn FnMut(BorrowedFd<'n>)) {
         reach(AuthorCall::Descriptors);
     }
-    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
-        reach(AuthorCall::Handoff);
-        None
-    }
     fn shape(&self) -> Shape {
         reach(AuthorCall::Describe);
-        Shape { kind: "fragile".into(), schedulable: true, keeps_packets: true, ..Shape::default() }
+        Shape {
+            kind: "fragile".into(),
+            schedulable: true,
+            keeps_packets: true,
+            takes_packets: true,
+            ..Shape::default()
+        }
+    }
+    fn guards(&self, _: Edge) -> Guards {
+        reach(AuthorCall::Plan);
+        Guards::Unknown
     }
     fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
         reach(AuthorCall::Queue);
@@ -127,7 +137,30 @@ impl NodeQueue for Fragile {
     }
     fn drain(&mut self, batch: &mut Batch, _: &mut Context) {
         reach(AuthorCall::Drain);
-        self.let_go(batch);
+        if !self.stays {
+            self.let_go(batch);
+        }
+    }
+    fn offer(&mut self, packet: Packet, _: bool) -> Result<bool, Packet> {
+        reach(AuthorCall::Offer);
+        self.kept.push(packet);
+        Ok(false)
+    }
+    fn keep_for_successor(&mut self, keep: bool) -> bool {
+        reach(AuthorCall::KeepForSuccessor);
+        self.stays = keep;
+        keep
+    }
+    fn predecessor(&mut self) -> Option<&mut dyn Any> {
+        reach(AuthorCall::Predecessor);
+        Some(self)
+    }
+    fn succeed(&mut self, before: &mut dyn Any) -> u64 {
+        if let Some(before) = before.downcast_mut::<Self>() {
+            std::mem::swap(&mut self.kept, &mut before.kept);
+        }
+        reach(AuthorCall::Succeed);
+        self.kept.len() as u64
     }
     fn flush(&mut self, batch: &mut Batch, _: &mut Context) {
         reach(AuthorCall::Flush);
@@ -149,6 +182,39 @@ impl NodeQueue for Fragile {
 }
 
 impl NodeState for Fragile {
+    fn handlers(&self) -> Vec<Handler> {
+        reach(AuthorCall::Handlers);
+        Vec::new()
+    }
+    fn call_steps(&mut self, _: &str, _: &str) -> Option<Result<Steps<String>, CallError>> {
+        reach(AuthorCall::CallSteps);
+        Some(Ok(Box::new(|| {
+            reach(AuthorCall::CallStep);
+            Some(String::new())
+        })))
+    }
+    fn declarations(&mut self) -> Option<&mut Declarations> {
+        reach(AuthorCall::Declarations);
+        None
+    }
+    fn take_over(&mut self, _: &mut dyn NodeState) -> Vec<String> {
+        reach(AuthorCall::TakeOver);
+        Vec::new()
+    }
+    fn packet_part(&self) -> Option<PacketPart> {
+        reach(AuthorCall::Plan);
+        None
+    }
+    fn expire(&mut self, _: u64) {
+        reach(AuthorCall::Expire);
+    }
+    fn report_steps(&mut self, _: u64) -> Vec<Steps<Section>> {
+        reach(AuthorCall::ReportSteps);
+        vec![Box::new(|| {
+            reach(AuthorCall::ReportStep);
+            Some(Section::default())
+        })]
+    }
     fn schedule(&self) -> Option<Schedule> {
         reach(AuthorCall::Schedule);
         None
@@ -192,6 +258,99 @@ impl NodeState for Fragile {
     fn report(&self) -> Vec<Section> {
         reach(AuthorCall::Report);
         Vec::new()
+    }
+}
+
+/// A shuffle whose part in the exchange between workers can panic in every call.
+struct FragileShuffle(RefCell<Box<dyn Node>>);
+
+impl Node for FragileShuffle {
+    fn process(&mut self, input: usize, batch: &mut Batch, cx: &mut Context) {
+        self.0.get_mut().process(input, batch, cx);
+    }
+    fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
+        self.0.get_mut().poll(batch, cx)
+    }
+    fn shape(&self) -> Shape {
+        self.0.borrow().shape()
+    }
+    fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+        self.0.get_mut().with_state(ask);
+    }
+    fn as_queue(&mut self) -> Option<&mut dyn NodeQueue> {
+        self.0.get_mut().as_queue()
+    }
+    fn as_handoff(&mut self) -> Option<&mut dyn Handoff> {
+        reach(AuthorCall::Handoff);
+        Some(self)
+    }
+}
+
+impl FragileShuffle {
+    fn inner<T>(&self, call: impl FnOnce(&mut dyn Handoff) -> T) -> T {
+        self.0.borrow_mut().as_handoff().map(call).expect("it is a shuffle")
+    }
+}
+
+/// A call has its effect before it panics: workers wait some seconds for a shuffle that does not end.
+impl Handoff for FragileShuffle {
+    fn id(&self) -> ShuffleId {
+        reach(AuthorCall::HandoffId);
+        self.inner(|shuffle| shuffle.id())
+    }
+    fn key(&self) -> ShuffleKey {
+        reach(AuthorCall::HandoffKey);
+        self.inner(|shuffle| shuffle.key())
+    }
+    fn bound(&mut self, state: Vec<BoundState>, upstream: usize) {
+        self.inner(|shuffle| shuffle.bound(state, upstream));
+        reach(AuthorCall::HandoffBound);
+    }
+    fn close(&mut self) {
+        self.inner(|shuffle| shuffle.close());
+        reach(AuthorCall::HandoffClose);
+    }
+    fn migration_request(&mut self) -> Option<MigrationRequest> {
+        // It is asked again.
+        if !REACHED.with_borrow(|reached| reached.contains(&AuthorCall::HandoffRequest)) {
+            reach(AuthorCall::HandoffRequest);
+        }
+        self.inner(|shuffle| shuffle.migration_request())
+    }
+    fn is_to_give(&self, to: usize) -> bool {
+        reach(AuthorCall::HandoffWaits);
+        self.inner(|shuffle| shuffle.is_to_give(to))
+    }
+    fn is_to_take(&self, from: usize) -> bool {
+        reach(AuthorCall::HandoffWaits);
+        self.inner(|shuffle| shuffle.is_to_take(from))
+    }
+    fn given(&mut self, to: usize, images: Vec<(String, StateImage)>) {
+        self.inner(|shuffle| shuffle.given(to, images));
+        reach(AuthorCall::HandoffGiven);
+    }
+    fn took(&mut self, from: usize, refused: usize) {
+        self.inner(|shuffle| shuffle.took(from, refused));
+        reach(AuthorCall::HandoffTook);
+    }
+}
+
+/// A node that passes the first packet of each batch on by itself.
+struct Divides;
+
+impl Divides {
+    const FIRST: Edge = Edge(2);
+}
+
+impl Node for Divides {
+    fn process(&mut self, _: usize, batch: &mut Batch, cx: &mut Context) {
+        if let Some(packet) = batch.pop() {
+            cx.emit(Self::FIRST, packet);
+        }
+    }
+    fn shape(&self) -> Shape {
+        let first = Output { edge: Self::FIRST, name: "first".into(), optional: false };
+        Shape { outputs: vec![Output::out(), first], ..Shape::default() }
     }
 }
 
@@ -267,7 +426,7 @@ impl NodeQueue for Sink {
 struct Setting {
     pool: Pool,
     group: WorkerGroup,
-    shuffle: Shuffle,
+    shuffles: [Shuffle; 2],
     fragile: Blueprint,
 }
 
@@ -284,36 +443,66 @@ impl Setting {
             fragile(worker, &shares)
         });
         let pool = Pool::builder().frames(512).build().expect("memory is there");
-        let shuffle = Shuffle::new(ShuffleConfig::default());
-        Self { pool, group: WorkerGroup::new(2), shuffle, fragile }
+        let shuffles = [(); 2].map(|()| Shuffle::new(ShuffleConfig::default()));
+        Self { pool, group: WorkerGroup::new(2), shuffles, fragile }
     }
 
-    /// A worker's graph: one path through the fragile node, and a neighbour's path.
+    /// A worker's graph: paths through two shuffles and the fragile node, and a neighbour's path.
     fn graph(&self, index: usize) -> Result<Graph, GraphError> {
-        let worker = Worker::new(index, 1, self.pool.clone()).in_group(self.group.clone());
+        self.builder(index, None)?.build(self.pool.clone())
+    }
+
+    /// The graph of a worker, with another fragile node in the place of that which runs.
+    fn take_over(&self, index: usize, running: &mut Graph) -> Result<Graph, GraphError> {
+        let builder = self.builder(index, Some(running))?;
+        Graph::take_over(builder, self.pool.clone(), running, 4_000_000_000).map(|(graph, _)| graph)
+    }
+
+    fn worker(&self, index: usize) -> Worker {
+        Worker::new(index, 1, self.pool.clone()).in_group(self.group.clone())
+    }
+
+    fn builder(&self, index: usize, running: Option<&Graph>) -> Result<GraphBuilder, GraphError> {
+        let worker = self.worker(index);
         let mut graph = GraphBuilder::new("test");
         let sources = if index == 0 { 300 } else { 0 };
-        let way = [
-            graph.add("source", Box::new(Source(sources)))?,
-            graph.add("shuffle", self.shuffle.node(&worker).expect("both workers are there"))?,
-            graph.add_function("fragile", &self.fragile, &worker)?,
-            graph.add("waiting", Box::new(Waiting))?,
-            graph.add("sink", Box::new(Sink::default()))?,
+        let shuffle = |which: usize| {
+            let node = self.shuffles[which].node(&worker).expect("both workers are there");
+            Box::new(FragileShuffle(RefCell::new(node)))
+        };
+        let mut add = |name: &str, node: &dyn Fn() -> Box<dyn Node>| -> Result<NodeId, GraphError> {
+            match running {
+                Some(running) => graph.keep(name, running),
+                None => graph.add(name, node()),
+            }
+        };
+        let ways = [
+            [add("source", &|| Box::new(Source(sources)))?, add("shuffle", &|| shuffle(0))?],
+            [add("third source", &|| Box::new(Source(0)))?, add("other shuffle", &|| shuffle(1))?],
         ];
+        let divides = add("divides", &|| Box::new(Divides))?;
+        let behind = [add("waiting", &|| Box::new(Waiting))?, add("sink", &|| Box::new(Sink::default()))?];
         let neighbour = [
-            graph.add("other source", Box::new(Source(300)))?,
-            graph.add("other sink", Box::new(Sink::default()))?,
+            add("other source", &|| Box::new(Source(300)))?,
+            add("other sink", &|| Box::new(Sink::default()))?,
         ];
-        for pair in way.windows(2).chain(neighbour.windows(2)) {
-            graph.connect(pair[0], Edge::OUT, pair[1], 0)?;
+        let fragile = graph.add_function("fragile", &self.fragile, &worker)?;
+        for [source, shuffle] in ways {
+            graph.connect(source, Edge::OUT, shuffle, 0)?;
+            graph.connect(shuffle, Edge::OUT, divides, 0)?;
         }
-        graph.build(self.pool.clone())
+        graph.connect(divides, Edge::OUT, fragile, 0)?;
+        graph.connect(divides, Divides::FIRST, fragile, 0)?;
+        graph.connect(fragile, Edge::OUT, behind[0], 0)?;
+        graph.connect(behind[0], Edge::OUT, behind[1], 0)?;
+        graph.connect(neighbour[0], Edge::OUT, neighbour[1], 0)?;
+        Ok(graph)
     }
 }
 
 fn every_packet() -> Watch {
     let all = Filter::parse("").expect("the empty filter");
-    Watch::trace(At::Arrivals, all, Allowance::default(), Numbers::default())
+    Watch::trace(WatchPoint::Arrivals, all, Allowance::default(), Numbers::default())
 }
 
 /// Runs the graphs of two workers from the first turn to the end, with every call that exists.
@@ -328,7 +517,8 @@ fn live(graphs: &mut [Graph]) {
             }
             let _turn: Turn = graph.turn(turn * 1_000_000);
         }
-        if turn == 20 {
+        // A shuffle that cannot tell its key never ends a move.
+        if turn == 20 && !BROKEN.with_borrow(|broken| broken.contains(&AuthorCall::HandoffKey)) {
             // Where a node panicked when asked which of its state can move, no flow moves.
             let _moved = graphs[0].call("shuffle", "move", "0-4095 1");
         }
@@ -337,6 +527,14 @@ fn live(graphs: &mut [Graph]) {
         graph.can_sleep();
         graph.descriptors(&mut |_| ());
         let _answer = graph.call("fragile", "any", "");
+        if let Some(Ok(mut step)) = graph.call_steps("fragile", "any", "") {
+            let _answer = graph.call_step("fragile", "any", &mut step);
+        }
+        for mut step in graph.report_steps("fragile") {
+            graph.report_step("fragile", &mut step);
+        }
+        graph.tables();
+        graph.shuffle_ends();
         graph.export();
         let _imported = graph.import("fragile", "flows", &[1]);
         graph.reports();
@@ -361,6 +559,17 @@ fn is_reached(broken: &[AuthorCall], spared: u32) -> bool {
     if let (Ok(first), Ok(second)) = built {
         let mut graphs = [first, second];
         live(&mut graphs);
+        // The plan for a graph asks a node, and the control side has a copy of one.
+        let _asked = setting.fragile.ask(&setting.worker(0), |node| {
+            node.guards(Edge::OUT);
+            node.state(|state| state.packet_part());
+        });
+        drop(setting.fragile.control(setting.pool.clone(), 1));
+        // Another node takes the place of the fragile one.
+        let mut replaced = None;
+        if let Ok(new) = setting.take_over(1, &mut graphs[1]) {
+            replaced = Some(std::mem::replace(&mut graphs[1], new));
+        }
         // Graphs that replace these take over the shared state.
         let next = Setting::new();
         if let Ok(mut new) = next.graph(0) {
@@ -378,6 +587,11 @@ fn is_reached(broken: &[AuthorCall], spared: u32) -> bool {
         }
         let mut totals = graphs[0].totals();
         totals.merge(&graphs[1].totals());
+        if let Some(before) = replaced {
+            assert_eq!(before.unbalanced(), Vec::<String>::new(), "{what}: the graph before");
+            totals.merge(&before.totals());
+            drop(before.take_down());
+        }
         assert!(totals.is_conserved(), "{what}: {totals:?}");
         assert_eq!(totals.received.packets, 900, "{what}");
         graphs.into_iter().for_each(|graph| drop(graph.take_down()));

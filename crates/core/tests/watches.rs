@@ -11,7 +11,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::filter::Filter;
 use netbricks_core::graph::observe_panics;
-use netbricks_core::observer::{Allowance, At, Numbers, Sight, Sightings, Watch};
+use netbricks_core::observer::{Allowance, Numbers, Sight, Sightings, Watch, WatchPoint};
 use netbricks_core::packet::Ethernet;
 use netbricks_core::{
     Context, DropReason, Edge, Graph, GraphBuilder, Input, Node, NodeId, NodeQueue, Operator, Output, Poll,
@@ -172,10 +172,13 @@ fn filter(text: &str) -> Filter {
 }
 
 fn trace(text: &str) -> Watch {
-    Watch { id: 7, ..Watch::trace(At::Arrivals, filter(text), Allowance::default(), Numbers::default()) }
+    Watch {
+        id: 7,
+        ..Watch::trace(WatchPoint::Arrivals, filter(text), Allowance::default(), Numbers::default())
+    }
 }
 
-fn capture(at: At, text: &str) -> Watch {
+fn capture(at: WatchPoint, text: &str) -> Watch {
     Watch { id: 7, ..Watch::capture(at, filter(text), Allowance::default(), 65_536, Numbers::default()) }
 }
 
@@ -348,13 +351,13 @@ fn captures_see_arrivals_departures_and_drops() {
             }),
         )
     };
-    let node = || At::Nodes(vec!["node".into()]);
+    let node = || WatchPoint::Nodes(vec!["node".into()]);
     assert_eq!(watched(&capture(node(), "port 10"), rig), ["node Arriving", "node Leaving"]);
     assert_eq!(watched(&capture(node(), "port 107"), rig), ["node Arriving", "node Dropped(Denied)"]);
-    let denied = At::Drops(DropReason::Denied);
+    let denied = WatchPoint::Drops(DropReason::Denied);
     assert_eq!(watched(&capture(denied.clone(), ""), rig), ["node Dropped(Denied)"; 3]);
     assert_eq!(watched(&capture(denied, "port 207"), rig), ["node Dropped(Denied)"]);
-    let port = At::Nodes(vec!["in".into(), "out".into(), "nowhere".into()]);
+    let port = WatchPoint::Nodes(vec!["in".into(), "out".into(), "nowhere".into()]);
     assert_eq!(watched(&capture(port, "port 9"), rig), ["in Arriving", "out Leaving"]);
     // The bytes are those at that place.
     let (mut graph, ..) = rig().build();
@@ -396,7 +399,7 @@ fn a_count_is_kept_and_memory_is_bounded_where_nobody_reads() {
 
     // No memory for more than ten packets.
     let (mut graph, sink, _) = rig().build();
-    let all = At::Nodes(vec!["in".into()]);
+    let all = WatchPoint::Nodes(vec!["in".into()]);
     let small = Watch { bytes: 10 * frame(0).len(), ..capture(all, "") };
     graph.watch(small.clone());
     run_out(&mut graph);
@@ -426,12 +429,21 @@ fn on_and_off_a_thousand_times_changes_no_packet_and_leaks_none() {
             let place = (switched % 8) as u8;
             let kind = |watch: Watch| Watch { id: 7, place, ..watch };
             graph.watch(match switched % 3 {
-                0 => {
-                    kind(Watch::capture(At::Arrivals, filter(""), Allowance::default(), 64, numbers.clone()))
-                }
-                1 => kind(Watch::trace(At::Arrivals, filter("udp"), Allowance::default(), numbers.clone())),
+                0 => kind(Watch::capture(
+                    WatchPoint::Arrivals,
+                    filter(""),
+                    Allowance::default(),
+                    64,
+                    numbers.clone(),
+                )),
+                1 => kind(Watch::trace(
+                    WatchPoint::Arrivals,
+                    filter("udp"),
+                    Allowance::default(),
+                    numbers.clone(),
+                )),
                 _ => {
-                    let at = At::Nodes(vec!["queue".into()]);
+                    let at = WatchPoint::Nodes(vec!["queue".into()]);
                     kind(Watch::trace(at, filter("udp"), Allowance::default(), numbers.clone()))
                 }
             });
@@ -457,7 +469,7 @@ fn eight_watches_see_each_their_own() {
     let numbers = Numbers::default();
     for place in 0..8u8 {
         let text = format!("port {} or port 200", 100 + u16::from(place));
-        let watch = Watch::trace(At::Arrivals, filter(&text), Allowance::default(), numbers.clone());
+        let watch = Watch::trace(WatchPoint::Arrivals, filter(&text), Allowance::default(), numbers.clone());
         graph.watch(Watch { id: 10 + u64::from(place), place, ..watch });
     }
     run_out(&mut graph);
@@ -517,7 +529,7 @@ fn a_trace_goes_on_with_another_worker() {
             graph.connect(source, Edge::OUT, middle, 0).unwrap();
             graph.connect(middle, Edge::OUT, sink, 0).unwrap();
             let mut graph = graph.build(pool.clone()).unwrap();
-            let watch = Watch::trace(At::Arrivals, filter(""), Allowance::default(), numbers.clone());
+            let watch = Watch::trace(WatchPoint::Arrivals, filter(""), Allowance::default(), numbers.clone());
             graph.watch(Watch { id: 7, ..watch });
             graph
         })

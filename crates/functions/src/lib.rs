@@ -8,6 +8,7 @@ pub mod array_access;
 pub mod bras;
 pub mod busy;
 pub mod classify;
+mod closing;
 mod count;
 pub mod firewall;
 mod fragment;

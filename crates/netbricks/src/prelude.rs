@@ -124,8 +124,8 @@ pub use netbricks_core::{Counter, DestinationAddress, Flows, LookupHooks, Source
 // State that workers share, under a consistency chosen by type: `worker.state::<CounterArray, _>("seen", Strict, 256)`.
 pub use netbricks_core::consistency::{Access, BoundedInconsistency, Consistency, NoExternalAccess, Strict};
 pub use netbricks_core::tables::{
-    Changing, CounterArray, FlowTable, KeyedCounterArray, MapChange, MapOutcome, RecentItem, RingLog,
-    RouteChange, RouteLifetime, RouteOutcome, Routes, RoutesFull, TallyChange, TallyOutcome,
+    Changing, CounterArray, CounterChange, CounterOutcome, FlowTable, KeyedCounterArray, MapChange,
+    MapOutcome, RecentItem, RingLog, RouteChange, RouteLifetime, RouteOutcome, Routes, RoutesFull,
 };
 
 // TCP byte streams: windows over a copy of the stream or inline, and rewritten streams. More is in

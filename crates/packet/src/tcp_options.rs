@@ -146,6 +146,56 @@ fn read(kind: u8, data: &[u8]) -> TcpOption<'_> {
     }
 }
 
+/// The signature of a segment. A receiver drops segments with another signature than it agreed on.
+///
+/// It does so before it reads anything else of the segment, resets included (RFC 2385, section 2; RFC 5925, section 7.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Signature {
+    /// None.
+    #[default]
+    None,
+    /// With an MD5 digest (RFC 2385).
+    Md5,
+    /// With the TCP Authentication Option (RFC 5925).
+    Authentication,
+    /// More than one, which no receiver takes (RFC 5925, section 2.2).
+    Several,
+}
+
+impl Signature {
+    /// The signature among a header's options.
+    ///
+    /// ```
+    /// use netbricks_packet::tcp_options::Signature;
+    ///
+    /// assert_eq!(Signature::of(&[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]), Signature::None);
+    /// let mut signed = [0; 20];
+    /// signed[..2].copy_from_slice(&[19, 18]);
+    /// assert_eq!(Signature::of(&signed), Signature::Md5);
+    /// ```
+    #[inline]
+    pub fn of(options: &[u8]) -> Self {
+        // Nearly all segments have no options, or time stamps alone (RFC 7323, appendix A).
+        match options {
+            [] | [1, 1, 8, 10, _, _, _, _, _, _, _, _] => Self::None,
+            _ => Self::among(options),
+        }
+    }
+
+    #[cold]
+    fn among(options: &[u8]) -> Self {
+        TcpOptions::new(options).flatten().fold(Self::None, |found, option| {
+            let signs = match option {
+                TcpOption::Md5(_) => Self::Md5,
+                TcpOption::Authentication { .. } => Self::Authentication,
+                _ => return found,
+            };
+            if found == Self::None { signs } else { Self::Several }
+        })
+    }
+}
+
 /// The most bytes of options that a header has room for.
 pub const LONGEST: usize = 40;
 

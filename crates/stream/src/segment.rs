@@ -2,7 +2,7 @@
 
 use netbricks_core::packet::stack::Header;
 use netbricks_core::packet::tcp::flags;
-use netbricks_core::packet::tcp_options::TcpOptions;
+pub use netbricks_core::packet::tcp_options::Signature;
 use netbricks_core::packet::{Tcp, TcpOption};
 
 /// A transport whose segments are pieces of a stream of numbered bytes.
@@ -49,20 +49,6 @@ impl Segment<'_> {
         let Self { opens, ends, aborts, acknowledges, bytes, .. } = self;
         !(*opens || *ends || *aborts || acknowledges.is_some()) && bytes.is_empty()
     }
-}
-
-/// The signature of a segment. A receiver drops segments with another signature than it agreed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Signature {
-    /// None.
-    #[default]
-    None,
-    /// With an MD5 digest (RFC 2385).
-    Md5,
-    /// With the TCP Authentication Option (RFC 5925).
-    Authentication,
-    /// More than one, which no receiver takes (RFC 5925, section 2.2).
-    Several,
 }
 
 /// The signatures that are possible for a connection: more than one only before its ends have agreed.
@@ -138,7 +124,7 @@ impl Protocol for Tcp {
                     false => None,
                 },
             }),
-            signature: signature(header.options_bytes()),
+            signature: Signature::of(header.options_bytes()),
             // A pointer of 0 points at the first byte, as 1 does.
             urgent: (set(flags::URG) && carries && !opens).then(|| {
                 u64::from(header.sequence_number().wrapping_add(u32::from(pointer.saturating_sub(1))))
@@ -148,26 +134,4 @@ impl Protocol for Tcp {
             bytes: if carries || opens { payload } else { &[] },
         }
     }
-}
-
-/// The signature in these options.
-#[inline]
-fn signature(options: &[u8]) -> Signature {
-    // Nearly all segments have no options, or time stamps alone (RFC 7323, appendix A).
-    match options {
-        [] | [1, 1, 8, 10, _, _, _, _, _, _, _, _] => Signature::None,
-        _ => signature_among(options),
-    }
-}
-
-#[cold]
-fn signature_among(options: &[u8]) -> Signature {
-    TcpOptions::new(options).flatten().fold(Signature::None, |found, option| {
-        let signs = match option {
-            TcpOption::Md5(_) => Signature::Md5,
-            TcpOption::Authentication { .. } => Signature::Authentication,
-            _ => return found,
-        };
-        if found == Signature::None { signs } else { Signature::Several }
-    })
 }

@@ -31,7 +31,7 @@ pub mod stock;
 mod table;
 mod wheel;
 
-pub use counter_array::{CounterArray, KeyedCounterArray, TallyChange, TallyOutcome};
+pub use counter_array::{CounterArray, CounterChange, CounterOutcome, KeyedCounterArray};
 pub use flow::{
     BUCKETS, Counters, Cursor, Encode, Entry, FlowHasher, FlowTable, FlowTableConfig, FlowTicket, Full,
     ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,

@@ -11,8 +11,8 @@ use netbricks_core::consistency::{
 };
 use netbricks_core::packet::{Ip, Link, Udp};
 use netbricks_core::tables::{
-    FlowTableConfig, Full, KeyedCounterArray, LpmConfig, RouteChange, RouteLifetime, Routes, RoutesFull,
-    TallyChange,
+    CounterChange, FlowTableConfig, Full, KeyedCounterArray, LpmConfig, RouteChange, RouteLifetime, Routes,
+    RoutesFull,
 };
 use netbricks_core::view::{IpRewrite, Metadata};
 use netbricks_core::{
@@ -131,7 +131,7 @@ fn bounded_additions_add_up_though_readers_see_less() {
             FlowTableConfig::new(4),
         )
     };
-    let add = || TallyChange::Add { key: 7, by: 1, timeout: None, now: 0 };
+    let add = || CounterChange::Add { key: 7, by: 1, timeout: None, now: 0 };
     let (first, second) = (side(0), side(1));
     let mut left = 2;
     let changes = std::iter::from_fn(|| {
@@ -178,16 +178,16 @@ where
 #[test]
 fn keyed_counters_change_alike_under_every_consistency() {
     let config = FlowTableConfig { idle_timeout: Some(100), ..FlowTableConfig::new(2) };
-    let add = |key: u64, by, timeout, now| TallyChange::Add { key, by, timeout, now };
+    let add = |key: u64, by, timeout, now| CounterChange::Add { key, by, timeout, now };
     let changes = [
         add(1, 5, None, 0),
         add(2, 7, Some(1_000), 10),
         add(1, u64::MAX, None, 50),
         add(3, 1, None, 60),
-        TallyChange::Expire { now: 150 },
+        CounterChange::Expire { now: 150 },
         add(3, 1, None, 160),
-        TallyChange::Remove { key: 3, now: 170 },
-        TallyChange::Remove { key: 3, now: 170 },
+        CounterChange::Remove { key: 3, now: 170 },
+        CounterChange::Remove { key: 3, now: 170 },
     ];
     let look = |counts: &KeyedCounterArray<u64>| format!("{:?}", [1, 2, 3].map(|key| counts.get(&key)));
     let (said, image) = all::<KeyedCounterArray<u64>>(&config, &changes, look);
@@ -257,7 +257,7 @@ where
     let routes = worker.state::<Routes<u64>, C>("routes", consistency, (size, size));
     let (asked, told) = ((counts.clone(), routes.clone()), (counts.clone(), routes.clone()));
     worker.handler(Handler::write("add", "Adds to three counters and routes."), move |_| {
-        let add = |key| TallyChange::Add { key, by: 10 + key, timeout: None, now: 0 };
+        let add = |key| CounterChange::Add { key, by: 10 + key, timeout: None, now: 0 };
         counts.update_all([1, 2, 3].map(add), drop).map_err(|error| error.to_string())?;
         let prefixes = ["10.1.0.0", "10.2.0.0", "10.3.0.0"];
         let insert = |(number, prefix)| insert(prefix, 16, number, Some(100 + number), 0);
@@ -266,7 +266,7 @@ where
     });
     worker.handler(Handler::write("expire", "Ends what is due.").argument("NANOSECONDS"), move |now| {
         let now = now.parse().map_err(|_| "expected a time")?;
-        told.0.update(TallyChange::Expire { now }).map_err(|error| error.to_string())?;
+        told.0.update(CounterChange::Expire { now }).map_err(|error| error.to_string())?;
         told.1.update(RouteChange::Expire { now }).map_err(|error| error.to_string())?;
         Ok(String::new())
     });

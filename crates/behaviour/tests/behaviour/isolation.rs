@@ -34,13 +34,18 @@ type Attack = (&'static str, fn(&mut Context));
 
 #[test]
 fn a_function_cannot_use_what_is_for_ports() {
-    let attacks: [Attack; 8] = [
+    let attacks: [Attack; 10] = [
         ("sent", |cx| cx.transmitting().sent(50_000, 3_000_000)),
         ("created by a transmit node", |cx| cx.transmitting().created(50_000, 3_000_000)),
         ("handoff_out", |cx| cx.transmitting().handoff_out(50_000, 3_000_000)),
         ("taken", |cx| cx.transmitting().handoff_in(50_000, 3_000_000)),
         ("lost on arrival", |cx| cx.receiving().lost_on_arrival(DropReason::TooBig, 50_000, 3_000_000)),
         ("created by a receive node", |cx| cx.receiving().created(50_000, 3_000_000)),
+        ("created by a node that keeps packets", |cx| cx.keeping().created(50_000, 3_000_000)),
+        ("dropped", |cx| {
+            cx.keeping().created(50_000, 3_000_000);
+            cx.keeping().dropped(50_000, 3_000_000, DropReason::TooBig);
+        }),
         ("advance", |cx| cx.receiving().advance(u64::MAX)),
         ("approach", |cx| {
             cx.receiving().approach(u64::MAX);
@@ -56,8 +61,20 @@ fn a_function_cannot_use_what_is_for_ports() {
         check(&graph);
         let panic = graph.take_panics().remove(0);
         assert_eq!(panic.node, "attacker");
-        assert!(panic.message.contains("is for ports"), "{}", panic.message);
+        assert!(panic.message.contains("` is for "), "{}", panic.message);
     }
+}
+
+#[test]
+fn a_packet_that_was_counted_as_created_and_does_not_exist_shows() {
+    // Without a call that counts drops, only real packets bring the accounts into balance again.
+    let (graph, sink) = attacked(|batch, cx| {
+        if let Some(packet) = batch.get(0) {
+            cx.created(packet);
+        }
+    });
+    assert_eq!((sink.numbers().len(), graph.totals().drops.total().packets), (100, 0));
+    assert!(!graph.totals().is_conserved());
 }
 
 #[test]

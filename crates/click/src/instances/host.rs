@@ -263,12 +263,12 @@ impl Host {
         for router in self.ended.drain(..) {
             let (created, bytes) = router.take_created();
             if created > 0 {
-                cx.created(created, bytes);
+                cx.keeping().created(created, bytes);
             }
             router.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Unconnected));
             router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
             // A panic may have freed some on its way.
-            cx.dropped(router.take_held(), 0, DropReason::Panicked);
+            cx.keeping().dropped(router.take_held(), 0, DropReason::Panicked);
         }
         for packet in self.orphans.drain(..) {
             cx.drop_packet(packet, DropReason::Drained);

@@ -393,7 +393,7 @@ impl Instance {
         let (created, bytes) = router.take_created();
         if created > 0 {
             self.created.set(self.created.get() + created);
-            cx.created(created, bytes);
+            cx.keeping().created(created, bytes);
         }
         router.take_outbox(|device, packet| {
             match self.places.get(device).and_then(|place| self.ports.get(*place)) {
@@ -486,13 +486,13 @@ impl Instance {
         if let Some(router) = &self.router {
             let _ = contain(|| router.cleanup());
             let (created, bytes) = router.take_created();
-            cx.created(created, bytes);
+            cx.keeping().created(created, bytes);
             self.created.set(self.created.get() + created);
             self.count_dropped(router.drops() + router.sent() as u64 + router.held());
             router.take_outbox(|_, packet| cx.drop_packet(packet, DropReason::Panicked));
             router.take_dropped(|packet, reason| cx.drop_packet(packet, reason));
             // What the panic freed on its way is counted without its bytes.
-            cx.dropped(router.held(), 0, DropReason::Panicked);
+            cx.keeping().dropped(router.held(), 0, DropReason::Panicked);
         }
         self.router = None;
         self.state = State::Failed(message);

@@ -272,7 +272,7 @@ impl Switch {
             if let Some(before) = last.replace(to) {
                 match packet.try_copy() {
                     Some(copy) => {
-                        cx.created(1, copy.len() as u64);
+                        cx.created(&copy);
                         self.deliver(from, before, copy, cx);
                     }
                     None => {

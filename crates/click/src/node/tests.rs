@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
-use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Poll, Role, Shape, Worker};
+use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Poll, Role, Shape, Turn, Worker};
 
 use super::{ClickSettings, node};
 
@@ -13,17 +13,25 @@ type Frames = Rc<RefCell<VecDeque<Vec<u8>>>>;
 /// Batches that arrived: the last byte of each packet.
 type Batches = Rc<RefCell<Vec<Vec<u8>>>>;
 
-struct Source(Frames);
+/// Brings frames in, and then ends or waits for more.
+struct Source {
+    frames: Frames,
+    ends: bool,
+}
 
 impl Node for Source {
     fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
     fn poll(&mut self, batch: &mut Batch, cx: &mut Context) -> Poll {
         while batch.len() < 32
-            && let Some(frame) = self.0.borrow_mut().pop_front()
+            && let Some(frame) = self.frames.borrow_mut().pop_front()
         {
             assert!(batch.push(cx.pool().packet(&frame).expect("a frame is free")).is_ok());
         }
-        if batch.is_empty() { Poll::Idle } else { Poll::Busy }
+        match (batch.is_empty(), self.ends) {
+            (false, _) => Poll::Busy,
+            (true, true) => Poll::Done,
+            (true, false) => Poll::Idle,
+        }
     }
     fn shape(&self) -> Shape {
         Shape::receive()
@@ -51,18 +59,22 @@ struct Rig {
     from: [Batches; 2],
     pool: Pool,
     now: u64,
+    ends: bool,
+    exact: Option<bool>,
 }
 
 impl Rig {
     fn new() -> Self {
         let pool = Pool::builder().frames(1_024).build().expect("memory");
-        Self { to: Frames::default(), from: Default::default(), pool, now: 1_000 }
+        Self { to: Frames::default(), from: Default::default(), pool, now: 1_000, ends: false, exact: None }
     }
     fn builder(&self, text: &str) -> GraphBuilder {
         let worker = Worker::new(0, 1, self.pool.clone());
         let mut builder = GraphBuilder::new("rig");
-        let click = node(&ClickSettings::of(text), &worker).expect("a configuration");
-        let source = builder.add("in", Box::new(Source(Rc::clone(&self.to)))).expect("a name");
+        let settings = ClickSettings { exact: self.exact, ..ClickSettings::of(text) };
+        let click = node(&settings, &worker).expect("a configuration");
+        let source = Source { frames: Rc::clone(&self.to), ends: self.ends };
+        let source = builder.add("in", Box::new(source)).expect("a name");
         let click = builder.add("click", click).expect("a name");
         builder.connect(source, Edge::OUT, click, 0).expect("an input");
         for (sink, edge) in self.from.iter().zip([Edge::OUT, Edge(2)]) {
@@ -155,4 +167,41 @@ fn packets_of_a_configuration_end_where_the_next_cannot_start() {
     assert!(totals.is_conserved(), "{totals:?}");
     drop((graph, next));
     assert_eq!(rig.pool.available(), rig.pool.capacity(), "frames are lost");
+}
+
+#[test]
+fn elements_that_wait_for_time_let_the_graph_go_to_its_next_deadline() {
+    let timed = [
+        "Unqueue",
+        "Shaper(1000) -> Unqueue",
+        "Shaper(1) -> Unqueue",
+        "BandwidthShaper(10000) -> Unqueue",
+        "DelayShaper(0.01) -> Unqueue",
+        "DelayUnqueue(0.01)",
+        "RatedUnqueue(1000)",
+        "BandwidthRatedUnqueue(10000)",
+        "LinkUnqueue(0.01, 10kBps)",
+        "TimedUnqueue(0.01)",
+        "Burster(0.01)",
+        "Shaper(1000) -> Unqueue -> Queue(500) -> DelayShaper(0.01) -> Unqueue -> Queue(500) -> Shaper(10) -> Unqueue",
+    ];
+    for (elements, exact) in timed.iter().flat_map(|elements| [(elements, true), (elements, false)]) {
+        let mut rig = Rig { ends: true, exact: Some(exact), ..Rig::new() };
+        let text = format!("FromDevice(a) -> Queue(500) -> {elements} -> ToDevice(b)");
+        let mut graph = rig.builder(&text).build(rig.pool.clone()).expect("a graph");
+        rig.bring(0..10);
+        // Far fewer turns than a step of a microsecond each would take.
+        let ended = (0..100_000).any(|_| match graph.turn(rig.now) {
+            Turn::Idle(Some(time)) => {
+                rig.now = rig.now.max(time);
+                false
+            }
+            turn => turn == Turn::Done,
+        });
+        assert!(ended, "{elements}, exact {exact}: the graph never rests");
+        let [left, _] = rig.left();
+        let left: Vec<u8> = left.into_iter().flatten().collect();
+        assert_eq!(left, (0..10).collect::<Vec<u8>>(), "{elements}, exact {exact}");
+        assert!(graph.totals().is_conserved(), "{elements}: {:?}", graph.totals());
+    }
 }

@@ -17,7 +17,7 @@ use netbricks_control::{
 use netbricks_core::GraphBuilder;
 use netbricks_core::buffer::Pool;
 use netbricks_core::filter::Filter;
-use netbricks_core::observer::{Allowance, At, Sightings, Watch};
+use netbricks_core::observer::{Allowance, Sightings, Watch, WatchPoint};
 use netbricks_runtime::{Config, Factory, Runtime};
 
 pub(crate) struct Plane {
@@ -204,7 +204,7 @@ impl Dataplane for Plane {
     fn observe(&mut self, request: &ObserveRequest) -> Result<Observing, Problem> {
         if request.at.as_deref() == Some("acme:captured") {
             let control = self.runtime.get_or_insert_with(rests).control();
-            let at = At::Nodes(vec!["acme:captured".into()]);
+            let at = WatchPoint::Nodes(vec!["acme:captured".into()]);
             let (all, left) = (Filter::parse("").expect("it matches all"), Allowance::of(None));
             let watch = Watch::capture(at, all, left, 64, control.numbers());
             let observation = control.observe(watch).expect("the worker answers");

@@ -1,7 +1,8 @@
 //! Counters by key as declared state, and the entries of a lookup under each consistency.
 
 use netbricks_tables::{
-    Counters, Encode, Entry, FlowTable, FlowTableConfig, Key, KeyedCounterArray, TallyChange, TallyOutcome,
+    CounterChange, CounterOutcome, Counters, Encode, Entry, FlowTable, FlowTableConfig, Key,
+    KeyedCounterArray,
 };
 
 use super::{Access, Bounded, CannotWrite, Contents, Shown};
@@ -105,8 +106,8 @@ impl<K: Key + Encode + Send + Sync> TallyEntry for BoundedTally<'_, K> {
 
     fn add(self, by: u64) -> Result<Option<u64>, CannotWrite> {
         let Self { key, tallies, now, .. } = self;
-        match tallies.update(TallyChange::Add { key, by, timeout: None, now })? {
-            TallyOutcome::Added(value) => Ok(Some(value)),
+        match tallies.update(CounterChange::Add { key, by, timeout: None, now })? {
+            CounterOutcome::Added(value) => Ok(Some(value)),
             _ => Ok(None),
         }
     }

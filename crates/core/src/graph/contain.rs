@@ -24,7 +24,7 @@ pub struct Panic {
     pub quarantine: Option<u64>,
 }
 
-/// A call of the graph into an author's code.
+/// A call of the graph, or of the plan for it, into an author's code.
 ///
 /// A panic in such a call costs what the variant's summary says, and never the worker, another node or the
 /// counters.
@@ -89,6 +89,52 @@ pub enum AuthorCall {
     Explain,
     /// [`NodeState::report`](crate::NodeState::report): the node's part of the report is missing.
     Report,
+    /// [`Node::guards`](crate::Node::guards) and [`NodeState::packet_part`](crate::NodeState::packet_part), by a
+    /// [blueprint](crate::Blueprint::ask): the plan is refused.
+    Plan,
+    /// [`NodeState::handlers`](crate::NodeState::handlers): the control side's copy is not made.
+    Handlers,
+    /// [`NodeState::call_steps`](crate::NodeState::call_steps): as `Call`.
+    CallSteps,
+    /// A [step](crate::Steps) of such a call: as `Call`.
+    CallStep,
+    /// [`NodeState::declarations`](crate::NodeState::declarations): the node's tables are not reported.
+    Declarations,
+    /// [`NodeState::take_over`](crate::NodeState::take_over): the node is rebuilt, and begins with nothing.
+    TakeOver,
+    /// [`NodeState::expire`](crate::NodeState::expire): as `Report`.
+    Expire,
+    /// [`NodeState::report_steps`](crate::NodeState::report_steps): as `Report`.
+    ReportSteps,
+    /// A [step](crate::Steps) of such a report: as `Report`.
+    ReportStep,
+    /// [`NodeQueue::offer`](crate::NodeQueue::offer): the packet is lost, and the node is rebuilt. The node that sends
+    /// the packet goes on.
+    Offer,
+    /// [`NodeQueue::keep_for_successor`](crate::NodeQueue::keep_for_successor): the node is rebuilt, and drained.
+    KeepForSuccessor,
+    /// [`NodeQueue::predecessor`](crate::NodeQueue::predecessor): the new node is rebuilt, and the old one is drained.
+    Predecessor,
+    /// [`NodeQueue::succeed`](crate::NodeQueue::succeed): the new node is rebuilt, and packets that it took are lost.
+    Succeed,
+    /// [`Handoff::id`](crate::shuffle::Handoff::id): the graph is taken to have no such shuffle.
+    HandoffId,
+    /// [`Handoff::key`](crate::shuffle::Handoff::key): no flow moves behind the shuffle.
+    HandoffKey,
+    /// [`Handoff::bound`](crate::shuffle::Handoff::bound): the shuffle does not learn which state cannot move.
+    HandoffBound,
+    /// [`Handoff::close`](crate::shuffle::Handoff::close): the shuffle is given up when the graph is taken down.
+    HandoffClose,
+    /// [`Handoff::migration_request`](crate::shuffle::Handoff::migration_request): the request is lost, and the move does
+    /// not end.
+    HandoffRequest,
+    /// [`Handoff::is_to_give`](crate::shuffle::Handoff::is_to_give) and
+    /// [`Handoff::is_to_take`](crate::shuffle::Handoff::is_to_take): the other shuffles do not wait for this one.
+    HandoffWaits,
+    /// [`Handoff::given`](crate::shuffle::Handoff::given): the state is lost, and the move does not end.
+    HandoffGiven,
+    /// [`Handoff::took`](crate::shuffle::Handoff::took): the move does not end.
+    HandoffTook,
     /// The node is dropped, with its state and settings: nothing is lost.
     DropNode,
     /// The panic's payload is dropped: nothing is lost.
@@ -97,7 +143,7 @@ pub enum AuthorCall {
 
 impl AuthorCall {
     /// All calls.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 49] = [
         Self::Build,
         Self::Describe,
         Self::Process,
@@ -124,6 +170,27 @@ impl AuthorCall {
         Self::RestoreFailed,
         Self::Explain,
         Self::Report,
+        Self::Plan,
+        Self::Handlers,
+        Self::CallSteps,
+        Self::CallStep,
+        Self::Declarations,
+        Self::TakeOver,
+        Self::Expire,
+        Self::ReportSteps,
+        Self::ReportStep,
+        Self::Offer,
+        Self::KeepForSuccessor,
+        Self::Predecessor,
+        Self::Succeed,
+        Self::HandoffId,
+        Self::HandoffKey,
+        Self::HandoffBound,
+        Self::HandoffClose,
+        Self::HandoffRequest,
+        Self::HandoffWaits,
+        Self::HandoffGiven,
+        Self::HandoffTook,
         Self::DropNode,
         Self::DropPayload,
     ];

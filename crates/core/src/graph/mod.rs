@@ -446,6 +446,7 @@ impl Graph {
         };
         (graph.cx.handoffs, graph.cx.queues) = (handoffs, queues);
         graph.cx.roles = graph.slots.iter().map(|slot| slot.role).collect();
+        graph.cx.keeps = graph.slots.iter().map(|slot| slot.keeps).collect();
         graph.set_burst(netbricks_buffer::BATCH);
         graph.report_bound();
         graph.set_deadline();

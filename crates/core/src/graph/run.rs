@@ -342,11 +342,12 @@ impl Graph {
             self.cx.drops.move_to(&mut slot.counters.drops);
         }
         if effects & EMITTED != 0 {
-            self.deliver_batches(node);
+            // Taken first: a panic of a node that takes packets one by one empties the context.
             let mut leaving = std::mem::take(&mut self.cx.leaving);
             if self.cx.take_newborn() > 0 {
                 leaving.sort_unstable_by_key(|packet| packet.order);
             }
+            self.deliver_batches(node);
             for Leaving { edge, new, packet, .. } in leaving.drain(..) {
                 if new {
                     self.slots[node].counters.created.add(1, packet.wire_len() as u64);
@@ -441,23 +442,42 @@ impl Graph {
     }
 
     /// Gives a packet to a node that takes them one by one.
+    ///
+    /// A panic there is that node's own: the node that sends the packet goes on.
     #[inline]
     fn offer(&mut self, node: usize, packet: Packet) {
         let (length, waits) = (packet.wire_len() as u64, self.cx.follows_arrivals);
         let slot = &mut self.slots[node];
         slot.counters.arrived.add(1, length);
-        let offered = match slot.node.get_mut().as_queue() {
+        let offered = catch_unwind(AssertUnwindSafe(|| match slot.node.get_mut().as_queue() {
             Some(queue) => queue.offer(packet, waits),
             None => Err(packet),
-        };
+        }));
         match offered {
-            Ok(false) => {}
-            Ok(true) => self.wake_queue(node),
-            Err(packet) => {
-                slot.counters.drops.add(DropReason::QueueFull, 1, length);
-                self.cx.record_drop(node, DropReason::QueueFull, packet);
+            Ok(Ok(false)) => {}
+            Ok(Ok(true)) => self.wake_queue(node),
+            Ok(Err(packet)) => {
+                let reason = if slot.quarantined { DropReason::Quarantined } else { DropReason::QueueFull };
+                slot.counters.drops.add(reason, 1, length);
+                self.cx.record_drop(node, reason, packet);
             }
+            Err(payload) => self.clear_up_offer(node, length, account(payload)),
         }
+    }
+
+    /// Clears up after a panic of a node that was offered a packet, while another node's call is settled.
+    #[cold]
+    fn clear_up_offer(&mut self, node: usize, bytes: u64, caught: Caught) {
+        let held = self.slots[node].counters.balance().saturating_sub(1);
+        let running = Running { hops: 0, entered: 1, entered_bytes: bytes, held, polled: false };
+        // The batch in hand and the call are those of the node that sends.
+        let hand = std::mem::take(&mut self.hand);
+        let (running, sender) =
+            (std::mem::replace(&mut self.running, running), std::mem::replace(&mut self.cx.node, node));
+        self.clear_up(caught);
+        (self.hand, self.running, self.cx.node) = (hand, running, sender);
+        // A new node may have packets that survived, and has had no turn.
+        self.wake_queue(node);
     }
 
     #[inline(always)]
@@ -535,10 +555,12 @@ impl Graph {
         entered += self.cx.handoff_in;
         let settled = self.cx.drops.total() - self.cx.lost_on_arrival + self.cx.sent + self.cx.handoff_out;
         let until = slot.quarantine(self.cx.now());
-        let (rebuilt, more) = if until.is_some() { (true, Vec::new()) } else { rebuild(slot) };
+        let (rebuilt, more) = if until.is_some() { (Rebuilt::Empty, Vec::new()) } else { rebuild(slot) };
+        let is_empty = rebuilt == Rebuilt::Empty;
+        let rebuilt = rebuilt != Rebuilt::No;
         slot.uncertain &= !rebuilt;
         let answer = if slot.uncertain { None } else { ask_held(slot) };
-        let keeps_now = answer.unwrap_or(if rebuilt { 0 } else { held });
+        let keeps_now = answer.unwrap_or(if is_empty { 0 } else { held });
         let lost =
             (entered.packets + held + made.packets).saturating_sub(settled.packets).saturating_sub(keeps_now);
         let lost_bytes = entered.bytes.saturating_sub(settled.bytes);
@@ -637,14 +659,25 @@ fn ask_held(slot: &Slot) -> Option<u64> {
     if slot.keeps { contain(|| held_by(slot.node.borrow_mut().as_mut())).ok() } else { Some(0) }
 }
 
+/// Whether a node was made again after a panic.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rebuilt {
+    /// The old one goes on.
+    No,
+    /// The new one has no packets.
+    Empty,
+    /// The new one has the packets that survived.
+    WithSurvivors,
+}
+
 /// Rebuilds a function's node with empty state, except for packets that other nodes left in its queues.
 ///
 /// A node without a blueprint goes on as it is. Answers whether there is a new node, and other panics on the
 /// way.
-fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
+fn rebuild(slot: &mut Slot) -> (Rebuilt, Vec<Caught>) {
     let mut panics = Vec::new();
     if slot.origin.is_none() {
-        return (false, panics);
+        return (Rebuilt::No, panics);
     }
     let mut noted = |result: Result<bool, Caught>| {
         result.unwrap_or_else(|caught| {
@@ -652,7 +685,7 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
             false
         })
     };
-    let lasts = noted(contain(|| survivors(slot.node.get_mut().as_mut()).is_some()));
+    let mut lasts = noted(contain(|| survivors(slot.node.get_mut().as_mut()).is_some()));
     // Asked before: where nodes share state outside them, the new node takes the old one's place there at
     // once.
     let schedule = if slot.speaks { contain(|| slot.node.get_mut().schedule()).ok().flatten() } else { None };
@@ -670,16 +703,17 @@ fn rebuild(slot: &mut Slot) -> (bool, Vec<Caught>) {
         let half = new.take();
         noted(contain(|| drop(half)).map(|()| true));
         new = make(slot, schedule.as_ref());
+        lasts = false;
     }
     let Some(mut node) = new else {
         let failed = contain(|| slot.node.get_mut().as_queue().map(|queue| queue.restore_failed()));
         noted(failed.map(|_| true));
-        return (false, panics);
+        return (Rebuilt::No, panics);
     };
     std::mem::swap(slot.node.get_mut(), &mut node);
     // The old node's drop runs the author's code as well.
     let _ended = contain(|| drop(node));
-    (true, panics)
+    (if lasts { Rebuilt::WithSurvivors } else { Rebuilt::Empty }, panics)
 }
 
 /// The part of a node that survives a panic in it.

@@ -13,6 +13,7 @@ use super::shuffles::{ShuffleEnd, ends};
 use super::{Graph, Slot, handoff};
 use crate::context::Context;
 use crate::node::Node;
+use crate::reason::DropReason;
 use crate::state::Declarations;
 
 /// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
@@ -188,6 +189,8 @@ impl Graph {
             let states = self.guarded(place, |node| {
                 node.state(|state| old.state(|old| state.take_over(old))).flatten().unwrap_or_default()
             });
+            let held = slot.keeps.then(|| slot.held(&running.panics, running.cx.now())).unwrap_or_default();
+            let old = slot.node.get_mut();
             let moved = self.guarded(place, |node| {
                 let mut moved = 0;
                 if let (Some(queue), Some(before)) = (node.as_queue(), old.as_queue())
@@ -197,7 +200,14 @@ impl Graph {
                 }
                 moved
             });
-            let moved = crate::Count { packets: moved.unwrap_or(0), bytes: 0 };
+            let moved = moved.unwrap_or_else(|_| {
+                // Packets that the old node has no more ended in the panic, unless they survived it.
+                let gone = held.saturating_sub(slot.held(&running.panics, running.cx.now()));
+                let lost = gone.saturating_sub(self.held(place));
+                self.slots[place].counters.drops.add(DropReason::Panicked, lost, 0);
+                gone
+            });
+            let moved = crate::Count { packets: moved, bytes: 0 };
             slot.counters.handoff_out += moved;
             self.slots[place].counters.handoff_in += moved;
             // After a panic the new node was rebuilt, and begins with nothing.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use netbricks_buffer::{Batch, Packet};
 
 use super::sightings::{Place, Seen};
-use super::{At, Sight, Sightings, Watch, WatchKind, Why, serial, watches_of};
+use super::{Sight, Sightings, Watch, WatchKind, WatchPoint, Why, serial, watches_of};
 use crate::context::Leaving;
 use crate::node::Role;
 use crate::reason::{DropReason, Edge};
@@ -159,8 +159,8 @@ impl Observer {
             }
             for node in &mut self.nodes {
                 match &watch.at {
-                    At::Arrivals if node.role == Role::Receive => node.entering |= bit,
-                    At::Nodes(names) if names.iter().any(|name| **name == *node.name) => {
+                    WatchPoint::Arrivals if node.role == Role::Receive => node.entering |= bit,
+                    WatchPoint::Nodes(names) if names.iter().any(|name| **name == *node.name) => {
                         node.entering |= bit;
                         if watch.kind == WatchKind::Capture {
                             node.leaving |= bit;
@@ -169,7 +169,7 @@ impl Observer {
                     _ => {}
                 }
             }
-            if matches!(watch.at, At::Drops(_)) && watch.kind == WatchKind::Capture {
+            if matches!(watch.at, WatchPoint::Drops(_)) && watch.kind == WatchKind::Capture {
                 self.drops |= bit;
             }
         }
@@ -244,7 +244,7 @@ impl Observer {
         let bits = node.leaving | *drops;
         for armed in armed.iter_mut().filter(|armed| armed.watch.bit() & bits != 0) {
             let wanted = match &armed.watch.at {
-                At::Drops(wanted) => *wanted == reason,
+                WatchPoint::Drops(wanted) => *wanted == reason,
                 _ => true,
             };
             if wanted && armed.takes(now, packet) {

@@ -28,7 +28,7 @@ const SERIAL: u32 = 24;
 
 /// Where a watch looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum WatchPoint {
     /// Where packets come in: behind every receive node.
     Arrivals,
     /// At these nodes: before each, or behind it where it receives.
@@ -56,7 +56,7 @@ pub struct Watch {
     /// Whether it follows packets or copies them.
     pub kind: WatchKind,
     /// Where it looks.
-    pub at: At,
+    pub at: WatchPoint,
     /// The packets that it selects.
     pub filter: Filter,
     /// Packets that it still takes, on all workers together.
@@ -83,7 +83,7 @@ impl Watch {
     /// A watch that follows packets, with the usual bounds.
     ///
     /// It copies 256 bytes of a frame. It takes up to 1,000 packets a second on a worker, and takes 1.5 MB there.
-    pub fn trace(at: At, filter: Filter, left: Allowance, numbers: Numbers) -> Self {
+    pub fn trace(at: WatchPoint, filter: Filter, left: Allowance, numbers: Numbers) -> Self {
         let (id, place, kind) = (0, 0, WatchKind::Trace);
         let (snap, rate, sightings, bytes) = (256, 1_000, 4_096, 1 << 20);
         Self { id, place, kind, at, filter, left, snap, rate, sightings, bytes, numbers }
@@ -92,7 +92,7 @@ impl Watch {
     /// A watch that copies packets, with the usual bounds.
     ///
     /// It takes up to 500,000 packets a second on a worker, and 6 MB there.
-    pub fn capture(at: At, filter: Filter, left: Allowance, snap: usize, numbers: Numbers) -> Self {
+    pub fn capture(at: WatchPoint, filter: Filter, left: Allowance, snap: usize, numbers: Numbers) -> Self {
         let (id, place, kind) = (0, 0, WatchKind::Capture);
         let (rate, sightings, bytes) = (500_000, 16_384, 4 << 20);
         Self { id, place, kind, at, filter, left, snap, rate, sightings, bytes, numbers }

@@ -24,6 +24,8 @@ pub struct Original<'a, S> {
     pub stack: S,
     /// The work that its sender left to a device, and the work that a device did.
     pub offload: Offload,
+    /// Whether it comes from a capture, which does not say which work was left to a device.
+    pub captured: bool,
     /// The time of its arrival (ns).
     pub received_at: u64,
     /// The way out for packets in its place.
@@ -100,9 +102,17 @@ impl<A: Operator, F: Substitute<A::Out>> Operator for Substituted<A, F> {
         let offload = bytes.offload();
         let missing = if cx.cut { bytes.missing() } else { 0 };
         let (frame, annotations) = bytes.parts();
-        let received_at = annotations.received_at();
+        let (received_at, captured) = (annotations.received_at(), annotations.is_captured());
         let substitutes = Substitutes { slot, cx };
-        Err(self.1.substitute(Original { frame, missing, stack, offload, received_at, substitutes }))
+        Err(self.1.substitute(Original {
+            frame,
+            missing,
+            stack,
+            offload,
+            captured,
+            received_at,
+            substitutes,
+        }))
     }
     fn edges(&self, visit: &mut dyn FnMut(Edge)) {
         self.0.edges(visit);

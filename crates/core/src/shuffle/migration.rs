@@ -163,7 +163,11 @@ impl Moving {
     /// Whether the graph has something to do.
     ///
     /// `seen` gives the number of a worker's packets that have come, or `None` where no more can.
-    pub(super) fn has_duty(&mut self, shared: &ShuffleShared, seen: impl Fn(usize) -> Option<u64>) -> bool {
+    pub(super) fn has_request(
+        &mut self,
+        shared: &ShuffleShared,
+        seen: impl Fn(usize) -> Option<u64>,
+    ) -> bool {
         if self.request.is_some() {
             return true;
         }
@@ -352,7 +356,7 @@ mod tests {
 
     /// The next request, where no packets are awaited.
     fn migration_request(moving: &mut Moving, shared: &ShuffleShared) -> Option<(usize, usize)> {
-        moving.has_duty(shared, |_| None);
+        moving.has_request(shared, |_| None);
         match moving.take_request()? {
             MigrationRequest::Take { from, images } => Some((from, images.len())),
             MigrationRequest::Give { .. } => panic!("nothing leaves"),

@@ -242,8 +242,8 @@ impl ShuffleNode {
             Some(consumer) if !consumer.is_closed() || from == later => Some(seen[from]),
             _ => None,
         };
-        if self.moving.has_duty(&self.shared, seen) {
-            cx.call_on_duty();
+        if self.moving.has_request(&self.shared, seen) {
+            cx.request_migration();
         }
     }
 

@@ -85,7 +85,7 @@ impl Concentrator {
     /// Sends a packet that was made here to the core.
     fn made(&mut self, mut packet: Packet, cx: &mut Context) {
         packet.set_received_at(cx.now());
-        cx.created(1, packet.wire_len() as u64);
+        cx.created(&packet);
         cx.emit(super::CORE, packet);
     }
 

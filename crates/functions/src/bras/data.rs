@@ -211,7 +211,7 @@ impl Concentrator {
         let slack = packet.open(|bytes| length_slack(bytes));
         let time = packet.received_at();
         if let Some(answer) = self.errors.about(packet.data(), slack, error, cx, time) {
-            cx.created(1, answer.wire_len() as u64);
+            cx.created(&answer);
             if self.encapsulate(answer, index, cx) {
                 self.sessions.borrow().shared.counts.errors_sent.add(1);
             }
@@ -224,7 +224,7 @@ impl Concentrator {
         let slack = packet.open(|bytes| length_slack(bytes));
         let time = packet.received_at();
         if let Some(answer) = self.errors.about(packet.data(), slack, error, cx, time) {
-            cx.created(1, answer.wire_len() as u64);
+            cx.created(&answer);
             self.sessions.borrow().shared.counts.errors_sent.add(1);
             cx.emit(super::CORE, answer);
         }
@@ -315,7 +315,7 @@ impl Concentrator {
             self.sessions.borrow().shared.counts.fragmented.add(1);
         }
         for fragment in made.drain(..) {
-            cx.created(1, fragment.wire_len() as u64);
+            cx.created(&fragment);
             self.encapsulate(fragment, index, cx);
         }
         // Its room is for the next packet's.

@@ -245,6 +245,6 @@ pub(super) fn discovery_frame(
     let [[a, b], [c, d]] = [id, tags.len() as u16].map(u16::to_be_bytes);
     rest[..6].copy_from_slice(&[0x11, code, a, b, c, d]);
     rest[6..6 + tags.len()].copy_from_slice(tags);
-    cx.created(1, packet.len() as u64);
+    cx.created(&packet);
     Some(packet)
 }

@@ -23,7 +23,7 @@ const MD5: u8 = 5;
 pub(super) const LEAST_MRU: u16 = 576;
 
 /// The answer to a Configure-Request, as far as its options decide.
-pub(super) struct Judgement {
+pub(super) struct CheckedOptions {
     pub(super) naks: Writer,
     /// The options that are refused with any value.
     pub(super) rejects: Writer,
@@ -71,18 +71,18 @@ impl Session {
         }
     }
 
-    /// Judges the options of a Configure-Request.
+    /// Checks the options of a Configure-Request.
     ///
     /// # Errors
     /// A length lies: the packet is malformed.
-    pub(super) fn judge(
+    pub(super) fn check_options(
         &self,
         which: Which,
         data: &[u8],
         dns: [Option<Ipv4Addr>; 2],
         random: &mut Random,
-    ) -> Result<Judgement, WrongLength> {
-        let mut judged = Judgement {
+    ) -> Result<CheckedOptions, WrongLength> {
+        let mut checked = CheckedOptions {
             naks: Writer::new(),
             rejects: Writer::new(),
             naked: Writer::new(),
@@ -92,53 +92,53 @@ impl Session {
         for option in Options(data) {
             let option = option?;
             match which {
-                Which::Lcp => self.judge_lcp(option, random, &mut judged),
+                Which::Lcp => self.check_lcp(option, random, &mut checked),
                 Which::Ipcp => {
                     has_first |= option.kind == IP_ADDRESS;
-                    self.judge_ipcp(option, dns, &mut judged);
+                    self.check_ipcp(option, dns, &mut checked);
                 }
                 Which::Ipv6cp => {
                     has_first |= option.kind == INTERFACE_ID;
-                    self.judge_ipv6cp(option, random, &mut judged);
+                    self.check_ipv6cp(option, random, &mut checked);
                 }
             }
         }
         // An option that must be there is asked for in a Nak (RFC 1661, section 5.3).
         match (which, self.address) {
             (Which::Ipcp, Some(address)) if !has_first => {
-                judged.naks.option(IP_ADDRESS, &address.octets());
+                checked.naks.option(IP_ADDRESS, &address.octets());
             }
             (Which::Ipv6cp, _) if !has_first => {
-                judged.naks.option(INTERFACE_ID, &self.another_id(random).to_be_bytes());
+                checked.naks.option(INTERFACE_ID, &self.another_id(random).to_be_bytes());
             }
             _ => {}
         }
-        Ok(judged)
+        Ok(checked)
     }
 
-    fn judge_lcp(&self, option: PppOption<'_>, random: &mut Random, judged: &mut Judgement) {
+    fn check_lcp(&self, option: PppOption<'_>, random: &mut Random, checked: &mut CheckedOptions) {
         match (option.kind, option.value) {
             (MRU, &[high, low]) => {
                 let mru = u16::from_be_bytes([high, low]);
                 if mru < LEAST_MRU {
-                    judged.nak(option, &self.max_payload.to_be_bytes());
+                    checked.nak(option, &self.max_payload.to_be_bytes());
                 } else {
-                    judged.wishes.mru = Some(mru);
+                    checked.wishes.mru = Some(mru);
                 }
             }
             (MAGIC, &[a, b, c, d]) => {
                 let magic = u32::from_be_bytes([a, b, c, d]);
                 // Our own number comes back where the line is looped (section 6.4).
                 if magic == 0 || self.asks_magic && magic == self.magic {
-                    judged.nak(option, &random.magic().to_be_bytes());
+                    checked.nak(option, &random.magic().to_be_bytes());
                 }
             }
             // Compressed fields have no place in PPPoE (RFC 2516, section 7), and the concentrator does not authenticate to subscribers.
-            _ => judged.reject(option),
+            _ => checked.reject(option),
         }
     }
 
-    fn judge_ipcp(&self, option: PppOption<'_>, dns: [Option<Ipv4Addr>; 2], judged: &mut Judgement) {
+    fn check_ipcp(&self, option: PppOption<'_>, dns: [Option<Ipv4Addr>; 2], checked: &mut CheckedOptions) {
         let assigned = match option.kind {
             IP_ADDRESS => self.address,
             PRIMARY_DNS => dns[0],
@@ -148,22 +148,22 @@ impl Session {
         match assigned.map(|address| address.octets()) {
             Some(octets) if option.value.len() == 4 => {
                 if option.value != octets {
-                    judged.nak(option, &octets);
+                    checked.nak(option, &octets);
                 }
             }
-            _ => judged.reject(option),
+            _ => checked.reject(option),
         }
     }
 
-    fn judge_ipv6cp(&self, option: PppOption<'_>, random: &mut Random, judged: &mut Judgement) {
+    fn check_ipv6cp(&self, option: PppOption<'_>, random: &mut Random, checked: &mut CheckedOptions) {
         match (option.kind, <[u8; 8]>::try_from(option.value)) {
             (INTERFACE_ID, Ok(id)) => {
                 let id = u64::from_be_bytes(id);
                 if id == 0 || id == self.interface_id {
-                    judged.nak(option, &self.another_id(random).to_be_bytes());
+                    checked.nak(option, &self.another_id(random).to_be_bytes());
                 }
             }
-            _ => judged.reject(option),
+            _ => checked.reject(option),
         }
     }
 
@@ -174,10 +174,10 @@ impl Session {
     }
 
     /// Keeps the values of a request that is acknowledged.
-    pub(super) fn adopt(&mut self, which: Which, judged: &Judgement) {
+    pub(super) fn adopt(&mut self, which: Which, checked: &CheckedOptions) {
         if which == Which::Lcp {
             // A request without the option asks for the default (section 6.1).
-            self.peer_mru = judged.wishes.mru.unwrap_or(DEFAULT_MRU);
+            self.peer_mru = checked.wishes.mru.unwrap_or(DEFAULT_MRU);
         }
     }
 
@@ -244,7 +244,7 @@ impl Session {
 /// The MRU without an option (RFC 1661, section 6.1).
 pub(super) const DEFAULT_MRU: u16 = 1_500;
 
-impl Judgement {
+impl CheckedOptions {
     fn nak(&mut self, option: PppOption<'_>, value: &[u8]) {
         self.naks.option(option.kind, value);
         self.naked.add(option.whole);

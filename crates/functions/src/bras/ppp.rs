@@ -87,7 +87,7 @@ impl Session {
         let (head, body) = bytes[link..whole].split_at_mut(FRAMING);
         head.copy_from_slice(&self.framing(protocol, len));
         write(body);
-        env.cx.created(1, packet.len() as u64);
+        env.cx.created(&packet);
         env.shared.to_access.push(packet);
     }
 
@@ -217,23 +217,24 @@ impl Session {
     /// Takes a Configure-Request (section 5.1).
     fn configure(&mut self, which: Which, packet: Control<'_>, env: &mut Env<'_>) -> Result<(), DropReason> {
         let dns = self.dns(env);
-        let judged =
-            self.judge(which, packet.data, dns, &mut env.shared.random).map_err(|_| DropReason::Malformed)?;
+        let checked = self
+            .check_options(which, packet.data, dns, &mut env.shared.random)
+            .map_err(|_| DropReason::Malformed)?;
         let layer = self.layer(which);
         let is_tired = layer.naks_sent >= MAX_FAILURE;
-        let (event, code, data) = if !judged.rejects.is_empty() {
-            (Event::BadRequest, code::CONFIGURE_REJECT, judged.rejects.bytes())
-        } else if judged.naks.is_empty() {
+        let (event, code, data) = if !checked.rejects.is_empty() {
+            (Event::BadRequest, code::CONFIGURE_REJECT, checked.rejects.bytes())
+        } else if checked.naks.is_empty() {
             (Event::GoodRequest, code::CONFIGURE_ACK, packet.data)
         } else if !is_tired {
             layer.naks_sent += 1;
-            (Event::BadRequest, code::CONFIGURE_NAK, judged.naks.bytes())
-        } else if judged.naked.is_empty() {
+            (Event::BadRequest, code::CONFIGURE_NAK, checked.naks.bytes())
+        } else if checked.naked.is_empty() {
             // An option that must be there does not come.
             self.end(Cause::NoAgreement);
             return Ok(());
         } else {
-            (Event::BadRequest, code::CONFIGURE_REJECT, judged.naked.bytes())
+            (Event::BadRequest, code::CONFIGURE_REJECT, checked.naked.bytes())
         };
         if code == code::CONFIGURE_REJECT {
             layer.naks_heard = layer.naks_heard.saturating_add(1);
@@ -244,7 +245,7 @@ impl Session {
         }
         if event == Event::GoodRequest {
             // Before the layer comes up by it.
-            self.adopt(which, &judged);
+            self.adopt(which, &checked);
         }
         self.step(which, event, Reply { id: packet.id, code, data }, env);
         Ok(())

@@ -205,8 +205,9 @@ impl Engine {
         for (way, packet) in self.ways.iter().zip(packets) {
             let Way::Seen(place) = *way else { continue };
             let Some(seen) = self.seen.get_mut(usize::from(place)) else { continue };
-            let is_judged = matches!(seen.kind, Kind::Ip | Kind::Fragment) && !seen.located.is_later_fragment;
-            if !is_judged || seen.remembered.is_some() {
+            let is_searched =
+                matches!(seen.kind, Kind::Ip | Kind::Fragment) && !seen.located.is_later_fragment;
+            if !is_searched || seen.remembered.is_some() {
                 continue;
             }
             // A flow that is there needs no rule, unless rules ask for states.
@@ -347,11 +348,11 @@ impl Engine {
                 }
             }
         }
-        let decided = self.judge(rules, seen, frame, now);
+        let decided = self.decide_whole(rules, seen, frame, now);
         self.finish(rules, seen, &decided, slot, frame, cx)
     }
 
-    /// As [`decide`](Self::decide), for a fragment: the first one is judged as a packet, and later ones follow it.
+    /// As [`decide`](Self::decide), for a fragment: the first one as a whole packet, and later ones follow it.
     #[cold]
     fn decide_fragment(
         &mut self,
@@ -369,7 +370,7 @@ impl Engine {
         }
         let key = fragment.key.store();
         if fragment.is_first {
-            let decided = self.judge(rules, seen, frame, now);
+            let decided = self.decide_whole(rules, seen, frame, now);
             let rule = decided.rule.and_then(|index| rules.built.data.get(index as usize));
             let decision =
                 Decision { rule: rule.map_or(0, |rule| rule.id), passes: decided.fate == Fate::Passed };
@@ -396,7 +397,7 @@ impl Engine {
     }
 
     /// Finds a packet's connection and rule, and decides.
-    fn judge(&mut self, rules: &Rules, seen: &Seen, frame: &mut Bytes<'_>, now: u64) -> Decided {
+    fn decide_whole(&mut self, rules: &Rules, seen: &Seen, frame: &mut Bytes<'_>, now: u64) -> Decided {
         let tracking = rules.list.tracking;
         let parts = &mut self.parts;
         let tracked = match seen.flow {

@@ -8,7 +8,7 @@
 //! reassembler for each connection. This one asks whether a segment may be the connection's, in 60 bytes.
 
 use netbricks_core::packet::tcp::flags;
-use netbricks_core::packet::tcp_options::{TcpOption, TcpOptions};
+use netbricks_core::packet::tcp_options::{Signature, TcpOption, TcpOptions};
 
 use super::connection::Direction;
 
@@ -152,6 +152,10 @@ impl<'f> Segment<'f> {
         })
     }
 
+    fn signature(&self) -> Signature {
+        Signature::of(self.options)
+    }
+
     const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -222,6 +226,8 @@ pub(crate) struct TcpConnection {
     pub(crate) last: Last,
     /// Whether both ends have agreed on it: its handshake was seen, or one that was met late was answered.
     pub(crate) is_assured: bool,
+    /// The signature of its segments.
+    pub(crate) signature: Signature,
 }
 
 /// How a segment fits its connection.
@@ -304,6 +310,9 @@ impl TcpConnection {
     /// With `picks_up` a segment with data or an acknowledgment alone begins one, too. `None` for all others.
     pub(crate) fn open(segment: &Segment<'_>, picks_up: bool) -> Option<Self> {
         let mut new = Self::default();
+        if segment.signature() == Signature::Several {
+            return None;
+        }
         match segment.signal {
             Signal::Syn => new.ends[0].begin(segment),
             Signal::Ack if picks_up => {
@@ -326,6 +335,7 @@ impl TcpConnection {
         }
         let is_known = segment.signal == Signal::Ack && position == Position::Within;
         let end = if is_known { segment.end() } else { 0 };
+        checked.signature = segment.signature();
         checked.last = Last { signal: segment.signal, direction: 0, end, ..Last::default() };
         Some(checked)
     }
@@ -333,6 +343,10 @@ impl TcpConnection {
     /// Takes note of a segment, if it fits.
     pub(crate) fn note(&mut self, direction: Direction, segment: &Segment<'_>, was_answered: bool) -> Fit {
         let (old, way) = (self.state, direction.index());
+        let signature = segment.signature();
+        if !self.may_be_signed(signature, segment.signal, was_answered) {
+            return Fit::Invalid;
+        }
         let mut new = match step(direction, segment.signal, old) {
             Step::Invalid => return Fit::Invalid,
             Step::Pass => match self.pass_by(direction, segment) {
@@ -393,7 +407,7 @@ impl TcpConnection {
         if segment.signal == Signal::Ack && is_within {
             (self.last.end, self.last.acknowledged) = (segment.end(), segment.acknowledgment);
         }
-        self.state = new;
+        (self.state, self.signature) = (new, signature);
         let goes_on = matches!(old, TcpState::SynReceived | TcpState::Established);
         self.is_assured |= was_answered && goes_on && new == TcpState::Established;
         if old != new && new == TcpState::FinWait {
@@ -401,6 +415,22 @@ impl TcpConnection {
         }
         // Nothing but a reset was answered: there is no connection.
         if segment.signal == Signal::Reset && !was_answered { Fit::Ends } else { Fit::Fits }
+    }
+
+    /// Whether the receiver takes a segment with this signature, as far as that is known.
+    ///
+    /// It drops any other segment before it reads a number of it, resets included (RFC 2385, section 2; RFC 5925,
+    /// section 7.4). A SYN may open another connection, and the SYN that answers it tells on what the ends agreed. Of a
+    /// connection that was met in its middle, the first answer tells that.
+    fn may_be_signed(&self, signature: Signature, signal: Signal, was_answered: bool) -> bool {
+        match (signature, signal) {
+            (Signature::Several, _) => false,
+            (_, Signal::Syn) => true,
+            (_, Signal::SynAck) if self.state.is_opening() || self.last.signal == Signal::Syn => true,
+            (signature, _) => {
+                signature == self.signature || !was_answered && self.ends[0].facts & MET_LATE != 0
+            }
+        }
     }
 
     /// Takes note of a FIN or a reset outside the window, which its receiver may still have taken.
@@ -679,6 +709,9 @@ fn highest_selective(options: &[u8], acknowledged: u32) -> u32 {
     highest
 }
 
+/// The signatures that a connection may have, in the order of their numbers.
+const SIGNATURES: [Signature; 3] = [Signature::None, Signature::Md5, Signature::Authentication];
+
 impl TcpConnection {
     /// Bytes of its export.
     pub(crate) const SIZE: usize = 1 + 2 * 18 + 14 + 1;
@@ -697,7 +730,7 @@ impl TcpConnection {
         to.extend(end.to_be_bytes());
         to.extend(acknowledged.to_be_bytes());
         to.extend(window.to_be_bytes());
-        to.extend([scale, facts, self.is_assured.into()]);
+        to.extend([scale, facts, u8::from(self.is_assured) | (self.signature as u8) << 1]);
     }
 
     /// Reads it again; `None` for bytes that no connection has.
@@ -724,10 +757,10 @@ impl TcpConnection {
                 scale: from[49],
                 facts: from[50],
             },
-            is_assured: from[51] == 1,
+            is_assured: from[51] & 1 != 0,
+            signature: *SIGNATURES.get(usize::from(from[51] >> 1))?,
         };
-        let is_possible = from[51] < 2
-            && new.last.direction < 2
+        let is_possible = new.last.direction < 2
             && new.last.scale <= LARGEST_SCALE
             && new.ends.iter().all(|end| end.scale <= LARGEST_SCALE);
         is_possible.then_some(new)

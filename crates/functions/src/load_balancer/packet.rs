@@ -10,6 +10,7 @@ use netbricks_core::packet::{FlowKey, Ip, IpRef, Link, protocol};
 
 use super::balance::Kind;
 use super::send::Place;
+use crate::closing::believed_flags;
 use crate::fragment::Fragment;
 
 /// The facts about a packet that decide its way.
@@ -77,9 +78,14 @@ pub(super) fn parsed(frame: &Bytes<'_>) -> Option<Parsed> {
     let is_icmp = number == if place.is_v6 { protocol::ICMPV6 } else { protocol::ICMP };
     let message = payload.first().copied().filter(|_| is_icmp && !is_later);
     let is_error = message.is_some() && FlowKey::is_error(header, payload);
-    let kind = match payload.get(13) {
+    let kind = match number {
         _ if is_error || is_later => Kind::Stray,
-        Some(found) if number == protocol::TCP => Kind::of(*found),
+        // One that would close its connection, and that no server takes, has no effect on it.
+        protocol::TCP => match payload.get(13) {
+            Some(found) if *found != believed_flags(header, payload, frame) => Kind::Stray,
+            Some(found) => Kind::of(*found),
+            None => Kind::Data,
+        },
         _ => Kind::Data,
     };
     Some(Parsed {

@@ -313,6 +313,32 @@ fn closed_connections_do_not_count() {
 }
 
 #[test]
+fn a_segment_that_no_server_takes_closes_no_connection() {
+    let mut test = Clocked::of_node(make(&format!("{DSR}policy = \"least-connections\"")));
+    test.send((0..4).map(|flow| segment(flow, flags::SYN, false)));
+    let signed = |flags| {
+        let tcp = ethernet().ipv4("10.0.0.9", "192.0.2.1").tcp(1_000, 80).flags(flags);
+        tcp.option(19, &[7; 16]).build().unwrap()
+    };
+    let wrong = |flags| {
+        let mut frame = segment(1, flags, false);
+        frame[14 + 20 + 4] ^= 1;
+        frame
+    };
+    for flags in [flags::RST, flags::FIN | flags::ACK] {
+        test.send([signed(flags), wrong(flags)]);
+    }
+    let open = |test: &mut Clocked| {
+        let report = test.send(Vec::<Vec<u8>>::new());
+        report.sections[0].rows.iter().map(|row| row[2].parse::<usize>().unwrap()).sum::<usize>()
+    };
+    assert_eq!(open(&mut test), 4);
+    test.send([segment(2, flags::RST, false)]);
+    assert_eq!(open(&mut test), 3);
+    test.finish();
+}
+
+#[test]
 fn least_connections_goes_by_open_ones() {
     let mut test = Clocked::of_node(make(&format!("{DSR}policy = \"least-connections\"")));
     let before = chosen(&test.send((0..40).map(|flow| segment(flow, flags::SYN, false))).out);

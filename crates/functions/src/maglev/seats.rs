@@ -13,18 +13,18 @@ use super::backends::Snapshot;
 #[derive(Clone)]
 #[repr(align(32))]
 pub(super) struct Seat {
-    /// The value of flows to the backend; [`NOBODY`] if there is no backend.
+    /// The value of flows to the backend; [`NO_BACKEND`] if there is no backend.
     chosen: Cell<u64>,
     packets: Cell<u64>,
     mac: Cell<MacAddress>,
 }
 
 /// A value that no flow remembers, because all numbers are smaller.
-const NOBODY: u64 = u64::MAX;
+const NO_BACKEND: u64 = u64::MAX;
 
 impl Seat {
     fn empty() -> Self {
-        Self { chosen: Cell::new(NOBODY), packets: Cell::new(0), mac: Cell::new(MacAddress::BROADCAST) }
+        Self { chosen: Cell::new(NO_BACKEND), packets: Cell::new(0), mac: Cell::new(MacAddress::BROADCAST) }
     }
 
     /// The value of flows to the backend.
@@ -80,7 +80,7 @@ impl Seats {
     /// The seat of the backend with this number.
     #[inline(always)]
     pub(super) fn of(&self, number: usize) -> Option<&Seat> {
-        self.all.get(number).filter(|seat| seat.chosen() != NOBODY)
+        self.all.get(number).filter(|seat| seat.chosen() != NO_BACKEND)
     }
 
     /// Follows a change of the backends, after which numbers may belong to other backends.
@@ -93,7 +93,7 @@ impl Seats {
             *self.ledger.seats.borrow_mut() = self.all.clone();
         }
         for (seat, place) in self.all.iter().zip(places.chain(std::iter::repeat(None))) {
-            let (chosen, mac) = place.unwrap_or((NOBODY, MacAddress::BROADCAST));
+            let (chosen, mac) = place.unwrap_or((NO_BACKEND, MacAddress::BROADCAST));
             if seat.chosen() != chosen {
                 self.ledger.gone.set(self.ledger.gone.get() + seat.packets.take());
             }

@@ -119,7 +119,7 @@ impl Engine {
         let outcome = match Place::of(frame) {
             None => self.not_ip(frame, side),
             Some(place) => {
-                let seen = Seen::of(place, frame.data());
+                let seen = Seen::of(place, frame);
                 match seen.flow.is_v6() {
                     false => self.v4(slot, frame, &seen, side, cx),
                     true => self.v6(slot, frame, &seen, side, cx),
@@ -577,7 +577,7 @@ impl Engine {
 
     fn translate_later(&mut self, frame: &mut Bytes<'_>, known: &Known) -> Option<Edge> {
         let place = Place::of(frame)?;
-        let seen = Seen::of(place, frame.data());
+        let seen = Seen::of(place, frame);
         self.write_later(frame, &seen, known).ok()?;
         Some(if self.leave(frame, known).is_ok() { Edge::OUT } else { Edge::REPLY })
     }
@@ -586,7 +586,7 @@ impl Engine {
     pub(super) fn emit(&mut self, slot: usize, edge: Edge, packet: Packet, cx: &mut Context) {
         // A call makes at most eight for each packet of a full batch: more are lost.
         if let Err(packet) = cx.create_segment(slot, edge, packet) {
-            cx.created(1, packet.len() as u64);
+            cx.created(&packet);
             cx.drop_packet(packet, DropReason::RateLimited);
         }
     }

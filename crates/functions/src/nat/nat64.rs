@@ -327,7 +327,7 @@ impl Engine {
             Err(_) => return outcome,
         };
         let Some(place) = Place::of(frame) else { return outcome };
-        let seen = Seen::of(place, frame.data());
+        let seen = Seen::of(place, frame);
         let length = place.end - place.ip;
         let to_inside = known.hairpin || is_in(&self.rules.inside, known.destination) || seen.flow.is_v6();
         let limit = if to_inside { self.rules.inside_mtu } else { self.rules.mtu };

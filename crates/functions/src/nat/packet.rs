@@ -12,6 +12,7 @@ use netbricks_core::{DropReason, length_slack};
 
 use super::spec::{Endpoint, Transport};
 use super::state::Translated;
+use crate::closing::believed_flags;
 
 /// Where a frame's IP packet lies.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +88,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn of(place: Place, data: &[u8]) -> Self {
+    pub(super) fn of(place: Place, frame: &Bytes<'_>) -> Self {
+        let data = frame.data();
         let (header, payload) = (place.header(data), place.payload(data));
         let flow = FlowKey::of(header, payload);
         let protocol = header.protocol();
@@ -105,8 +107,8 @@ impl Seen {
             Transport::Icmp => matches!(message, Message::Request | Message::Reply),
             _ => payload.len() >= 4 || is_later_fragment,
         });
-        let tcp_flags = match (transport, payload.get(13)) {
-            (Some(Transport::Tcp), Some(flags)) if !is_later_fragment => *flags,
+        let tcp_flags = match transport {
+            Some(Transport::Tcp) if !is_later_fragment => believed_flags(header, payload, frame),
             _ => 0,
         };
         Self {

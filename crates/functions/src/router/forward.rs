@@ -397,7 +397,7 @@ impl Forwarding {
 
     /// Sends a packet that the router made.
     pub(super) fn made(&mut self, packet: Packet, edge: Edge, cx: &mut Context) {
-        cx.created(1, packet.wire_len() as u64);
+        cx.created(&packet);
         self.leave(edge, packet, cx);
     }
 

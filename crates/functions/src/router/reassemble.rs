@@ -173,7 +173,7 @@ impl Reassembly {
         let reason = if whole.is_some() { DropReason::Replaced } else { DropReason::PoolExhausted };
         self.end(place, reason, cx);
         if let Some(whole) = &whole {
-            cx.created(1, whole.wire_len() as u64);
+            cx.created(whole);
         }
         whole
     }

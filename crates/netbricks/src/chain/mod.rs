@@ -16,7 +16,6 @@ mod steering;
 use std::collections::BTreeSet;
 
 use netbricks_buffer::Pool;
-use netbricks_core::graph::{Caught, contain};
 use netbricks_core::guards::Guards;
 use netbricks_core::tables::stock;
 use netbricks_core::{Blueprint, BuildError, Edge, GraphError, Node, NodeState, Output, ShuffleKey, Worker};
@@ -484,20 +483,11 @@ impl Shape {
     ///
     /// All of this runs the author's code, so a panic becomes an error about the function.
     fn of(blueprint: &Blueprint, worker: &Worker) -> Result<Self, BuildError> {
-        let panicked = |action: &str, Caught { message, place }: Caught| {
-            let place = place.map(|place| format!(" (at {place})")).unwrap_or_default();
-            BuildError::new(format_args!("{action} panicked: {message}{place}"))
-        };
         // Its shared state has not yet the seed of the run, so that no worker may have it.
-        let (made, sizes) = stock::sizes_of(|| contain(|| blueprint.apart().build(worker)));
-        let mut node = made.map_err(|caught| panicked("making it", caught))??;
-        let shape = contain(|| Self::asked(node.as_mut()));
-        // Contained on its own: a second panic while the first one unwinds would end the process.
-        let dropped = contain(|| drop(node));
-        let mut shape = shape.map_err(|caught| panicked("asking what it is", caught))?;
+        let (asked, sizes) = stock::sizes_of(|| blueprint.ask(worker, Self::asked));
+        let mut shape = asked?;
         shape.memory += sizes.iter().map(|bytes| *bytes as u64).sum::<u64>();
         shape.asks_ports = worker.asks_ports();
-        dropped.map_err(|caught| panicked("dropping it", caught))?;
         Ok(shape)
     }
 

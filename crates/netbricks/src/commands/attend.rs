@@ -50,7 +50,12 @@ pub(super) fn interruptible() -> Result<Interrupts, Failure> {
     for signal in stopping_signals() {
         signal_hook::flag::register(signal, stop.clone()).map_err(|error| deaf(&error))?;
     }
-    Ok(Interrupts { stop, report: ReportRequests::listen().map_err(|error| deaf(&error))? })
+    Ok(Interrupts { stop, report: report_requests()? })
+}
+
+/// Listens to SIGUSR1 from now on.
+pub(super) fn report_requests() -> Result<ReportRequests, Failure> {
+    ReportRequests::listen().map_err(|error| deaf(&error))
 }
 
 fn deaf(error: &std::io::Error) -> Failure {

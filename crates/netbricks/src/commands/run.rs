@@ -20,7 +20,7 @@ use netbricks_runtime::{
 
 use super::arguments::ControlArguments;
 use super::attend::{
-    Attending, Interrupts, Reloaded, attend, heard_events, interruptible, link_name, now_ns,
+    Attending, Interrupts, Reloaded, attend, heard_events, interruptible, link_name, now_ns, report_requests,
 };
 use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
@@ -44,6 +44,8 @@ use crate::report::{
 
 pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments) -> Result<(), Failure> {
     log::begin(&arguments.log)?;
+    // While the file is checked and memory is taken there is no report yet, and SIGUSR1 is no reason to end.
+    let _no_report_yet = report_requests()?;
     // Between lines of JSON there is no place for others.
     let limits = RunLimits { quiet: arguments.limits.quiet || log::is_json(), ..arguments.limits };
     let (file, store) = match &arguments.file {
@@ -63,12 +65,7 @@ pub(super) fn run(app: &Application, console: Console, arguments: &RunArguments)
         graph: restored.as_deref(),
         ..How::plain(&limits, arguments.json)
     };
-    let mut summary =
-        execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
-    if arguments.json {
-        // The text report prints hints beside the numbers that they explain.
-        summary.warnings.extend(summary.hints());
-    }
+    let summary = execute(app, console, &file, checked, &how, store).map_err(|unrun| unrun.told(console))?;
     let written = if arguments.json { console.json(&summary) } else { console.print(&summary.text()) };
     concluded(outcome(&summary), written)
 }

@@ -406,10 +406,13 @@ impl Summary {
         self.conserved = totals.is_conserved() && self.unbalanced.is_empty();
     }
 
-    /// Adds [hints](Self::hints) to the warnings, where programs look for them.
+    /// Adds [hints](Self::hints) to the warnings, where programs look for them, unless they are there.
     pub(crate) fn add_hints(&mut self) {
-        let hints = self.hints();
-        self.warnings.extend(hints);
+        for hint in self.hints() {
+            if !self.warnings.contains(&hint) {
+                self.warnings.push(hint);
+            }
+        }
     }
 
     /// The number of dropped packets, for all reasons together.

@@ -501,6 +501,9 @@ mod tests {
         let warnings: Vec<_> = summary.warnings.iter().map(String::as_str).collect();
         assert_eq!(warnings[0], "told before");
         assert_eq!(warnings[1..], notes.lines().collect::<Vec<_>>());
+        let once = summary.warnings.clone();
+        summary.add_hints();
+        assert_eq!(summary.warnings, once, "a hint is there once");
     }
 
     #[test]

@@ -83,6 +83,16 @@ struct Interface {
     snap_length: usize,
 }
 
+impl Interface {
+    /// Bytes of a packet's frame check sequence by its flags: bits 5 to 8, where 0 says nothing.
+    fn check_sequence_by(&self, flags: u32) -> usize {
+        match flags >> 5 & 0xf {
+            0 => self.check_sequence,
+            length => length as usize,
+        }
+    }
+}
+
 /// The unit of times: a second has this power of ten or two of units (if_tsresol).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolution {
@@ -156,6 +166,10 @@ pub struct Reader {
     record: u64,
     offset: u64,
     compressed: bool,
+    /// Whether a record could be made Ethernet.
+    has_usable: bool,
+    /// The number, place and link type of the first record that could not.
+    unusable: Option<(u64, u64, u32)>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -243,18 +257,11 @@ impl Reader {
             record: 0,
             offset: 0,
             compressed,
+            has_usable: false,
+            unusable: None,
         };
-        // The headers before the first record show whether a link type is supported. Report this before
-        // anything runs.
-        let step = reader.next(|_| false)?;
-        let useless = !reader.interfaces.iter().any(|interface| interface.link.is_some());
-        if useless
-            && step == Step::Left
-            && let Some(interface) = reader.interfaces.first()
-        {
-            let problem = unsupported(interface.link_number);
-            return Err(ReadError { record: 1, offset: reader.offset, compressed, problem });
-        }
+        // What is wrong with the headers before the first record is reported before anything runs.
+        reader.next(|_| false)?;
         Ok(reader)
     }
 
@@ -268,7 +275,8 @@ impl Reader {
     /// Otherwise the record stays the next one.
     ///
     /// # Errors
-    /// [`ReadError`] when the file is damaged; asking again gives the same error.
+    /// [`ReadError`] when the file is damaged, and at its end, when none of its records could be made Ethernet. Asking
+    /// again gives the same error.
     pub fn next(&mut self, take: impl FnOnce(Record<'_>) -> bool) -> Result<Step, ReadError> {
         let mut take = Some(take);
         // Each round makes progress: it consumes a block, reads further, or enlarges the buffer.
@@ -285,20 +293,30 @@ impl Reader {
                         }
                         Ok(Some(record)) => {
                             let Some(take) = take.take() else { return Ok(Step::Left) };
+                            let (is_usable, interface) = (record.link.is_some(), record.interface as usize);
                             if !take(record) {
                                 return Ok(Step::Left);
                             }
                             self.parser.consume(size);
-                            self.offset += size as u64;
                             self.record += 1;
+                            self.has_usable |= is_usable;
+                            if !self.has_usable && self.unusable.is_none() {
+                                let number = self.interfaces.get(interface).map_or(0, |one| one.link_number);
+                                self.unusable = Some((self.record, self.offset, number));
+                            }
+                            self.offset += size as u64;
                             return Ok(Step::Taken);
                         }
                         Err(problem) => Problem::Text(problem),
                     }
                 }
-                Err(PcapError::Eof) => match self.source_problem() {
-                    Some(problem) => Problem::Text(problem),
-                    None => return Ok(Step::End),
+                Err(PcapError::Eof) => match (self.source_problem(), self.unusable) {
+                    (Some(problem), _) => Problem::Text(problem),
+                    (None, Some((record, offset, number))) if !self.has_usable => {
+                        let (compressed, problem) = (self.compressed, unsupported(number));
+                        return Err(ReadError { record, offset, compressed, problem });
+                    }
+                    (None, _) => return Ok(Step::End),
                 },
                 Err(PcapError::Incomplete(_)) => {
                     let exhausted = self.parser.reader_exhausted();
@@ -386,9 +404,8 @@ fn see<'b>(
             let option = |code, len| option(&described.options, code, len);
             let name = option(IF_NAME, 1).and_then(|name| std::str::from_utf8(name).ok());
             let offset = option(IF_TSOFFSET, 8).and_then(<[u8]>::first_chunk).copied();
-            let offset = offset.map_or(0, |bytes| {
-                if *big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) }
-            });
+            let swapped = |bytes| if *big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) };
+            let offset = offset.map_or(0, swapped);
             interfaces.push(Interface {
                 link: LinkType::of(link_number),
                 link_number,
@@ -404,19 +421,9 @@ fn see<'b>(
             let interface = find(interfaces, packet.if_id)?;
             let time = nanoseconds(interface, packet.ts_high, packet.ts_low);
             let captured = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
-            // A packet may differ from its interface: bits 5 to 8, where 0 says nothing.
             let flags = option(&packet.options, EPB_FLAGS, 4).and_then(<[u8]>::first_chunk).copied();
-            let flags =
-                flags.map_or(
-                    0,
-                    |bytes| {
-                        if *big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-                    },
-                );
-            let check_sequence = match flags >> 5 & 0xf {
-                0 => interface.check_sequence,
-                length => length as usize,
-            };
+            let flags = flags.map_or(0, |bytes| word_of(bytes, *big_endian));
+            let check_sequence = interface.check_sequence_by(flags);
             Ok(Some(record(interface, packet.if_id, time, captured, packet.origlen, check_sequence)))
         }
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
@@ -439,16 +446,17 @@ fn see<'b>(
                 return Err("a Packet Block of fewer than 20 bytes".into());
             };
             let word = |at: usize| {
-                let bytes = [header[at], header[at + 1], header[at + 2], header[at + 3]];
-                if *big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+                word_of([header[at], header[at + 1], header[at + 2], header[at + 3]], *big_endian)
             };
             let number = [header[0], header[1]];
             let number = if *big_endian { u16::from_be_bytes(number) } else { u16::from_le_bytes(number) };
             let interface = find(interfaces, u32::from(number))?;
             let time = nanoseconds(interface, word(4), word(8));
-            let captured =
-                data.get(..word(12) as usize).ok_or("a Packet Block that claims more than it holds")?;
-            let check_sequence = interface.check_sequence;
+            let kept = word(12) as usize;
+            let captured = data.get(..kept).ok_or("a Packet Block that claims more than it holds")?;
+            let options = data.get(kept.next_multiple_of(4)..).unwrap_or_default();
+            let flags = flags_among(options, *big_endian);
+            let check_sequence = interface.check_sequence_by(flags);
             Ok(Some(record(interface, u32::from(number), time, captured, word(16), check_sequence)))
         }
         PcapBlockOwned::NG(_) => Ok(None),
@@ -468,6 +476,27 @@ fn option<'o>(options: &'o [PcapNGOption<'_>], code: OptionCode, least: usize) -
     let mut options = options.iter().take_while(|option| option.code != END_OF_OPTIONS);
     let option = options.find(|option| option.code == code)?;
     option.value.get(..usize::from(option.len)).filter(|value| value.len() >= least)
+}
+
+fn word_of(bytes: [u8; 4], big_endian: bool) -> u32 {
+    if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+}
+
+/// The flags among the options of a Packet Block, which the parser does not read; 0 without any.
+///
+/// Options end with the block, or where one claims more than there is.
+fn flags_among(mut options: &[u8], big_endian: bool) -> u32 {
+    while let [a, b, c, d, rest @ ..] = options {
+        let half =
+            |pair: [u8; 2]| if big_endian { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) };
+        let (code, length) = (half([*a, *b]), usize::from(half([*c, *d])));
+        match (OptionCode(code), rest.get(..length)) {
+            (END_OF_OPTIONS, _) | (_, None) => return 0,
+            (EPB_FLAGS, Some([a, b, c, d, ..])) => return word_of([*a, *b, *c, *d], big_endian),
+            _ => options = rest.get(length.next_multiple_of(4)..).unwrap_or_default(),
+        }
+    }
+    0
 }
 
 /// Bytes of frame check sequence by if_fcslen, which is in bytes.

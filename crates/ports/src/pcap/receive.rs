@@ -235,6 +235,7 @@ fn place(
     if record.data.len() > record.original_len {
         Counters::add(&counters.overlong, 1);
     }
+    packet.set_captured();
     packet.set_length_unstated(wire > SHORTEST_FRAME);
     packet.set_received_at(time);
     // There is room: checked above.

@@ -116,7 +116,8 @@ where
     I: 'static,
 {
     fn substitute(&mut self, packet: Original<'_, S>) -> Verdict {
-        let Original { frame, missing, stack, offload, received_at: time, mut substitutes } = packet;
+        let Original { frame, missing, stack, offload, captured, received_at: time, mut substitutes } =
+            packet;
         // In the order of the other packets, which leave this function here.
         let unchanged = Verdict::OUT;
         let (ip, ip_end, facts) = Holds::<Ip, I>::locate(&stack);
@@ -147,7 +148,7 @@ where
         }
         let (tcp, _) = stack.top();
         let (end, limit) = (stack.end(), stack.limit(frame.len()));
-        if !is_intact(offload, &pseudo, &frame[tcp..limit]) {
+        if !is_intact(offload, captured, &pseudo, &frame[tcp..limit]) {
             // The port may trust its link, but an outgoing segment gets its own checksum, which would be
             // right over wrong bytes.
             return if self.0.borrow().takes(flow) {
@@ -308,16 +309,15 @@ fn is_plain(link: &[u8]) -> bool {
 ///
 /// It did where its checksum holds, where a device has verified it, or where a device was to write it. A
 /// capture does not say that the checksum was left to a device. The field then holds the sum of the
-/// pseudo-header (virtio 1.2, section 5.1.6.2). A sender that writes its own checksums produces that value
-/// only by chance.
-fn is_intact(offload: Offload, pseudo: &PseudoHeader, segment: &[u8]) -> bool {
+/// pseudo-header (virtio 1.2, section 5.1.6.2). On the wire that value is as wrong as any other.
+fn is_intact(offload: Offload, captured: bool, pseudo: &PseudoHeader, segment: &[u8]) -> bool {
     if offload.needs_checksum || offload.checksum_valid {
         return true;
     }
     let Some([high, low]) = segment.get(CHECKSUM..CHECKSUM + 2) else { return false };
     let stored = u16::from_be_bytes([*high, *low]);
     let pseudo = pseudo.sum(protocol::TCP, segment.len() as u32);
-    pseudo.add_bytes(segment).fold() == u16::MAX || pseudo.fold() == stored
+    pseudo.add_bytes(segment).fold() == u16::MAX || captured && pseudo.fold() == stored
 }
 
 /// The offset of the checksum in a TCP header (RFC 9293, section 3.1).

@@ -123,7 +123,7 @@ impl<K: Key> KeyedCounterArray<K> {
 
 /// One change of [`KeyedCounterArray`], with the time (ns) as of which it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TallyChange<K> {
+pub enum CounterChange<K> {
     /// Adds to a key's counter, and makes it where there is none.
     Add {
         /// The key.
@@ -149,9 +149,9 @@ pub enum TallyChange<K> {
     },
 }
 
-/// The result of a [`TallyChange`].
+/// The result of a [`CounterChange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TallyOutcome {
+pub enum CounterOutcome {
     /// The counter's new value.
     Added(u64),
     /// Nothing was added: the table is full, by its policy.
@@ -163,20 +163,20 @@ pub enum TallyOutcome {
 }
 
 impl<K: Key + Send> Changing for KeyedCounterArray<K> {
-    type Change = TallyChange<K>;
-    type Outcome = TallyOutcome;
+    type Change = CounterChange<K>;
+    type Outcome = CounterOutcome;
 
     #[inline]
-    fn apply(&mut self, change: &TallyChange<K>) -> TallyOutcome {
+    fn apply(&mut self, change: &CounterChange<K>) -> CounterOutcome {
         match *change {
-            TallyChange::Add { key, by, timeout, now } => {
-                self.count(key, by, timeout, now).map_or(TallyOutcome::Full, TallyOutcome::Added)
+            CounterChange::Add { key, by, timeout, now } => {
+                self.count(key, by, timeout, now).map_or(CounterOutcome::Full, CounterOutcome::Added)
             }
-            TallyChange::Remove { key, now } => {
+            CounterChange::Remove { key, now } => {
                 self.tell(now);
-                TallyOutcome::Removed(self.remove(&key))
+                CounterOutcome::Removed(self.remove(&key))
             }
-            TallyChange::Expire { now } => TallyOutcome::Expired(self.expire(now, MAXIMUM_WORK)),
+            CounterChange::Expire { now } => CounterOutcome::Expired(self.expire(now, MAXIMUM_WORK)),
         }
     }
 }

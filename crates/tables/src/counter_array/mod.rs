@@ -4,7 +4,7 @@ mod keyed;
 #[cfg(test)]
 mod tests;
 
-pub use keyed::{KeyedCounterArray, TallyChange, TallyOutcome};
+pub use keyed::{CounterChange, CounterOutcome, KeyedCounterArray};
 
 use crate::flow::Encode;
 use crate::memory::{MemoryError, reserved};

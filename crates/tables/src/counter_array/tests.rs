@@ -100,16 +100,16 @@ proptest! {
                 Step::Wait(by) => now += by,
                 Step::Add(key, by, timeout) => {
                     let before = fresh(&oracle, now);
-                    let change = TallyChange::Add { key, by, timeout, now };
+                    let change = CounterChange::Add { key, by, timeout, now };
                     let room = table.table().len() < CAPACITY;
                     match table.apply(&change) {
-                        TallyOutcome::Added(value) => {
+                        CounterOutcome::Added(value) => {
                             prop_assert_eq!(value, before.get(&key).unwrap_or(&0).saturating_add(by));
                             let known = before.get(&key).and_then(|_| oracle.get(&key));
                             let timeout = timeout.or(known.map(|(_, timeout, _)| *timeout)).unwrap_or(IDLE);
                             oracle.insert(key, (value, timeout, now));
                         }
-                        TallyOutcome::Full => {
+                        CounterOutcome::Full => {
                             prop_assert!(!before.contains_key(&key) && !room && full != Full::EvictOldest);
                             refused += 1;
                         }
@@ -128,11 +128,11 @@ proptest! {
                 Step::Remove(key) => {
                     let value = fresh(&oracle, now).remove(&key);
                     oracle.remove(&key);
-                    prop_assert_eq!(table.apply(&TallyChange::Remove { key, now }), TallyOutcome::Removed(value));
+                    prop_assert_eq!(table.apply(&CounterChange::Remove { key, now }), CounterOutcome::Removed(value));
                 }
                 Step::Expire(times) => for _ in 0..times {
                     let before = table.table().len();
-                    let TallyOutcome::Expired(ended) = table.apply(&TallyChange::Expire { now }) else {
+                    let CounterOutcome::Expired(ended) = table.apply(&CounterChange::Expire { now }) else {
                         panic!("an expiry is one");
                     };
                     prop_assert_eq!(before - table.table().len(), ended);

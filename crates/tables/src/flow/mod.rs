@@ -242,7 +242,7 @@ pub struct FlowTicket(u64);
 
 impl FlowTicket {
     /// The flow seems to be in no slot.
-    const NOBODY: Self = Self(u32::MAX as u64);
+    const NO_SLOT: Self = Self(u32::MAX as u64);
 }
 
 /// The parameters for hashing a key for a [`FlowTable`].

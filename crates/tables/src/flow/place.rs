@@ -75,7 +75,7 @@ pub(super) struct Answer {
 
 impl Answer {
     /// No slot has this number: there are fewer.
-    const NOBODY: u32 = u32::MAX;
+    const NO_SLOT: u32 = u32::MAX;
     const FOUND: u64 = 1 << 16;
     const VACANT: u64 = 2 << 16;
     const FULL: Self = Self { places: 0, rest: 0 };
@@ -86,7 +86,7 @@ impl Answer {
     }
     #[inline(always)]
     fn vacant(Place { index, tag, displaces }: Place) -> Self {
-        let displaces = displaces.unwrap_or(Self::NOBODY);
+        let displaces = displaces.unwrap_or(Self::NO_SLOT);
         Self { places: u64::from(displaces) << 32 | u64::from(index), rest: Self::VACANT | u64::from(tag) }
     }
 }
@@ -138,7 +138,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     pub(super) fn entry(&mut self, key: K, answer: Answer) -> Entry<'_, K, V> {
         let (index, displaces) = (answer.places as u32, (answer.places >> 32) as u32);
         if answer.rest & Answer::VACANT != 0 {
-            let displaces = (displaces != Answer::NOBODY).then_some(displaces);
+            let displaces = (displaces != Answer::NO_SLOT).then_some(displaces);
             let place = Place { index, tag: answer.rest as u16, displaces };
             return Entry::Vacant(Vacant::new(self, key, place));
         }

@@ -75,8 +75,8 @@ impl<'t, K: Key, V: 'static> Prefetch<'t, K, V> {
             cold_path();
             self.slots.prefetch_far(slot);
         }
-        let nobody = FlowTicket::NOBODY.0;
-        ticket.0 = std::hint::select_unpredictable(found != 0, slot as u64, nobody);
+        let no_slot = FlowTicket::NO_SLOT.0;
+        ticket.0 = std::hint::select_unpredictable(found != 0, slot as u64, no_slot);
         found != 0
     }
 }

@@ -1,4 +1,4 @@
-//! Elements of VLAN tags (IEEE 802.1Q): `VLANEncap`, `VLANDecap`, `EtherVLANEncap` and their kin.
+//! Elements of VLAN tags (IEEE 802.1Q): `VLANEncap`, `VLANDecap`, `EtherVLANEncap` and similar ones.
 
 use std::cell::Cell;
 use std::rc::Rc;

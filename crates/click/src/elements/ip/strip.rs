@@ -1,4 +1,4 @@
-//! Headers that are taken off and put back: `Strip`, `Unstrip` and their kin.
+//! Headers that are taken off and put back: `Strip`, `Unstrip` and similar ones.
 
 use std::rc::Rc;
 

@@ -30,6 +30,25 @@ fn segment(forward: bool, bits: u8, number: u32, acknowledged: u32, len: usize) 
         .unwrap()
 }
 
+/// As [`segment`], without payload and with options: each a kind and its data.
+fn with_options(
+    forward: bool,
+    bits: u8,
+    (number, acknowledged): (u32, u32),
+    options: &[(u8, &[u8])],
+) -> Vec<u8> {
+    let (from, to, ports) =
+        if forward { (CLIENT, SERVER, (4_000, 80)) } else { (SERVER, CLIENT, (80, 4_000)) };
+    let tcp = ethernet().ipv4(from, to).tcp(ports.0, ports.1);
+    let tcp = tcp.sequence(number).ack(acknowledged).flags(bits).window(1_000);
+    options.iter().fold(tcp, |tcp, (kind, data)| tcp.option(*kind, data)).build().unwrap()
+}
+
+/// An MD5 digest (RFC 2385) and an authentication code (RFC 5925).
+const MD5: (u8, &[u8]) = (19, &[7; 16]);
+const AUTHENTICATION: (u8, &[u8]) = (29, &[1, 1, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+const TIMESTAMPS: (u8, &[u8]) = (8, &[0, 0, 0, 1, 0, 0, 0, 2]);
+
 const HTTP: [&str; 2] = ["allow tcp to any port 80 name web", "allow icmp type echo-request name ping"];
 
 fn handshake() -> [Vec<u8>; 3] {
@@ -349,4 +368,63 @@ fn a_wrong_checksum_fits_no_connection_unless_it_is_not_verified() {
     assert_eq!(run(with(&["policy allow"]), [wrong.clone()]).dropped(DropReason::InvalidState), 1);
     let config = FirewallConfig { verify: false, ..with(&["policy allow"]) };
     assert_eq!(run(config, [wrong]).out.len(), 1);
+}
+
+#[test]
+fn a_segment_signed_otherwise_than_its_connection_changes_nothing() {
+    let mut test = clocked(with(&HTTP));
+    for frame in handshake() {
+        assert!(passes(&mut test, frame));
+    }
+    for options in [&[MD5][..], &[AUTHENTICATION], &[MD5, AUTHENTICATION], &[TIMESTAMPS, MD5]] {
+        for (forward, bits, numbers) in
+            [(false, RST, (501, 0)), (true, RST | ACK, (101, 501)), (false, FIN | ACK, (501, 101))]
+        {
+            let frame = with_options(forward, bits, numbers, options);
+            assert!(!passes(&mut test, frame), "{bits:#x} with {options:?}");
+        }
+    }
+    // Longer than a connection is remembered that a reset or a FIN has closed.
+    test.advance(Duration::from_secs(300));
+    assert!(passes(&mut test, segment(true, PSH | ACK, 101, 501, 10)));
+    // Other options are no signature.
+    assert!(passes(&mut test, with_options(false, RST, (501, 0), &[TIMESTAMPS])));
+    test.advance(Duration::from_secs(300));
+    assert!(!passes(&mut test, segment(true, PSH | ACK, 111, 501, 10)), "it was closed");
+}
+
+#[test]
+fn a_signed_connection_takes_segments_of_its_own_signature_alone() {
+    let mut test = clocked(with(&HTTP));
+    // A SYN without a signature before the signed one: the answer tells which of them counts.
+    for (forward, bits, numbers, options, expected) in [
+        (true, SYN, (100, 0), &[][..], true),
+        (true, SYN, (100, 0), &[MD5][..], true),
+        (false, SYN | ACK, (500, 101), &[MD5], true),
+        (true, ACK, (101, 501), &[MD5], true),
+        (false, RST, (501, 0), &[], false),
+        (false, RST, (501, 0), &[AUTHENTICATION], false),
+        (true, ACK, (101, 501), &[], false),
+        (true, ACK, (101, 501), &[MD5], true),
+        (false, RST, (501, 0), &[MD5], true),
+    ] {
+        let frame = with_options(forward, bits, numbers, options);
+        assert_eq!(passes(&mut test, frame), expected, "{forward} {bits:#x} {options:?}");
+    }
+    // A SYN with more than one begins nothing.
+    let mut test = clocked(with(&HTTP));
+    assert!(!passes(&mut test, with_options(true, SYN, (100, 0), &[MD5, AUTHENTICATION])));
+}
+
+#[test]
+fn a_reset_with_a_wrong_checksum_closes_nothing() {
+    let mut test = clocked(with(&HTTP));
+    for frame in handshake() {
+        assert!(passes(&mut test, frame));
+    }
+    let mut reset = segment(false, RST, 501, 0, 0);
+    reset[51] ^= 1;
+    assert!(!passes(&mut test, reset));
+    test.advance(Duration::from_secs(300));
+    assert!(passes(&mut test, segment(true, PSH | ACK, 101, 501, 10)));
 }

@@ -1,7 +1,7 @@
 //! RFC 7857: updates to the requirements.
 
 use netbricks_core::DropReason;
-use netbricks_core::packet::tcp::flags::{ACK, RST, SYN};
+use netbricks_core::packet::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::*;
 
@@ -25,6 +25,26 @@ fn rfc7857_2_a_forged_reset_does_not_end_a_live_connection() {
     through(&mut test, tcp(INSIDE, 4_000, SERVER, 80, ACK));
     test.advance(minutes(100));
     assert!(test.call("sessions", "").contains(" established"));
+}
+
+/// A signature covers addresses and ports (RFC 2385), so no connection through a NAT has keys.
+#[test]
+fn rfc7857_2_a_segment_that_no_receiver_takes_ends_no_connection() {
+    let mut test = nat("");
+    let outside = source_port(&through(&mut test, tcp(INSIDE, 4_000, SERVER, 80, SYN)));
+    through(&mut test, tcp(SERVER, 80, POOL, outside, SYN | ACK));
+    for bits in [RST, FIN | ACK] {
+        let signed =
+            ethernet().ipv4(SERVER, POOL).tcp(80, outside).flags(bits).option(19, &[7; 16]).build().unwrap();
+        let mut wrong = tcp(SERVER, 80, POOL, outside, bits);
+        wrong[14 + 20 + 4] ^= 1;
+        for frame in [signed, wrong] {
+            test.send([frame]);
+            assert!(test.call("sessions", "").contains(" established"), "{bits:#x}");
+        }
+    }
+    through(&mut test, tcp(SERVER, 80, POOL, outside, RST));
+    assert!(test.call("sessions", "").contains(" reset"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use netbricks_control::api::TraceRecord;
 use netbricks_control::{Assembler, Places};
 use netbricks_core::buffer::{Batch, Packet, Pool};
 use netbricks_core::filter::Filter;
-use netbricks_core::observer::{Allowance, At, Numbers, Sightings, Watch};
+use netbricks_core::observer::{Allowance, Numbers, Sightings, Watch, WatchPoint};
 use netbricks_core::packet::build::ethernet;
 use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Poll, Shape, Worker, compose};
 use netbricks_functions::lpm::LpmSettings;
@@ -86,7 +86,7 @@ fn graph(frames: Vec<Vec<u8>>) -> Graph {
 fn traced(filter: &str, frames: Vec<Vec<u8>>) -> Vec<TraceRecord> {
     let mut graph = graph(frames);
     let filter = Filter::parse(filter).unwrap();
-    let watch = Watch::trace(At::Arrivals, filter, Allowance::default(), Numbers::default());
+    let watch = Watch::trace(WatchPoint::Arrivals, filter, Allowance::default(), Numbers::default());
     graph.watch(watch);
     for _ in 0..64 {
         graph.turn(0);

@@ -7,7 +7,7 @@ use netbricks_control::api::{Code, ObserveKind, ObserveRequest, Place, Problem};
 use netbricks_control::{Encode, Observing, Places, TraceEvents};
 use netbricks_core::DropReason;
 use netbricks_core::filter::Filter;
-use netbricks_core::observer::{Allowance, At, Sight, Sighting, Sightings, Watch};
+use netbricks_core::observer::{Allowance, Sight, Sighting, Sightings, Watch, WatchPoint};
 use netbricks_ports::pcap::{CapturedPacket, Direction, Packets};
 
 use super::{Session, calls};
@@ -37,7 +37,7 @@ impl Session<'_> {
     }
 
     /// The nodes at which a request looks.
-    fn place_of(&self, request: &ObserveRequest) -> Result<At, Problem> {
+    fn place_of(&self, request: &ObserveRequest) -> Result<WatchPoint, Problem> {
         let nodes = &self.installed.graph.nodes;
         let of_port = |port: &str, sends: bool| {
             let receives = receive_name(port);
@@ -56,22 +56,24 @@ impl Session<'_> {
         let captures = request.kind == ObserveKind::Capture;
         let Some(at) = &request.at else {
             return Ok(match captures {
-                false => At::Arrivals,
-                true => At::Nodes(self.ports.iter().flat_map(|port| of_port(port.name(), true)).collect()),
+                false => WatchPoint::Arrivals,
+                true => {
+                    WatchPoint::Nodes(self.ports.iter().flat_map(|port| of_port(port.name(), true)).collect())
+                }
             });
         };
         if self.ports.iter().any(|port| port.name() == at) {
-            return Ok(At::Nodes(of_port(at, captures)));
+            return Ok(WatchPoint::Nodes(of_port(at, captures)));
         }
         if nodes.iter().any(|node| node.name == *at) {
-            return Ok(At::Nodes(vec![at.clone()]));
+            return Ok(WatchPoint::Nodes(vec![at.clone()]));
         }
         if let Some(function) = self.installed.functions.iter().find(|function| function.name == *at) {
-            return Ok(At::Nodes(function.nodes.clone()));
+            return Ok(WatchPoint::Nodes(function.nodes.clone()));
         }
         let reasons = || DropReason::ALL.iter().map(|reason| reason.name()).filter(|_| captures);
         if let Some(reason) = DropReason::ALL.iter().find(|reason| captures && reason.name() == at) {
-            return Ok(At::Drops(*reason));
+            return Ok(WatchPoint::Drops(*reason));
         }
         let what = if captures { "node, port or drop reason" } else { "node or port" };
         let functions = self.installed.functions.iter().map(|function| function.name.as_str());

@@ -189,6 +189,35 @@ fn check_sequences_are_taken_off_wherever_a_file_speaks_of_them() {
     }
 }
 
+/// The obsolete Packet Block has the same flags among its options (appendix A).
+#[test]
+fn check_sequences_are_taken_off_by_the_flags_of_obsolete_packet_blocks() {
+    for order in Order::BOTH {
+        let whole = b"a frame, and its FCS";
+        let packet = |options: &[Vec<u8>]| {
+            let head = [order.half(0), order.half(0)].concat();
+            let words = [0, 0, 18, 18].map(|value| order.word(value)).concat();
+            // 18 bytes and 2 of padding.
+            block(order.0, 2, &[&head[..], &words, &whole[..18], &[0, 0], &options.concat()].concat())
+        };
+        let flags = |length: u32| order.option(2, &order.word(length << 5 | 1));
+        let beyond = [order.half(2), order.half(400)].concat();
+        let file = [
+            order.section(),
+            order.interface(1, 0, &[]),
+            packet(&[]),
+            packet(&[flags(4)]),
+            packet(&[order.option(1, b"a comment"), flags(4), order.option(0, &[])]),
+            packet(&[order.option(0, &[]), flags(4)]),
+            packet(&[beyond, flags(4)]),
+        ];
+        let (records, error) = seen(file.concat());
+        assert_eq!(error, None);
+        let lengths: Vec<_> = records.iter().map(|(_, data, original)| (data.len(), *original)).collect();
+        assert_eq!(lengths, [(18, 18), (14, 14), (14, 14), (18, 18), (18, 18)]);
+    }
+}
+
 /// Section 4.4: a simple packet's captured length is the lesser of its original length and the snap length.
 ///
 /// Padding follows.
@@ -263,7 +292,27 @@ fn only_records_of_an_unsupported_link_type_are_dropped() {
                 assert_eq!(totals.received.packets, totals.sent.packets + dropped, "{name}");
             }
         }
-        // A file without any usable interface is refused at once, unless it has no records.
+        // Also where no usable interface is described before the first record, or in the first section.
+        let late = [
+            order.section(),
+            order.interface(105, 0, &[]),
+            order.packet(0, 0, 30, &[8; 30], &[]),
+            order.interface(1, 0, &[]),
+            ethernet.clone(),
+        ];
+        let sections = [
+            order.section(),
+            order.interface(105, 0, &[]),
+            order.packet(0, 0, 30, &[8; 30], &[]),
+            order.section(),
+            order.interface(1, 0, &[]),
+            order.packet(0, 0, 60, &[7; 60], &[]),
+        ];
+        for file in [late.concat(), sections.concat()] {
+            let (records, error) = seen(file);
+            assert_eq!((records.len(), error), (2, None));
+        }
+        // A file without any usable record is refused at its end, unless it has no records.
         let alone = [order.section(), order.interface(105, 0, &[])].concat();
         assert_eq!(seen(alone.clone()), (Vec::new(), None));
         let (_, error) = seen([&alone[..], &order.packet(0, 0, 30, &[8; 30], &[])].concat());

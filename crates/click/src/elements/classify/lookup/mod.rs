@@ -1,4 +1,4 @@
-//! Lookups of destinations in tables of routes: `RadixIPLookup`, `LinearIPLookup` and their kin.
+//! Lookups of destinations in tables of routes: `RadixIPLookup`, `LinearIPLookup` and similar ones.
 
 pub(crate) mod route;
 pub(crate) mod table;

@@ -1,4 +1,4 @@
-//! Handlers of scripts that compute: `add`, `eq`, `if`, `sprintf`, `get` and their kin.
+//! Handlers of scripts that compute: `add`, `eq`, `if`, `sprintf`, `get` and similar ones.
 
 use std::cmp::Ordering;
 

@@ -168,7 +168,7 @@ impl PppControlProtocol {
     }
 
     /// The answer to an option: none if it is right, a better one, or that it is unknown.
-    fn judge(&self, at: At<'_>, number: u16, kind: u8, option: &[u8]) -> (u8, Vec<u8>) {
+    fn answer_to(&self, at: At<'_>, number: u16, kind: u8, option: &[u8]) -> (u8, Vec<u8>) {
         let better = |value: &[u8]| {
             let mut better = vec![kind, (value.len() + 2) as u8];
             better.extend_from_slice(value);
@@ -201,7 +201,7 @@ impl PppControlProtocol {
         };
         let (mut naks, mut rejects) = (Vec::new(), Vec::new());
         for (kind, option) in options {
-            match self.judge(at, number, kind, option) {
+            match self.answer_to(at, number, kind, option) {
                 (code::NAK, better) => naks.extend(better),
                 (code::REJECT, unknown) => rejects.extend(unknown),
                 _ => (),
