@@ -60,8 +60,10 @@ impl Rig {
     }
     fn builder(&self, text: &str) -> GraphBuilder {
         let worker = Worker::new(0, 1, self.pool.clone());
+        self.builder_of(node(&ClickSettings::of(text), &worker).expect("a configuration"))
+    }
+    fn builder_of(&self, click: Box<dyn Node>) -> GraphBuilder {
         let mut builder = GraphBuilder::new("rig");
-        let click = node(&ClickSettings::of(text), &worker).expect("a configuration");
         let source = builder.add("in", Box::new(Source(Rc::clone(&self.to)))).expect("a name");
         let click = builder.add("click", click).expect("a name");
         builder.connect(source, Edge::OUT, click, 0).expect("an input");
@@ -155,4 +157,24 @@ fn packets_of_a_configuration_end_where_the_next_cannot_start() {
     assert!(totals.is_conserved(), "{totals:?}");
     drop((graph, next));
     assert_eq!(rig.pool.available(), rig.pool.capacity(), "frames are lost");
+}
+
+#[test]
+fn elements_hold_no_more_packets_than_the_node_declares() {
+    let mut rig = Rig::new();
+    let text = "FromDevice(a) -> q :: Queue(10) -> u :: RatedUnqueue(1) -> ToDevice(a)";
+    let settings = ClickSettings { frames: Some(256), ..ClickSettings::of(text) };
+    let click = node(&settings, &Worker::new(0, 1, rig.pool.clone())).expect("a configuration");
+    assert_eq!(click.shape().holds, Some(256));
+    let mut graph = rig.builder_of(click).build(rig.pool.clone()).expect("a graph");
+    graph.call("click", "q.capacity", "100000").expect("a handler");
+    rig.bring((0..1_000_u16).map(|number| number as u8));
+    rig.run(&mut graph);
+    let held: u64 = graph.call("click", "q.length", "").expect("a handler").parse().expect("a number");
+    assert!((200..=256).contains(&held), "{held}");
+    assert_eq!(graph.drain(rig.now), 0);
+    assert!(graph.totals().is_conserved(), "{:?}", graph.totals());
+    let few = ClickSettings { frames: Some(255), ..settings };
+    assert!(node(&few, &Worker::new(0, 1, rig.pool.clone())).is_ok(), "settings are checked before");
+    assert_eq!(netbricks_core::Settings::check(&few).expect_err("a batch does not fit").key, "frames");
 }
