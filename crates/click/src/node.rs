@@ -469,7 +469,7 @@ impl Node for ClickNode {
         }
         match self.inlets.get(input).copied().flatten() {
             Some(id) => {
-                let room = usize::try_from(self.router.room()).unwrap_or(usize::MAX);
+                let room = usize::try_from(self.router.room_for_packets()).unwrap_or(usize::MAX);
                 for packet in batch.drain_from(room.min(batch.len())) {
                     cx.drop_packet(packet, DropReason::QueueFull);
                 }

@@ -700,10 +700,10 @@ impl Router {
     }
     /// Whether elements hold the most; those that left or ended since the last settlement still have their frames.
     pub fn is_full(&self) -> bool {
-        self.room() == 0
+        self.room_for_packets() == 0
     }
     /// Packets that elements may hold beside those that they hold.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn room_for_packets(&self) -> u64 {
         let most = self.most_held.get();
         if most == u64::MAX {
             return most;
