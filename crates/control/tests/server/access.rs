@@ -217,7 +217,7 @@ fn a_tenants_bodies_are_small_and_take_memory_of_its_own() {
     };
     grants.set(vec![grant("acme", TENANT), grant("corp", "corp-0123456789abcdef")]);
     let limits =
-        Limits { memory: 4 << 20, tenant_body: 100_000, tenant_memory: 8 << 20, ..Limits::default() };
+        Limits { memory: 4 << 20, tenant_body: 100_000, tenant_memory: 8 * 200 << 10, ..Limits::default() };
     let limits = Limits { upload: std::time::Duration::from_secs(600), ..limits };
     let running = Running::granting("bodies", limits, Some(tokens()), grants);
     let write = |token: &str, function: &str, bytes: usize| {
@@ -229,17 +229,13 @@ fn a_tenants_bodies_are_small_and_take_memory_of_its_own() {
     };
     assert_eq!(write(TENANT, "acme:f", 100_001), Some(Code::TooLarge));
     assert_eq!(write(ADMIN, "routes", 500_000), None);
-    // Each takes up to 200,000 bytes of the tenant's 1 MiB, and the last byte does not come.
+    // It takes up to 200,000 bytes of the tenant's 200 KiB, and the last byte does not come.
     let token = format!("Bearer {TENANT}");
     let head = [("authorization", &*token), ("content-type", "text/plain"), ("content-length", "100000")];
     let path = "/v1/functions/acme:f/handlers/add";
-    let held = (0..5).map(|_| {
-        let mut stream = TcpStream::connect(running.tcp()).expect("it listens");
-        stream.write_all(&request("PUT", path, &head, b"")).expect("it reads");
-        stream.write_all(&[b'x'; 99_999]).expect("it reads");
-        stream
-    });
-    let held: Vec<TcpStream> = held.collect();
+    let mut held = TcpStream::connect(running.tcp()).expect("it listens");
+    held.write_all(&request("PUT", path, &head, b"")).expect("it reads");
+    held.write_all(&[b'x'; 99_999]).expect("it reads");
     let whole = [("authorization", &*token), ("content-type", "text/plain")];
     let another = || {
         let stream = TcpStream::connect(running.tcp()).expect("it listens");
