@@ -53,6 +53,8 @@ netbricks_core::settings! {
         pub inputs: Vec<String> = [], "list of the devices of FromDevice";
         /// Devices in the order of the node's ways out; else in the order in which elements send to them.
         pub outputs: Vec<String> = [], "list of the devices of ToDevice";
+        /// The most packets that its elements hold, whatever the capacities of their queues. A tenant's has to have it.
+        pub frames: Option<usize> = unset "no limit", "whole number of packets, at least 256";
         /// The file's text, after it has been read.
         read: OnceLock<Arc<str>> = skipped;
     }
@@ -164,6 +166,13 @@ impl Settings for ClickSettings {
     }
     fn check(&self) -> Result<(), InvalidSetting> {
         self.capabilities()?;
+        // A whole batch is held on its way.
+        if let Some(frames) = self.frames.filter(|frames| *frames < BATCH) {
+            return Err(InvalidSetting {
+                key: "frames",
+                problem: format!("must be at least {BATCH}, found {frames}"),
+            });
+        }
         self.flat().map(|_| ())
     }
 }
@@ -237,6 +246,8 @@ struct ClickNode {
     /// Places of elements' devices among the node's inputs and ways out.
     places: Vec<usize>,
     outputs: usize,
+    /// The most packets that elements hold.
+    most: Option<usize>,
     watched: Vec<Rc<OwnedFd>>,
     sleeping: bool,
     turns: u32,
@@ -338,6 +349,7 @@ impl ClickNode {
         settings: &ClickSettings,
     ) -> Result<Self, BuildError> {
         router.set_fusing(settings.fuse);
+        router.limit_held(settings.frames.map_or(u64::MAX, |frames| frames as u64));
         let devices = Devices::of(&router)?;
         let inputs = ordered(&devices.inputs, &settings.inputs, "inputs")?;
         let outputs = ordered(&devices.outputs, &settings.outputs, "outputs")?;
@@ -361,6 +373,7 @@ impl ClickNode {
             inlets,
             places,
             outputs,
+            most: settings.frames,
             watched: Vec::new(),
             sleeping: false,
             turns: 0,
@@ -472,6 +485,10 @@ impl Node for ClickNode {
         }
         match self.inlets.get(input).copied().flatten() {
             Some(id) => {
+                let room = usize::try_from(self.router.room_for_packets()).unwrap_or(usize::MAX);
+                for packet in batch.drain_from(room.min(batch.len())) {
+                    cx.drop_packet(packet, DropReason::QueueFull);
+                }
                 self.router.arrived(batch.len() as u64);
                 self.router.begin_turn();
                 let router = Rc::clone(&self.router);
@@ -516,7 +533,7 @@ impl Node for ClickNode {
     }
 
     fn shape(&self) -> Shape {
-        shape_of("click", self.inlets.len(), self.outputs)
+        Shape { holds: self.most, ..shape_of("click", self.inlets.len(), self.outputs) }
     }
 
     fn descriptors<'n>(&'n self, watch: &mut dyn FnMut(BorrowedFd<'n>)) {

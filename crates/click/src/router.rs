@@ -722,11 +722,16 @@ impl Router {
     }
     /// Whether elements hold the most; those that left or ended since the last settlement still have their frames.
     pub fn is_full(&self) -> bool {
+        self.room_for_packets() == 0
+    }
+    /// Packets that elements may hold beside those that they hold.
+    pub(crate) fn room_for_packets(&self) -> u64 {
         let most = self.most_held.get();
-        most != u64::MAX && {
-            let unsettled = self.dropped.borrow().len() + self.outbox.borrow().len();
-            self.held.get() + unsettled as u64 >= most
+        if most == u64::MAX {
+            return most;
         }
+        let unsettled = self.dropped.borrow().len() + self.outbox.borrow().len();
+        most.saturating_sub(self.held.get() + unsettled as u64)
     }
     /// Enters a handler. `false` where handlers and pushes are nested too deeply, or the turn has no work left.
     pub(crate) fn enter_handler(&self) -> bool {

@@ -72,8 +72,14 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of a body with a whole file: of `plan`, `apply`, and a handler's value as plain text.
     pub file: usize,
-    /// Bytes of all bodies and files in memory at once.
+    /// Bytes of all bodies and files of the operator's in memory at once.
     pub memory: usize,
+    /// Bytes of a tenant's body.
+    pub tenant_body: usize,
+    /// Bytes of all tenants' bodies in memory at once, beside those of the operator.
+    ///
+    /// Each tenant has an eighth at most.
+    pub tenant_memory: usize,
     /// The time in which a request's head must arrive; an idle connection is closed after it too.
     pub head: Duration,
     /// The time in which a request's body must arrive.
@@ -99,6 +105,8 @@ impl Default for Limits {
             body: 1 << 20,
             file: 64 << 20,
             memory: 256 << 20,
+            tenant_body: 1 << 20,
+            tenant_memory: 64 << 20,
             head: Duration::from_secs(10),
             upload: Duration::from_secs(10),
             answer: Duration::from_secs(10),
@@ -153,6 +161,8 @@ impl Listener {
             woken,
             ends: ends.clone(),
             memory: Arc::new(Semaphore::new(limits.memory / request::UNIT)),
+            tenant_memory: Arc::new(Semaphore::new(limits.tenant_memory / request::UNIT)),
+            shares: tenants::Seats::new(limits.tenant_memory / 8 / request::UNIT),
             streams: Arc::new(Semaphore::new(limits.streams)),
             access: Arc::new(Access::Unix { read_only: config.unix_read_only }),
             grants: config.grants,

@@ -45,6 +45,10 @@ pub trait FrameFunction: 'static {
     fn edges(&self) -> Vec<(Edge, String)> {
         Vec::new()
     }
+    /// The most copies of packets that it keeps, whose frames are the pool's. The default is none.
+    fn copies(&self) -> usize {
+        0
+    }
     /// The packets that may leave by an edge, as [`Node::guards`] says. The default knows nothing.
     fn guards(&self, _edge: Edge) -> Guards {
         Guards::Unknown
@@ -162,6 +166,7 @@ impl<F: FrameFunction> Node for FrameNode<F> {
         Shape {
             outputs: [Output::out()].into_iter().chain(named).collect(),
             has_end: self.declarations.has_ends(),
+            holds: Some(self.function.copies()),
             ..Shape::default()
         }
     }

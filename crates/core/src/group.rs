@@ -274,6 +274,7 @@ impl Node for GroupNode {
             outputs,
             schedulable: queues,
             keeps_packets: queues,
+            holds: Some(self.queues.len().saturating_mul(self.queue)),
             queue: queues.then_some(self.queue),
             has_end: self.sorter.declared(|declared| declared.has_ends()),
             ..Shape::default()

@@ -79,6 +79,12 @@ pub trait QueueFunction: 'static {
     fn release(&mut self, batch: &mut Batch, cx: &mut Context);
     /// The number of packets that it holds.
     fn held(&self) -> u64;
+    /// The most packets that it ever holds, by its settings.
+    ///
+    /// `None`: it knows no bound, and no tenant may have it.
+    fn most_held(&self) -> Option<usize> {
+        None
+    }
     /// Takes over the packets of the function that this one replaces after a panic.
     fn restore(&mut self, before: &mut Self);
     /// The packets that may leave, as [`Node::guards`] says of [`Edge::OUT`](crate::Edge::OUT). The default knows
@@ -121,7 +127,7 @@ impl<F: QueueFunction> Node for QueueNode<F> {
         self.function.dequeue(batch, cx)
     }
     fn shape(&self) -> Shape {
-        Shape { schedulable: true, keeps_packets: true, ..Shape::default() }
+        Shape { schedulable: true, keeps_packets: true, holds: self.function.most_held(), ..Shape::default() }
     }
     fn guards(&self, _: Edge) -> Guards {
         self.function.guards()

@@ -31,6 +31,7 @@ pub struct Blueprint {
     restart: RestartPolicy,
     task: TaskSource,
     live: Option<Live>,
+    tenant: Arc<str>,
 }
 
 impl Blueprint {
@@ -43,6 +44,7 @@ impl Blueprint {
             restart: RestartPolicy::default(),
             task: TaskSource::default(),
             live: None,
+            tenant: Arc::default(),
         }
     }
     /// Makes the function's [task](ControlTask) on the control side, where it has one.
@@ -90,6 +92,11 @@ impl Blueprint {
     pub fn in_place_of(&self, running: &Self) -> Self {
         Self { shares: running.shares.clone(), ..self.clone() }
     }
+    /// The same blueprint, whose nodes are this [tenant's](Worker::tenant).
+    #[must_use]
+    pub fn of_tenant(self, tenant: &str) -> Self {
+        Self { tenant: tenant.into(), ..self }
+    }
     /// The same blueprint, whose nodes share no state with those of this one.
     ///
     /// For a node that is made only to be looked at.
@@ -103,7 +110,7 @@ impl Blueprint {
     /// An error of the function's author or of its declared state, such as a table that does not fit into
     /// memory.
     pub fn build(&self, worker: &Worker) -> Result<Box<dyn Node>, BuildError> {
-        (self.make)(&worker.sharing(&self.shares))
+        (self.make)(&worker.sharing(&self.shares).of_tenant(self.tenant.clone()))
     }
     /// Makes a node that shares no state with any other, asks it a question, and drops it.
     ///

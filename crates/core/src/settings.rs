@@ -230,15 +230,28 @@ pub fn read_settings<S: Settings>(
     Ok(settings)
 }
 
-/// The text of a file that settings name, unless it has more bytes than `most`.
-///
-/// The limit also ends the reading of a device without an end.
+/// Opens a file that settings name, to read it.
 ///
 /// # Errors
-/// When the file cannot be read, is longer, or is not UTF-8.
+/// When it cannot be opened, or is a pipe, a socket or a device: to open or read one may wait for ever.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file, and one is expected"));
+    }
+    File::open(path)
+}
+
+/// The text of a file that settings name, unless it has more bytes than `most`.
+///
+/// # Errors
+/// When the file cannot be read, is [no plain file](open_file), is longer, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    text_of(open_file(path)?, most)
+}
+
+fn text_of(file: File, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it has more than {} MiB", most >> 20)));
     }
@@ -252,14 +265,15 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// As [`read_text`], and where others may read or write the file.
 pub fn read_private_text(path: &Path, most: u64) -> io::Result<String> {
-    let mode = File::open(path)?.metadata()?.permissions().mode() & 0o777;
+    let file = open_file(path)?;
+    let mode = file.metadata()?.permissions().mode() & 0o777;
     if mode & 0o006 != 0 {
         let shown = path.display();
         let problem =
             format!("all users of this machine can use it (mode {mode:04o}): run `chmod o-rw {shown}`");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
-    read_text(path, most)
+    text_of(file, most)
 }
 
 /// The known name that is most similar to `found`, if any is similar.

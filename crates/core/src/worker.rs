@@ -53,6 +53,7 @@ pub struct Worker {
     index: usize,
     seed: u64,
     node: Rc<str>,
+    tenant: Arc<str>,
     pool: Pool,
     group: WorkerGroup,
     control: bool,
@@ -72,6 +73,7 @@ impl Worker {
             index,
             seed,
             node: "".into(),
+            tenant: Arc::default(),
             pool,
             group: WorkerGroup::new(1),
             control: false,
@@ -113,6 +115,16 @@ impl Worker {
     #[must_use]
     pub fn sharing(&self, shares: &Shares) -> Self {
         Self { shares: shares.clone(), ..self.clone() }
+    }
+    /// The same worker, for a node of this tenant. A blueprint calls this.
+    pub(crate) fn of_tenant(self, tenant: Arc<str>) -> Self {
+        Self { tenant, ..self }
+    }
+    /// The tenant whose node it makes; empty for the operator's.
+    ///
+    /// What tenants share with each other by a key, such as owners of flows, has the tenant in that key.
+    pub fn tenant(&self) -> &str {
+        &self.tenant
     }
     /// The same worker as a member of this group.
     #[must_use]

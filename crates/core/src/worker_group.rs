@@ -15,9 +15,12 @@ pub struct WorkerGroup(Arc<Members>);
 struct Members {
     workers: usize,
     met: Mutex<Vec<(SharedSlot, Arc<dyn Any + Send + Sync>)>>,
-    /// By key and seed, the owner table of all shuffles with that key.
-    owner_table: Mutex<Vec<(ShuffleKey, u64, Arc<OwnerTable>)>>,
+    /// By tenant, key and seed, the owner table of all the tenant's shuffles with that key.
+    owner_table: Mutex<Vec<(TableKey, Arc<OwnerTable>)>>,
 }
+
+/// The identity of an owner table: a tenant, empty for the operator, the key, and the seed of its hashes.
+type TableKey = (Box<str>, ShuffleKey, u64);
 
 /// The identity of state that the workers' copies of one node share.
 ///
@@ -58,19 +61,23 @@ impl WorkerGroup {
         Ok(made)
     }
 
-    /// The owner table of shuffles by this key, with hashes of this seed; made for the first that asks.
+    /// The owner table of a tenant's shuffles by this key, with hashes of this seed.
+    ///
+    /// It is made for the first that asks. A tenant may move buckets, and must not move those of others.
     pub(crate) fn owner_table(
         &self,
+        tenant: &str,
         key: ShuffleKey,
         seed: u64,
         make: impl FnOnce() -> OwnerTable,
     ) -> Arc<OwnerTable> {
         let mut owner_table = self.0.owner_table.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., known)) = owner_table.iter().find(|(other, its, _)| (*other, *its) == (key, seed)) {
+        let is_it = |(of, other, its): &TableKey| **of == *tenant && (*other, *its) == (key, seed);
+        if let Some((_, known)) = owner_table.iter().find(|(known, _)| is_it(known)) {
             return known.clone();
         }
         let made = Arc::new(make());
-        owner_table.push((key, seed, made.clone()));
+        owner_table.push(((tenant.into(), key, seed), made.clone()));
         made
     }
 }

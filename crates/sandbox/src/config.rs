@@ -1,14 +1,13 @@
 //! Settings of the function `sandbox`, and the module that they name: read, compiled and tried once.
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use netbricks_core::declaration::Declared as _;
 use netbricks_core::units::{Bytes, Duration};
-use netbricks_core::{InvalidSetting, Settings};
+use netbricks_core::{InvalidSetting, Settings, open_file};
 
 use crate::abi::ABI;
 use crate::backend::{Limits, Program};
@@ -135,7 +134,7 @@ fn refused<T>(key: &'static str, problem: impl Into<String>) -> Result<T, Invali
 /// The bytes of a file, unless there are more than `most`.
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(most.saturating_add(1)).read_to_end(&mut bytes));
+    let read = open_file(path).and_then(|file| file.take(most.saturating_add(1)).read_to_end(&mut bytes));
     match read {
         Ok(_) if bytes.len() as u64 <= most => Ok(bytes),
         Ok(_) => Err(format!("names {}, which has more than {most} bytes", path.display())),

@@ -125,6 +125,14 @@ pub enum Unattested {
     },
 }
 
+/// Whether a path names a plain file. A pipe might never end.
+fn plain(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(std::io::Error::other("it is no plain file, and one is expected")),
+    }
+}
+
 impl Attestation {
     /// The format that this version writes and reads.
     pub const FORMAT: u32 = 1;
@@ -135,7 +143,8 @@ impl Attestation {
     /// Where it cannot be read, or is in another format.
     pub fn read(path: &Path) -> Result<Self, Unattested> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = plain(path)
+            .and_then(|()| std::fs::read_to_string(path))
             .map_err(|error| Unattested::Unreadable { path: shown.clone(), problem: error.to_string() })?;
         let read: Self = serde_json::from_str(&text)
             .map_err(|error| Unattested::Invalid { path: shown.clone(), problem: error.to_string() })?;
@@ -174,7 +183,7 @@ impl Attestation {
             return Err(Unattested::Empty { path: shown, key });
         }
         let Some(list) = list else { return Ok(()) };
-        let text = std::fs::read(list).map_err(|error| Unattested::List {
+        let text = plain(list).and_then(|()| std::fs::read(list)).map_err(|error| Unattested::List {
             list: list.display().to_string(),
             problem: error.to_string(),
         })?;

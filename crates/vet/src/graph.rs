@@ -244,6 +244,7 @@ impl Graph {
             };
             names.roots.insert(dependency.name.clone(), root);
         }
+        names.standard.extend(list.offer("std").into_iter().flat_map(|offer| offer.paths.iter().cloned()));
         names
     }
 

@@ -70,9 +70,11 @@ impl Rig {
     }
     fn builder(&self, text: &str) -> GraphBuilder {
         let worker = Worker::new(0, 1, self.pool.clone());
-        let mut builder = GraphBuilder::new("rig");
         let settings = ClickSettings { exact: self.exact, ..ClickSettings::of(text) };
-        let click = node(&settings, &worker).expect("a configuration");
+        self.builder_of(node(&settings, &worker).expect("a configuration"))
+    }
+    fn builder_of(&self, click: Box<dyn Node>) -> GraphBuilder {
+        let mut builder = GraphBuilder::new("rig");
         let source = Source { frames: Rc::clone(&self.to), ends: self.ends };
         let source = builder.add("in", Box::new(source)).expect("a name");
         let click = builder.add("click", click).expect("a name");
@@ -204,4 +206,24 @@ fn elements_that_wait_for_time_let_the_graph_go_to_its_next_deadline() {
         assert_eq!(left, (0..10).collect::<Vec<u8>>(), "{elements}, exact {exact}");
         assert!(graph.totals().is_conserved(), "{elements}: {:?}", graph.totals());
     }
+}
+
+#[test]
+fn elements_hold_no_more_packets_than_the_node_declares() {
+    let mut rig = Rig::new();
+    let text = "FromDevice(a) -> q :: Queue(10) -> u :: RatedUnqueue(1) -> ToDevice(a)";
+    let settings = ClickSettings { frames: Some(256), ..ClickSettings::of(text) };
+    let click = node(&settings, &Worker::new(0, 1, rig.pool.clone())).expect("a configuration");
+    assert_eq!(click.shape().holds, Some(256));
+    let mut graph = rig.builder_of(click).build(rig.pool.clone()).expect("a graph");
+    graph.call("click", "q.capacity", "100000").expect("a handler");
+    rig.bring((0..1_000_u16).map(|number| number as u8));
+    rig.run(&mut graph);
+    let held: u64 = graph.call("click", "q.length", "").expect("a handler").parse().expect("a number");
+    assert!((200..=256).contains(&held), "{held}");
+    assert_eq!(graph.drain(rig.now), 0);
+    assert!(graph.totals().is_conserved(), "{:?}", graph.totals());
+    let few = ClickSettings { frames: Some(255), ..settings };
+    assert!(node(&few, &Worker::new(0, 1, rig.pool.clone())).is_ok(), "settings are checked before");
+    assert_eq!(netbricks_core::Settings::check(&few).expect_err("a batch does not fit").key, "frames");
 }

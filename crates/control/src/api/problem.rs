@@ -107,7 +107,10 @@ impl Problem {
     }
     /// A name that is not there, with the nearest of those that are.
     pub fn unknown<'n>(kind: &str, name: &str, known: impl IntoIterator<Item = &'n str>) -> Self {
-        let known: Vec<&str> = known.into_iter().collect();
+        let tenant = |name: &str| name.split_once(':').map(|(tenant, _)| tenant.to_owned());
+        let of = tenant(name);
+        let known: Vec<&str> =
+            known.into_iter().filter(|known| of.is_none() || tenant(known) == of).collect();
         let problem = Self::new(Code::NotFound, format!("there is no {kind} `{name}`"));
         match netbricks_core::nearest(name, known.iter().copied()) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),

@@ -33,6 +33,9 @@ pub(super) struct App {
     pub(super) ends: watch::Receiver<bool>,
     /// Memory for bodies that is free, in [units](super::request::UNIT).
     pub(super) memory: Arc<Semaphore>,
+    /// The same for the bodies of all tenants, and for those of each.
+    pub(super) tenant_memory: Arc<Semaphore>,
+    pub(super) shares: Seats,
     /// Streams that may still begin.
     pub(super) streams: Arc<Semaphore>,
     pub(super) access: Arc<Access>,

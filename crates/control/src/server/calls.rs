@@ -136,7 +136,7 @@ pub(super) async fn write(
 ) -> Result<Known<Answers>, Failure> {
     let form = form(&headers)?;
     let most = if form == Form::Text { app.limits.file } else { app.limits.body };
-    let upload = upload(&app, &headers, body, most).await?;
+    let upload = upload(&app, &caller, &headers, body, most).await?;
     let argument = match form {
         Form::Text => CallArgument { value: request::text(upload.bytes)?, worker: None },
         // A handler such as `reset` has no value.

@@ -10,6 +10,7 @@ use utoipa::IntoParams;
 
 use super::answer::{App, Asker, Failure, Known};
 use super::request::{Expected, IfMatch, Memory, Parameters, flag, form, source, upload};
+use super::tenants::Caller;
 use crate::api::{Applied, ApplyOptions, Code, Plan, Problem, Source, Status};
 use crate::{Change, ChangeAsker, Director};
 
@@ -38,7 +39,7 @@ pub(super) async fn plan(
     body: Body,
 ) -> Result<Known<Plan>, Failure> {
     let form = form(&headers)?;
-    let upload = upload(&app, &headers, body, app.limits.file).await?;
+    let upload = upload(&app, &Caller::Operator, &headers, body, app.limits.file).await?;
     let source = source(form, upload.bytes, query.name, query.directory)?;
     let memory = upload.memory;
     let tasks = app.tasks.clone();
@@ -88,7 +89,7 @@ pub(super) async fn apply(
     body: Body,
 ) -> Result<Known<Applied>, Failure> {
     let form = form(&headers)?;
-    let upload = upload(&app, &headers, body, app.limits.file).await?;
+    let upload = upload(&app, &Caller::Operator, &headers, body, app.limits.file).await?;
     let source = source(form, upload.bytes, query.name, query.directory)?;
     let ApplyQuery { dry_run, confirm, note, forget, .. } = query;
     let options = ApplyOptions { dry_run, confirm, note, forget };

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use utoipa::IntoParams;
 
 use super::answer::{App, Failure};
+use super::tenants::Caller;
 use crate::api::{self, Code, Problem, Source};
 
 /// Memory is counted in units of this many bytes.
@@ -111,34 +112,42 @@ pub(super) fn seconds(name: &str, value: f64, least: f64, most: f64) -> Result<D
 /// Memory that is counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Memory {
-    all: Arc<Semaphore>,
-    taken: Option<OwnedSemaphorePermit>,
+    /// The pools that it counts in: a tenant's own, and that of all tenants.
+    pools: Vec<Arc<Semaphore>>,
+    taken: Vec<OwnedSemaphorePermit>,
     bytes: usize,
 }
 
 impl Memory {
+    /// The memory of the operator, of which tenants take none.
     pub(super) fn new(app: &App) -> Self {
-        Self { all: app.memory.clone(), taken: None, bytes: 0 }
+        Self { pools: vec![app.memory.clone()], taken: Vec::new(), bytes: 0 }
+    }
+
+    /// The memory of the one who asks.
+    pub(super) fn of(app: &App, caller: &Caller) -> Self {
+        match caller {
+            Caller::Operator => Self::new(app),
+            Caller::Tenant(tenant) => {
+                let pools = vec![app.shares.of(tenant), app.tenant_memory.clone()];
+                Self { pools, taken: Vec::new(), bytes: 0 }
+            }
+        }
     }
 
     /// Counts `bytes` in all. Never waits: two bodies that wait for each other's memory would never end.
     pub(super) fn reach(&mut self, bytes: usize) -> Result<(), Problem> {
         let more = bytes.div_ceil(UNIT).saturating_sub(self.bytes.div_ceil(UNIT));
         let units = u32::try_from(more).unwrap_or(u32::MAX);
-        match self.all.clone().try_acquire_many_owned(units) {
-            Ok(permit) => {
-                match &mut self.taken {
-                    Some(taken) => taken.merge(permit),
-                    None => self.taken = Some(permit),
-                }
-                self.bytes = self.bytes.max(bytes);
-                Ok(())
-            }
-            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
-                Err(Problem::new(Code::Busy, "other requests take all memory that there is for bodies")
-                    .help("try again in a moment"))
-            }
-        }
+        let taken = self.pools.iter().map(|pool| pool.clone().try_acquire_many_owned(units));
+        let taken: Result<Vec<_>, TryAcquireError> = taken.collect();
+        let busy = |_| {
+            Problem::new(Code::Busy, "other requests take all memory that there is for bodies")
+                .help("try again in a moment")
+        };
+        self.taken.extend(taken.map_err(busy)?);
+        self.bytes = self.bytes.max(bytes);
+        Ok(())
     }
 }
 
@@ -148,25 +157,27 @@ pub(super) struct Upload {
     pub(super) memory: Memory,
 }
 
-/// Reads a body of at most `most` bytes.
+/// Reads a body of at most `most` bytes; a tenant's has its own bound, too.
+///
+/// Memory is counted as bytes arrive: what a client announces and does not send takes none.
 pub(super) async fn upload(
     app: &App,
+    caller: &Caller,
     headers: &HeaderMap,
     body: Body,
     most: usize,
 ) -> Result<Upload, Problem> {
+    let most = match caller {
+        Caller::Operator => most,
+        Caller::Tenant(_) => most.min(app.limits.tenant_body),
+    };
     let too_large =
         || Problem::new(Code::TooLarge, format!("the body is too large: at most {most} bytes are read"));
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let mut memory = Memory::new(app);
-    let mut bytes = Vec::new();
-    if let Some(length) = length {
-        if length > most {
-            return Err(too_large());
-        }
-        // A text that is taken out of JSON is a copy.
-        memory.reach(2 * length)?;
-        bytes.reserve_exact(length);
+    let mut memory = Memory::of(app, caller);
+    let mut bytes: Vec<u8> = Vec::new();
+    if length.is_some_and(|length: usize| length > most) {
+        return Err(too_large());
     }
     let mut body = body;
     let read = async {
@@ -178,9 +189,14 @@ pub(super) async fn upload(
             if data.len() > most - bytes.len() {
                 return Err(too_large());
             }
-            // Without a length, the buffer may have grown to twice what is in it.
-            let factor = if length.is_some() { 2 } else { 3 };
-            memory.reach(factor * (bytes.len() + data.len()))?;
+            if data.len() > bytes.capacity() - bytes.len() {
+                // It grows to twice what is in it, and not beyond what may come.
+                let rest = length.unwrap_or(most).saturating_sub(bytes.len());
+                let more = bytes.len().min(rest).max(data.len());
+                // A text that is taken out of JSON is a copy.
+                memory.reach(2 * (bytes.len() + more))?;
+                bytes.reserve_exact(more);
+            }
             bytes.extend_from_slice(&data);
         }
         Ok(())

@@ -100,7 +100,7 @@ pub(super) async fn change(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Known<RuleAnswer>, Failure> {
-    let (commands, memory) = commands(&app, &headers, body).await?;
+    let (commands, memory) = commands(&app, &caller, &headers, body).await?;
     let change = Change { function, handlers: ["run", "check"], commands, memory, expected, caller };
     Ok(change.make(&app, query.dry_run).await?)
 }
@@ -121,7 +121,7 @@ pub(super) async fn replace(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Known<RuleAnswer>, Failure> {
-    let (commands, memory) = commands(&app, &headers, body).await?;
+    let (commands, memory) = commands(&app, &caller, &headers, body).await?;
     let handlers = ["replace", "check-replace"];
     let change = Change { function, handlers, commands, memory, expected, caller };
     Ok(change.make(&app, query.dry_run).await?)
@@ -141,7 +141,7 @@ pub(super) async fn delete(
     Expected(expected): Expected,
 ) -> Result<Known<RuleAnswer>, Failure> {
     let commands = format!("delete {}", word("rule", &rule)?);
-    let memory = Memory::new(&app);
+    let memory = Memory::of(&app, &caller);
     let change = Change { function, handlers: ["run", "check"], commands, memory, expected, caller };
     Ok(change.make(&app, query.dry_run).await?)
 }
@@ -183,10 +183,15 @@ pub(super) async fn test(
 }
 
 /// The commands in a body.
-async fn commands(app: &App, headers: &HeaderMap, body: Body) -> Result<(String, Memory), Problem> {
+async fn commands(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(String, Memory), Problem> {
     let form = form(headers)?;
     let most = if form == Form::Text { app.limits.file } else { app.limits.body };
-    let upload = upload(app, headers, body, most).await?;
+    let upload = upload(app, caller, headers, body, most).await?;
     let commands = match form {
         Form::Text => request::text(upload.bytes)?,
         Form::Json => crate::api::read::<CallArgument>(&upload.bytes)?.value,

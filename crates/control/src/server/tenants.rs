@@ -185,7 +185,7 @@ fn place(request: &Request) -> String {
     place.map(|(_, place)| place.into_owned()).unwrap_or_default()
 }
 
-/// The connections that each tenant has, which are bounded.
+/// The connections, or the memory, that each tenant has, which are bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Seats {
     most: usize,
@@ -205,13 +205,17 @@ impl Seats {
         Self { most, left: Arc::default() }
     }
 
-    /// A connection of this tenant; `None` where it has as many as it may.
-    pub(super) fn take(&self, tenant: &str) -> Option<Seat> {
+    /// The connections, or the memory, that this tenant has left.
+    pub(super) fn of(&self, tenant: &str) -> Arc<Semaphore> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         // Tenants come and go.
-        left.retain(|_, left| left.available_permits() < self.most);
-        let of = left.entry(tenant.into()).or_insert_with(|| Arc::new(Semaphore::new(self.most)));
-        let permit = of.clone().try_acquire_owned().ok()?;
+        left.retain(|_, left| Arc::strong_count(left) > 1 || left.available_permits() < self.most);
+        left.entry(tenant.into()).or_insert_with(|| Arc::new(Semaphore::new(self.most))).clone()
+    }
+
+    /// A connection of this tenant; `None` where it has as many as it may.
+    pub(super) fn take(&self, tenant: &str) -> Option<Seat> {
+        let permit = self.of(tenant).try_acquire_owned().ok()?;
         Some(Seat(Arc::new(Mutex::new(Some((tenant.into(), permit))))))
     }
 

@@ -4,7 +4,6 @@
 //! for all configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +28,7 @@ pub(super) struct Hash(String);
 impl Hash {
     /// The hash and the number of bytes of a file.
     fn of_file(path: &Path) -> io::Result<(Self, u64)> {
-        Self::of(File::open(path)?)
+        Self::of(netbricks_core::open_file(path)?)
     }
 
     fn of(mut file: impl Read) -> io::Result<(Self, u64)> {
@@ -121,7 +120,8 @@ impl Store {
 
     fn keep_content(&mut self, hash: &Hash, place: &Path, bytes: u64) -> Result<(), StoreError> {
         let mut content = Vec::new();
-        let read = File::open(place).and_then(|file| file.take(bytes).read_to_end(&mut content));
+        let read =
+            netbricks_core::open_file(place).and_then(|file| file.take(bytes).read_to_end(&mut content));
         if read.is_ok() {
             self.replace(&hash.file_name(), &content)?;
             // Somebody may have written the file meanwhile.

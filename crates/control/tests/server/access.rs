@@ -90,7 +90,8 @@ fn a_tenant_sees_what_is_its_own_and_nothing_else() {
     refused(tenant.trace("tcp", Some("routes"), None).map(drop));
     refused(tenant.capture("", Some("corp:f"), None, None).map(drop));
     // Its own function is not there, which is another answer than that it may not ask.
-    assert_eq!(tenant.function("acme:f").expect_err("there is none").code, Code::NotFound);
+    let none = tenant.function("acme:f").expect_err("there is none");
+    assert_eq!((none.code, none.help), (Code::NotFound, None), "it learns no names of others");
     assert_eq!(tenant.write("acme:f", "add", "x", None).expect_err("there is none").code, Code::NotFound);
     assert_eq!(tenant.trace("tcp", Some("acme:f"), None).err().expect("no packets").code, Code::BadRequest);
     for path in [
@@ -202,6 +203,51 @@ fn a_tenant_has_its_part_of_the_connections() {
     while client(&running, Some(TENANT)).tenants().is_err() {
         std::thread::yield_now();
     }
+}
+
+/// One tenant that sends as much as it can takes no memory of the operator's, nor that of another tenant.
+#[test]
+fn a_tenants_bodies_are_small_and_take_memory_of_its_own() {
+    const TENANT: &str = "acme-0123456789abcdef";
+    let grants = Grants::default();
+    let grant = |tenant: &str, token: &str| Grant {
+        tenant: tenant.into(),
+        users: Vec::new(),
+        token: Some(token.into()),
+    };
+    grants.set(vec![grant("acme", TENANT), grant("corp", "corp-0123456789abcdef")]);
+    let limits =
+        Limits { memory: 4 << 20, tenant_body: 100_000, tenant_memory: 8 * 200 << 10, ..Limits::default() };
+    let limits = Limits { upload: std::time::Duration::from_secs(600), ..limits };
+    let running = Running::granting("bodies", limits, Some(tokens()), grants);
+    let write = |token: &str, function: &str, bytes: usize| {
+        let value = "x".repeat(bytes);
+        client(&running, Some(token))
+            .write(function, "add", &value, None)
+            .map_err(|problem| problem.code)
+            .err()
+    };
+    assert_eq!(write(TENANT, "acme:f", 100_001), Some(Code::TooLarge));
+    assert_eq!(write(ADMIN, "routes", 500_000), None);
+    // It takes up to 200,000 bytes of the tenant's 200 KiB, and the last byte does not come.
+    let token = format!("Bearer {TENANT}");
+    let head = [("authorization", &*token), ("content-type", "text/plain"), ("content-length", "100000")];
+    let path = "/v1/functions/acme:f/handlers/add";
+    let mut held = TcpStream::connect(running.tcp()).expect("it listens");
+    held.write_all(&request("PUT", path, &head, b"")).expect("it reads");
+    held.write_all(&[b'x'; 99_999]).expect("it reads");
+    let whole = [("authorization", &*token), ("content-type", "text/plain")];
+    let another = || {
+        let stream = TcpStream::connect(running.tcp()).expect("it listens");
+        exchange(stream, &request("PUT", path, &whole, &[b'x'; 90_000])).status
+    };
+    while another() != 503 {
+        std::thread::yield_now();
+    }
+    // There is no such function, which is known once the body is read.
+    assert_eq!(write("corp-0123456789abcdef", "corp:f", 90_000), Some(Code::NotFound));
+    assert_eq!(write(ADMIN, "routes", 500_000), None);
+    drop(held);
 }
 
 #[test]

@@ -323,9 +323,11 @@ impl Graph {
         let keys: Vec<Option<ShuffleKey>> =
             handoffs.iter().map(|node| self.handoff(*node, |handoff| handoff.key())).collect();
         let upstream: Vec<usize> = handoffs.iter().map(|node| self.upstream(*node)).collect();
-        // Shuffles with key `Own` each have their own owner table.
+        // Shuffles with key `Own` each have their own owner table, and so has each tenant.
+        let owners: Vec<u16> = handoffs.iter().map(|node| self.slots[*node].owner).collect();
         let alike = |one: usize, other: usize| {
-            one == other || keys[one] == keys[other] && keys[one].is_some_and(|key| key != ShuffleKey::Own)
+            let same = keys[one] == keys[other] && owners[one] == owners[other];
+            one == other || same && keys[one].is_some_and(|key| key != ShuffleKey::Own)
         };
         let together = |one: usize, other: usize| alike(one, other) && upstream[one] == upstream[other];
         let meet = |one: usize, other: usize| !states[one].is_disjoint(&states[other]);

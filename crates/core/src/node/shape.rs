@@ -74,6 +74,10 @@ pub struct Shape {
     /// Whether the node may keep packets between calls. It then has a [queue](crate::Node::as_queue) that
     /// counts them.
     pub keeps_packets: bool,
+    /// The most packets that the node holds between calls, copies of others included; `None` where it knows no bound.
+    ///
+    /// A node that [keeps](Self::keeps_packets) none and makes no copies says nothing. The node enforces it, whatever its handlers are told: a tenant's functions need one.
+    pub holds: Option<usize>,
     /// The capacity in packets of a node that queues packets until its turn; `None` for other nodes.
     ///
     /// A source that leads to the queue never gets a longer burst, so the packets of one turn have room.
@@ -116,6 +120,7 @@ impl Default for Shape {
             outputs: vec![Output::out()],
             schedulable: false,
             keeps_packets: false,
+            holds: None,
             queue: None,
             takes_packets: false,
             has_end: false,

@@ -149,3 +149,17 @@ fn a_default_that_its_type_does_not_take_is_told_and_not_used() {
     assert!(read::<Faulty>("number = 3").is_ok_and(|faulty| faulty.number == 3));
     assert!(std::panic::catch_unwind(Faulty::default).is_err());
 }
+
+/// A pipe without a writer would never open, and a device never end.
+#[test]
+fn pipes_and_devices_are_no_files_to_read() {
+    let pipe = std::env::temp_dir().join(format!("netbricks-pipe-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for path in [pipe.as_path(), Path::new("/dev/zero"), Path::new("/")] {
+        for error in [read_text(path, 100).unwrap_err(), read_private_text(path, 100).unwrap_err()] {
+            assert!(error.to_string().contains("no plain file"), "{}: {error}", path.display());
+        }
+    }
+    std::fs::remove_file(&pipe).unwrap();
+}

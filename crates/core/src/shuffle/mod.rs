@@ -172,7 +172,7 @@ impl Shuffle {
             // The answers of user functions are not comparable: such a shuffle has its own owner table.
             let owner_table = match self.config.key {
                 ShuffleKey::Own => std::sync::Arc::new(OwnerTable::new(workers)),
-                key => group.owner_table(key, seed, || OwnerTable::new(workers)),
+                key => group.owner_table(worker.tenant(), key, seed, || OwnerTable::new(workers)),
             };
             ShuffleShared::new(self.config, workers, seed, owner_table)
         })?;

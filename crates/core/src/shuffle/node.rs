@@ -352,11 +352,14 @@ impl Node for ShuffleNode {
                 outputs.push(Output { edge, name: edge.0.to_string(), optional: false });
             }
         });
+        // What waits for the rings to others, and what waits for state from them.
+        let places = if self.shared.workers > 1 { self.shared.workers } else { 0 };
         Shape {
             kind: "shuffle".into(),
             outputs,
             schedulable: true,
             keeps_packets: true,
+            holds: Some(places * (self.shared.ring + WAITING)),
             has_end: self.sorter.declared(|declared| declared.has_ends()),
             ..Shape::default()
         }

@@ -66,6 +66,7 @@ impl Node for TenantQueue {
             kind: "tenant-queue".into(),
             schedulable: true,
             keeps_packets: true,
+            holds: Some(self.capacity),
             takes_packets: true,
             ..Shape::default()
         }

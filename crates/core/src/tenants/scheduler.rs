@@ -19,9 +19,14 @@ const SLICE_US: u64 = 25;
 const CREDIT_US: u64 = 100;
 /// A slice of so many times its length is an overrun.
 const OVERRUN: u64 = 4;
-/// Overruns and preemptions, less one for each [`PARDON`] slices without one, after which a tenant is demoted.
+/// A tenant is demoted for so many overruns and preemptions within [`WINDOW_US`] that take [`DEMOTING_US`] in all.
+///
+/// They must also take a [part](DEMOTING_PART) of its time since the first of them. What the machine does to a
+/// tenant's slices grows with the tenant's use, so that little of it is in those of one that needs little.
 const STRIKES: u32 = 8;
-const PARDON: u32 = 1_000;
+const WINDOW_US: u64 = 10_000_000;
+const DEMOTING_US: u64 = 10_000;
+const DEMOTING_PART: u64 = 4;
 /// The time that a demoted tenant comes last (µs).
 const DEMOTED_US: u64 = 10_000_000;
 /// Cycles of a microsecond until they are measured.
@@ -159,8 +164,11 @@ struct Tenant {
     packet_cost: u64,
     /// A module of its was preempted in the present slice.
     preempted: bool,
+    /// Overruns and preemptions since a time, the cycles that they took, and those that it had used before.
     strikes: u32,
-    good: u32,
+    struck: u64,
+    overran: u64,
+    used_before: u64,
     demoted_until: Option<u64>,
     cycles: u64,
     slices: u64,
@@ -186,7 +194,9 @@ impl Tenant {
             packet_cost: 0,
             preempted: false,
             strikes: 0,
-            good: 0,
+            struck: 0,
+            overran: 0,
+            used_before: 0,
             demoted_until: None,
             cycles: 0,
             slices: 0,
@@ -210,6 +220,20 @@ impl Tenant {
         if self.policy.ceiling.is_some() {
             self.tokens = self.tokens.saturating_sub_unsigned(cycles);
         }
+    }
+
+    /// Counts an overrun of so many cycles that were charged; answers whether there are too many of them.
+    fn strike(&mut self, now: u64, used: u64, per_us: u64) -> bool {
+        if self.strikes == 0 || now.saturating_sub(self.struck) > WINDOW_US * per_us {
+            (self.strikes, self.struck, self.overran) = (0, now, 0);
+            self.used_before = self.cycles.saturating_sub(used);
+        }
+        self.strikes += 1;
+        self.overran = self.overran.saturating_add(used);
+        let own = self.cycles.saturating_sub(self.used_before);
+        self.strikes >= STRIKES
+            && self.overran >= DEMOTING_US * per_us
+            && self.overran.saturating_mul(DEMOTING_PART) >= own
     }
 
     /// The pass of so many cycles.
@@ -329,7 +353,8 @@ impl Scheduler {
             };
             // Else the first turn would take too many dear packets at once, and each change would be an overrun.
             (tenant.clock, tenant.packet_cost) = (old.clock, old.packet_cost);
-            (tenant.strikes, tenant.good, tenant.demoted_until) = (old.strikes, old.good, old.demoted_until);
+            (tenant.strikes, tenant.struck, tenant.overran) = (old.strikes, old.struck, old.overran);
+            (tenant.used_before, tenant.demoted_until) = (old.used_before, old.demoted_until);
             self.demoted.extend(old.demoted_until.map(|until| Reverse((until, number))));
             (tenant.cycles, tenant.slices, tenant.overruns) = (old.cycles, old.slices, old.overruns);
             (tenant.longest_slice, tenant.throttled) = (old.longest_slice, old.throttled);
@@ -483,37 +508,26 @@ impl Scheduler {
         }
         let Some(tenant) = self.tenants.get_mut(number) else { return };
         let preempted = std::mem::take(&mut tenant.preempted);
-        if self.used_too_long(number, self.used, preempted) {
-            return;
-        }
-        let Some(tenant) = self.tenants.get_mut(number) else { return };
-        tenant.good += 1;
-        if tenant.good == PARDON {
-            tenant.good = 0;
-            tenant.strikes = tenant.strikes.saturating_sub(1);
-        }
+        self.used_too_long(number, self.used, preempted);
     }
 
     /// Counts an overrun where a tenant used so many cycles at once, or was preempted, and demotes it for many.
-    ///
-    /// Answers whether it is an overrun.
-    fn used_too_long(&mut self, number: usize, used: u64, preempted: bool) -> bool {
+    fn used_too_long(&mut self, number: usize, used: u64, preempted: bool) {
         let (slice, now, per_us) = (self.slice(), self.now, self.cycles_per_us);
-        let Some(tenant) = self.tenants.get_mut(number) else { return false };
+        let Some(tenant) = self.tenants.get_mut(number) else { return };
         tenant.longest_slice = tenant.longest_slice.max(used);
         if self.by_packets || !preempted && used <= OVERRUN * slice {
-            return false;
+            return;
         }
         tenant.overruns += 1;
-        tenant.strikes += 1;
-        tenant.good = 0;
+        let demotes = tenant.strike(now, used, per_us);
         let name = || tenant.policy.name.clone();
         let event = match preempted {
             true => TenantEvent::Preempted { tenant: name() },
             false => TenantEvent::Overran { tenant: name(), ns: used.saturating_mul(1_000) / per_us.max(1) },
         };
         let mut demoted = None;
-        if tenant.strikes >= STRIKES && tenant.demoted_until.is_none() {
+        if demotes && tenant.demoted_until.is_none() {
             let until = now.saturating_add(DEMOTED_US * per_us);
             tenant.demoted_until = Some(until);
             self.demoted.push(Reverse((until, number)));
@@ -521,7 +535,6 @@ impl Scheduler {
         }
         self.tell(event);
         demoted.into_iter().for_each(|event| self.tell(event));
-        true
     }
 
     fn tell(&mut self, event: TenantEvent) {

@@ -75,6 +75,11 @@ impl Fragments {
         })
     }
 
+    /// The most fragments that wait.
+    pub(super) fn most_held(&self) -> usize {
+        self.held.len()
+    }
+
     /// The translation of a packet, where it is known.
     pub(super) fn known(&mut self, key: FlowKey, now: u64) -> Option<Known> {
         match self.table.lookup(key.store(), now) {

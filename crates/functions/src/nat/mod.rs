@@ -271,6 +271,9 @@ fn sides(config: &NatConfig, worker: &Worker) -> Vec<Side> {
 }
 
 impl FrameFunction for Nat {
+    fn copies(&self) -> usize {
+        self.engine.fragments.borrow().most_held()
+    }
     fn process(&mut self, mut frames: Frames<'_>, cx: &mut Context) {
         let packets = frames.iter().count();
         self.engine.state.borrow_mut().advance(cx.now(), (64 + 8 * packets).min(ENDED));

@@ -14,6 +14,7 @@ use serde::de::{Deserialize, Deserializer};
 use super::faces::Faces;
 use super::interface::Interface;
 use super::neighbours::NeighbourKey;
+use super::reassemble::FRAGMENTS;
 use super::resolver::Sizes;
 use super::route::{self, Action, Hop, Lines, Route};
 use super::table::{Entry, First, Origin};
@@ -203,6 +204,11 @@ impl RouterConfig {
     /// The names of the ports, in the order of the node's inputs.
     pub fn ports(&self) -> Vec<String> {
         self.faces().ports
+    }
+
+    /// The most packets that wait for an answer or for their other fragments.
+    pub(super) fn most_held(&self) -> usize {
+        self.held + if self.reassemble { self.reassembling * FRAGMENTS } else { 0 }
     }
 
     pub(super) fn sizes(&self) -> Sizes {

@@ -43,6 +43,8 @@ struct RouterNode {
     forwarding: Forwarding,
     /// The names of the ports.
     ports: Vec<String>,
+    /// The most packets that wait.
+    holds: usize,
 }
 
 /// Makes the node of a router.
@@ -67,7 +69,7 @@ pub fn node(config: &RouterConfig, worker: &Worker) -> Result<Box<dyn Node>, Bui
         }
         forwarding
     })?;
-    Ok(Box::new(RouterNode { declarations, forwarding: forwarding?, ports }))
+    Ok(Box::new(RouterNode { declarations, forwarding: forwarding?, ports, holds: config.most_held() }))
 }
 
 /// The edge of a port by its place: answers of other functions have an edge of their own.
@@ -100,6 +102,7 @@ impl Node for RouterNode {
             outputs: self.ports.iter().enumerate().map(output).collect(),
             schedulable: true,
             keeps_packets: true,
+            holds: Some(self.holds),
             ..Shape::default()
         }
     }

@@ -16,7 +16,7 @@ use super::look::Parsed;
 use super::resolve::time;
 
 /// Fragments of one packet.
-const FRAGMENTS: usize = 64;
+pub(super) const FRAGMENTS: usize = 64;
 /// Time for all fragments of a packet to come (ns): RFC 791's initial timer is 15 s, Linux's 30 s.
 const TIME: u64 = 30_000_000_000;
 

@@ -216,6 +216,10 @@ impl QueueFunction for Shaper {
     fn held(&self) -> u64 {
         self.held_now()
     }
+    fn most_held(&self) -> Option<usize> {
+        // One more has left its queue and waits for its tokens.
+        Some(self.queues.most() + 1)
+    }
 
     fn restore(&mut self, before: &mut Self) {
         std::mem::swap(&mut self.queues, &mut before.queues);

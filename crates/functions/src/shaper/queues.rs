@@ -119,6 +119,11 @@ impl Queues {
         self.packets
     }
 
+    /// The most packets that wait.
+    pub(super) fn most(&self) -> usize {
+        self.settings.packets
+    }
+
     /// Their bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes

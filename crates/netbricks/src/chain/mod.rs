@@ -28,7 +28,7 @@ pub(crate) use room::overcommitted;
 pub(crate) use spread::{Division, Parted};
 pub(crate) use steering::{Circumstances, Filters};
 
-use crate::config::{Origin, Plan, PlannedFunction};
+use crate::config::{Origin, Plan, PlannedFunction, PlannedTenant};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::report;
 
@@ -96,8 +96,8 @@ struct Shape {
     memory: u64,
     /// The entries that its declared state has room for.
     entries: u64,
-    /// Packets that its queues have room for.
-    room: usize,
+    /// Packets that it may hold between calls; `None` where that has no bound.
+    holds: Option<usize>,
     /// Frames of pools of its own.
     frames: usize,
     /// The packets that may leave by each of its ways out.
@@ -143,6 +143,8 @@ pub(crate) struct Network {
     ///
     /// Their packets come from several ports, or from a port that cannot send.
     pub(crate) unanswered: Vec<usize>,
+    /// Packets that each tenant's queues and functions may hold on a worker.
+    pub(crate) rooms: Vec<usize>,
 }
 
 /// The name of a port's receive node.
@@ -200,6 +202,7 @@ impl Network {
                 .collect(),
             groups: Vec::new(),
             unanswered: Vec::new(),
+            rooms: Vec::new(),
             uses,
         };
         let Some(shapes) = shapes.into_iter().collect::<Option<Vec<_>>>() else { return network };
@@ -209,6 +212,7 @@ impl Network {
         network.between_chains(plan, &shapes, &roots, diagnostics);
         network.uses_of_keepers(plan, &shapes, diagnostics);
         quotas(plan, &shapes, diagnostics);
+        network.rooms = rooms(plan, &shapes);
         network
     }
 
@@ -246,6 +250,7 @@ impl Network {
             asks_ports: says(|shape| shape.asks_ports),
             groups: Vec::new(),
             unanswered: Vec::new(),
+            rooms: Vec::new(),
         };
         let reached: Vec<BTreeSet<Place>> =
             (0..ports).map(|port| network.reached(Place::Receive(port))).collect();
@@ -531,7 +536,7 @@ impl Shape {
                 .state(|state| state.declarations().map(|own| own.capacity()))
                 .flatten()
                 .unwrap_or(0),
-            room: shape.queue.unwrap_or(0),
+            holds: shape.holds.or((!shape.keeps_packets).then_some(0)),
             frames: shape.frames,
             guards: shape.outputs.iter().map(|output| node.guards(output.edge)).collect(),
             inputs: shape.inputs,
@@ -580,33 +585,50 @@ fn quotas(plan: &Plan<'_>, shapes: &[Shape], diagnostics: &mut Diagnostics) {
                 .help("make its tables smaller, or raise `entries`"),
             );
         }
-        let queues = own().filter(|(function, _)| function.name.ends_with(crate::config::QUEUE)).count();
-        let (queued, mapped) = own()
-            .fold((queues * tenant.settings.queue, 0), |(queued, mapped), (_, shape)| {
-                (queued + shape.room, mapped + shape.frames)
-            });
-        if let Some(quota) = tenant.settings.frames.filter(|quota| queued + mapped > *quota) {
-            let pools = if mapped > 0 {
-                format!(", its functions' own pools {mapped} frames")
-            } else {
-                String::new()
-            };
-            diagnostics.push(
-                Diagnostic::error(format!(
-                    "the queues of tenant `{}` have room for {queued} packets{pools}, and it may hold {quota}",
-                    tenant.name
-                ))
-                .at(
-                    tenant.place.clone(),
-                    format!("`queue` is {}, in front of {queues} chains", tenant.settings.queue),
-                )
-                .help(match mapped {
-                    0 => "make `queue` smaller, or raise `frames`",
-                    _ => "make `queue` or the functions' `frames` smaller, or raise the tenant's `frames`",
-                }),
-            );
-        }
+        frames_quota(tenant, own, diagnostics);
     }
+}
+
+/// Reports a tenant whose queues and functions could hold more packets than it may, or any number of them.
+fn frames_quota<'s, I>(tenant: &PlannedTenant, own: impl Fn() -> I, diagnostics: &mut Diagnostics)
+where
+    I: Iterator<Item = (&'s PlannedFunction, &'s Shape)>,
+{
+    if let Some((function, _)) = own().find(|(_, shape)| shape.holds.is_none()) {
+        diagnostics.push(
+            Diagnostic::error(format!(
+                "function `{}` may hold any number of packets, so that others could be left without buffers",
+                function.name
+            ))
+            .at(function.place.clone(), format!("tenant `{}` may have functions with a bound alone", tenant.name))
+            .help("give `click` the setting `frames`; functions without a bound, such as `instances`, are the operator's"),
+        );
+    }
+    let taken = |shape: &Shape| shape.holds.unwrap_or(0).saturating_add(shape.frames);
+    let all = own().fold(0, |sum: usize, (_, shape)| sum.saturating_add(taken(shape)));
+    if let Some(quota) = tenant.settings.frames.filter(|quota| all > *quota) {
+        let largest = own().max_by_key(|(_, shape)| taken(shape));
+        let (name, most) =
+            largest.map_or(("", 0), |(function, shape)| (function.name.as_str(), taken(shape)));
+        diagnostics.push(
+            Diagnostic::error(format!(
+                "the queues and functions of tenant `{}` have room for {all} packets on each worker, and it may hold {quota}",
+                tenant.name
+            ))
+            .at(tenant.place.clone(), format!("`{name}` has room for {most}"))
+            .help("make `queue`, or the functions' own `queue` or `frames`, smaller, or raise the tenant's `frames`"),
+        );
+    }
+}
+
+/// Packets of the shared pool that each tenant's queues and functions may hold on a worker.
+fn rooms(plan: &Plan<'_>, shapes: &[Shape]) -> Vec<usize> {
+    let of = |number: usize| {
+        let functions = plan.functions.iter().zip(shapes);
+        let own = functions.filter(|(function, _)| usize::from(function.owner) == number + 1);
+        own.fold(0, |sum: usize, (_, shape)| sum.saturating_add(shape.holds.unwrap_or(0)))
+    };
+    (0..plan.tenants.len()).map(of).collect()
 }
 
 fn uses(plan: &Plan<'_>, inputs: &[usize]) -> Vec<Use> {

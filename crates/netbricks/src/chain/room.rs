@@ -1,6 +1,6 @@
 //! Whether the pool has room for the packets that all tenants' queues may hold.
 
-use crate::config::{Plan, QUEUE, RuntimeSettings};
+use crate::config::{Plan, RuntimeSettings};
 use crate::diagnostic::Diagnostic;
 
 /// One buffer in so many is left to ports and functions.
@@ -11,17 +11,9 @@ const MOST_FRAMES: usize = 1 << 24;
 const MOST_AUTOMATIC: usize = 1 << 17;
 
 impl Plan<'_> {
-    /// Packets that each tenant's queues have room for on so many workers.
+    /// Packets that each tenant's queues and functions have room for on so many workers.
     fn queued(&self, workers: usize) -> Vec<usize> {
-        let room = |number: usize| {
-            let own = |owner: u16| usize::from(owner) == number + 1;
-            let queues = self
-                .functions
-                .iter()
-                .filter(|function| own(function.owner) && function.name.ends_with(QUEUE));
-            queues.count().saturating_mul(self.tenants[number].settings.queue).saturating_mul(workers)
-        };
-        (0..self.tenants.len()).map(room).collect()
+        self.tenants.iter().map(|tenant| tenant.room.saturating_mul(workers)).collect()
     }
 
     /// Buffers of the pool: those of the file, or else the default, and more where tenants' queues need more.
@@ -60,15 +52,15 @@ pub(crate) fn overcommitted(plan: &Plan<'_>, workers: usize, frames: usize) -> O
     };
     let help = match needed(all) {
         needed if needed <= plan.frames(workers) => {
-            "make `queue` smaller, or stop the run and start it with this file: a pool cannot grow while packets move"
+            "make the queues smaller, or stop the run and start it with this file: a pool cannot grow while packets move"
                 .into()
         }
-        needed @ 0..=MOST_FRAMES => format!("make `queue` smaller, or set `frames` in `[runtime]` to {needed}"),
-        _ => "make `queue` of some tenants smaller".into(),
+        needed @ 0..=MOST_FRAMES => format!("make the queues smaller, or set `frames` in `[runtime]` to {needed}"),
+        _ => "make the queues of some tenants smaller".into(),
     };
     Some(
         Diagnostic::error(format!(
-            "the queues of tenants have room for {all} packets on {of}, and the pool has {frames} buffers, of which a quarter \
+            "the queues and functions of tenants have room for {all} packets on {of}, and the pool has {frames} buffers, of which a quarter \
              is left to ports and functions"
         ))
         .at(tenant.place.clone(), format!("`{}` may hold {most} of them", tenant.name))

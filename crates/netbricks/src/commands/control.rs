@@ -120,9 +120,12 @@ impl ControlSide {
     }
 }
 
+/// Bytes of a token's file at most.
+const LONGEST_TOKEN: u64 = 1 << 20;
+
 /// The token in a file of one line.
 pub(super) fn token(path: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path)
+    let text = netbricks_core::read_text(path, LONGEST_TOKEN)
         .map_err(|error| format!("the token file `{}` cannot be read: {error}", path.display()))?;
     Ok(text.trim_end().to_owned())
 }

@@ -234,7 +234,7 @@ impl<'t> Checked<'t> {
     /// Connects what a plan names.
     fn of(
         source: Source<'t>,
-        plan: Plan<'t>,
+        mut plan: Plan<'t>,
         file: &File,
         mut diagnostics: Diagnostics,
     ) -> Result<Self, Faults<'t>> {
@@ -246,6 +246,9 @@ impl<'t> Checked<'t> {
             }
         };
         let network = Network::of(&plan, &pool, &mut diagnostics);
+        for (tenant, room) in plan.tenants.iter_mut().zip(&network.rooms) {
+            tenant.room = *room;
+        }
         if diagnostics.has_errors() {
             return Err(Faults { source, diagnostics });
         }

@@ -613,6 +613,10 @@ impl Resolver<'_, '_> {
         settings.extend(policy.map(|policy| ("restart".into(), policy.get_ref().clone())));
         let number = planned.map(|(definition, blueprint)| {
             let blueprint = blueprint.restarting(restart);
+            let blueprint = match tenant {
+                Some(number) => blueprint.of_tenant(&self.tenants[number]),
+                None => blueprint,
+            };
             self.functions.push(PlannedFunction {
                 name: key.clone(),
                 definition,

@@ -162,6 +162,8 @@ pub struct PlannedTenant {
     pub settings: TenantSettings,
     /// Where it is named.
     pub place: Range<usize>,
+    /// Packets that its queues and functions may hold on a worker, once they were made on trial.
+    pub room: usize,
 }
 
 /// The name of something that belongs to a tenant.
@@ -195,7 +197,7 @@ impl PlannedTenant {
     pub(super) fn of(entry: &TenantEntry) -> Self {
         let name = entry.name.get_ref().clone();
         let policy = entry.settings.policy(&name);
-        Self { name, policy, settings: entry.settings.clone(), place: entry.name.span() }
+        Self { name, policy, settings: entry.settings.clone(), place: entry.name.span(), room: 0 }
     }
 
     fn filter(&self) -> TenantFilter {

@@ -354,11 +354,9 @@ impl<'ast> Visit<'ast> for Check<'_> {
     }
 
     fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
-        let is_known = (item.ident == "alloc" || item.ident == "core") && item.rename.is_none();
-        if !is_known {
-            let text = format!("`extern crate {}`: write the path of what you use of it", item.ident);
-            self.find(item.span(), Rule::StandardLibrary, text);
-        }
+        // It puts the crate below this module, and `crate::core::…` or `self::core::…` is no path that is followed.
+        let text = format!("`extern crate {}`: write the path of what you use of it", item.ident);
+        self.find(item.span(), Rule::StandardLibrary, text);
     }
 
     fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {

@@ -19,6 +19,8 @@ pub(crate) enum Root {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     pub(crate) roots: BTreeMap<String, Root>,
+    /// Paths of the standard library that the list offers beside the usual ones.
+    pub(crate) standard: Vec<String>,
     /// Macros of crates on the list.
     pub(crate) macros: BTreeSet<String>,
     /// Macros of the crate itself and of the vetted crates that it uses.
@@ -46,7 +48,9 @@ impl Names {
         match self.roots.get(first)? {
             Root::Standard => {
                 let full: Vec<&str> = std::iter::once("std").chain(rest.iter().map(String::as_str)).collect();
-                let allowed = standard::PATHS.iter().any(|entry| begins(&full, entry));
+                let offered = self.standard.iter().map(String::as_str);
+                let allowed =
+                    standard::PATHS.iter().copied().chain(offered).any(|entry| begins(&full, entry));
                 (!allowed).then(|| {
                     (
                         Rule::StandardLibrary,
@@ -108,12 +112,18 @@ mod tests {
     fn a_path_is_allowed_below_an_entry_and_never_above() {
         let names = Names::standard();
         let refused = |path: &str| names.refused(&path.split("::").map(str::to_owned).collect::<Vec<_>>());
-        for good in
-            ["std::fmt", "core::fmt::Write", "std::net::Ipv4Addr::LOCALHOST", "alloc::vec::Vec", "mine::fs"]
-        {
+        for good in [
+            "std::fmt",
+            "core::fmt::Write",
+            "std::net::Ipv4Addr::LOCALHOST",
+            "std::collections::BTreeMap",
+            "mine::fs",
+        ] {
             assert_eq!(refused(good), None, "{good}");
         }
-        for bad in ["std", "std::net", "std::fs::read", "core::mem::forget", "std::mem"] {
+        for bad in
+            ["std", "std::net", "std::fs::read", "core::mem::forget", "std::mem", "std::collections::HashMap"]
+        {
             assert!(refused(bad).is_some(), "{bad}");
         }
     }

@@ -33,6 +33,11 @@ impl Run {
     }
 }
 
+/// Overruns of so many cycles each for which a tenant is demoted.
+fn demoting(used: u64) -> u64 {
+    (DEMOTING_US * CYCLES_PER_US).div_ceil(used).max(STRIKES.into())
+}
+
 fn policy(name: &str, weight: u32) -> TenantPolicy {
     TenantPolicy { weight, ..TenantPolicy::new(name) }
 }
@@ -138,13 +143,16 @@ fn slices_that_overrun_repeatedly_demote_and_time_restores() {
     let mut run = Run::of(vec![hog, policy("good", 1)]);
     (0..2).for_each(|tenant| run.wake(tenant));
     let cost = |tenant: usize| if tenant == 0 { 5 * SLICE_US * CYCLES_PER_US } else { 1_000 };
-    for _ in 0..STRIKES {
+    let overruns = demoting(cost(0));
+    let mut events = Vec::new();
+    for _ in 0..overruns {
+        events.extend(run.scheduler.take_events());
         assert_eq!(run.turn(cost, true), Some(0), "its class comes first");
     }
     run.turn(cost, true);
     let status = run.scheduler.status();
-    assert!(status[0].demoted && status[0].overruns == u64::from(STRIKES), "{status:?}");
-    let events = run.scheduler.take_events();
+    assert!(status[0].demoted && status[0].overruns == overruns, "{status:?}");
+    events.extend(run.scheduler.take_events());
     assert!(events.contains(&TenantEvent::Demoted { tenant: "hog".into() }), "{events:?}");
     assert!(matches!(events[0], TenantEvent::Overran { ns: 125_000, .. }), "{events:?}");
     assert_eq!(run.turn(cost, true), Some(1), "the other's class comes first now");
@@ -153,18 +161,55 @@ fn slices_that_overrun_repeatedly_demote_and_time_restores() {
     assert!(run.scheduler.take_events().contains(&TenantEvent::Restored { tenant: "hog".into() }));
 }
 
+/// Slices that the machine interrupts now and then are no fault of the tenant's.
+#[test]
+fn overruns_that_come_rarely_or_take_a_small_part_of_its_time_demote_no_tenant() {
+    let slice = SLICE_US * CYCLES_PER_US;
+    let second = 1_000_000 * CYCLES_PER_US;
+    // 2,000 cheap slices a second, of which four are interrupted for 150 us; a quarter of its time and more.
+    let mut run = Run::of(vec![policy("small", 1)]);
+    for number in 0..100_000u64 {
+        run.wake(0);
+        run.turn(|_| if number % 500 == 0 { 6 * slice } else { 1_000 }, false);
+        run.scheduler.end_slice();
+        run.idle(second / 2_000);
+    }
+    let status = &run.scheduler.status()[0];
+    assert!(status.overruns == 200 && !status.demoted, "{status:?}");
+    // Always at work, and 5 % of its time are interruptions of 3 ms.
+    let mut run = Run::of(vec![policy("busy", 1)]);
+    run.wake(0);
+    for number in 1..200_000u64 {
+        run.turn(|_| if number % 2_400 == 0 { 120 * slice } else { slice }, true);
+    }
+    let status = &run.scheduler.status()[0];
+    assert!(status.overruns > 50 && !status.demoted, "{status:?}");
+    // One of eight slices is long: that is no noise, also where it rests between them.
+    let mut run = Run::of(vec![policy("hog", 1)]);
+    for number in 0..800u64 {
+        run.wake(0);
+        run.turn(|_| if number % 8 == 0 { 40 * slice } else { slice / 2 }, false);
+        run.scheduler.end_slice();
+        run.idle(second / 400);
+    }
+    assert!(run.scheduler.status()[0].demoted, "{:?}", run.scheduler.status());
+}
+
 #[test]
 fn preemptions_demote_as_overruns_do() {
     let mut run = Run::of(vec![policy("hog", 1)]);
     run.wake(0);
-    for _ in 0..STRIKES {
+    let overruns = demoting(SLICE_US * CYCLES_PER_US);
+    let mut events = Vec::new();
+    for _ in 0..overruns {
+        events.extend(run.scheduler.take_events());
         run.turn(|_| SLICE_US * CYCLES_PER_US, true);
         run.scheduler.preempted(1);
     }
     run.turn(|_| 1_000, true);
     let status = run.scheduler.status();
-    assert!(status[0].demoted && status[0].overruns == u64::from(STRIKES), "{status:?}");
-    let events = run.scheduler.take_events();
+    assert!(status[0].demoted && status[0].overruns == overruns, "{status:?}");
+    events.extend(run.scheduler.take_events());
     assert_eq!(events[0], TenantEvent::Preempted { tenant: "hog".into() });
     assert_eq!(events.last(), Some(&TenantEvent::Demoted { tenant: "hog".into() }));
 }
@@ -210,9 +255,10 @@ fn a_turn_that_the_system_interrupted_is_no_overrun_and_makes_no_packet_dear() {
     assert!(status.overruns == 0 && !status.demoted && status.longest_slice < 2 * slice, "{status:?}");
     assert!(run.scheduler.most(1, usize::MAX) >= 30, "{}", run.scheduler.most(1, usize::MAX));
     // What it takes itself counts.
-    (0..STRIKES + 1).for_each(|_| _ = run.turn(|_| passes(20 * slice, 19 * slice), true));
+    let overruns = demoting(18 * slice);
+    (0..=overruns).for_each(|_| _ = run.turn(|_| passes(20 * slice, 19 * slice), true));
     let status = &run.scheduler.status()[0];
-    assert!(status.overruns == u64::from(STRIKES) && status.demoted, "{status:?}");
+    assert!(status.overruns == overruns && status.demoted, "{status:?}");
     assert_eq!(run.scheduler.most(1, usize::MAX), 1);
 }
 
@@ -297,8 +343,8 @@ fn tenants_that_may_not_run_take_no_credit_from_others() {
 fn a_slice_that_is_taken_away_counts_as_one_that_ends() {
     let mut run = Run::of(vec![policy("hog", 1)]);
     run.wake(0);
-    for overruns in 1..=u64::from(STRIKES) {
-        let slice = run.scheduler.slice();
+    let slice = run.scheduler.slice();
+    for overruns in 1..=demoting(5 * slice) {
         run.turn(|_| 5 * slice, true);
         run.scheduler.set_aside();
         run.scheduler.take_back();
@@ -314,7 +360,7 @@ fn a_demoted_tenant_comes_behind_the_last_class_too() {
     let mut run = Run::of(vec![last("hog"), last("good")]);
     run.wake(0);
     let slice = run.scheduler.slice();
-    (0..STRIKES).for_each(|_| _ = run.turn(|_| 5 * slice, true));
+    (0..demoting(5 * slice)).for_each(|_| _ = run.turn(|_| 5 * slice, true));
     run.scheduler.end_slice();
     assert!(run.scheduler.status()[0].demoted);
     run.wake(1);
@@ -337,13 +383,14 @@ fn timers_and_calls_are_charged_and_timers_count_as_overruns() {
     assert!(status[0].overruns == 0 && !status[0].demoted, "the operator may have called: {status:?}");
     assert_eq!((status[0].cycles, status[0].longest_slice), (10 * u64::from(STRIKES) * slice, 0));
     assert!(run.scheduler.take_events().is_empty());
-    for _ in 0..STRIKES {
+    let overruns = demoting(5 * slice);
+    for _ in 0..overruns {
         run.now += 5 * slice;
         run.scheduler.charge_event(1, run.now, 0);
     }
     let status = run.scheduler.status();
-    let used = 3 * u64::from(STRIKES) * 5 * slice;
-    assert!(status[0].overruns == u64::from(STRIKES) && status[0].demoted, "{status:?}");
+    let used = (2 * u64::from(STRIKES) + overruns) * 5 * slice;
+    assert!(status[0].overruns == overruns && status[0].demoted, "{status:?}");
     assert_eq!((status[0].cycles, status[0].longest_slice, status[0].slices), (used, 5 * slice, 0));
     for _ in 0..100 {
         assert_eq!(run.turn(|_| slice, true), Some(1), "the hog comes last now");

@@ -23,9 +23,14 @@ impl InstalledTenant {
             name: tenant.name.clone(),
             settings: tenant.written(),
             users: tenant.settings.users.clone(),
-            token_file: tenant.settings.token_file.as_ref().map(|path| directory.join(path)),
+            token_file: tenant.settings.token_file.as_ref().map(|path| located(&directory.join(path))),
         }
     }
+}
+
+/// The one name of a file, which a relative path or a link may name as well.
+fn located(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Tells of each tenant that comes, goes or has other settings.

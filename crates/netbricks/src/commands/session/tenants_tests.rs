@@ -98,10 +98,103 @@ fn tenants_that_would_take_more_than_they_may_change_nothing() {
         assert!(large.detail.contains("tenant `acme` would take"), "{}", large.detail);
         let long = base.replace("frames = 1000", "frames = 1000\nqueue = 1001");
         let long = asking.apply(&shared_by(&(long + &flows(1_000)))).unwrap_err();
-        assert!(long.detail.contains("have room for 1001 packets, and it may hold 1000"), "{}", long.detail);
+        assert!(
+            long.detail.contains("have room for 1001 packets on each worker, and it may hold 1000"),
+            "{}",
+            long.detail
+        );
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
+}
+
+/// What functions hold counts as much as what queues hold: a shaper's queue, or a Click configuration's elements.
+#[test]
+fn functions_that_hold_packets_count_for_the_quota_and_the_pool() {
+    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let shaper = |queue: u32| format!("use = \"shaper\"\nrate = \"1 pps\"\nqueue = {queue}\n");
+    let click = |frames: &str| {
+        format!(
+            "use = \"click\"\ntext = \"FromDevice(a) -> Queue(10) -> Unqueue -> ToDevice(a)\"\n{frames}\n"
+        )
+    };
+    let nat = "use = \"nat\"\ninside = [\"198.18.0.0/19\"]\ninside_ports = [\"lan\"]\npool = [\"203.0.113.0/28\"]\n".to_owned();
+    for (rest, function, expected) in [
+        ("frames = 767", nat, Some("have room for 768 packets")),
+        ("frames = 600", shaper(87), None),
+        ("frames = 600", shaper(88), Some("have room for 601 packets on each worker, and it may hold 600")),
+        ("", shaper(1_000_000), Some("have room for 1000513 packets on one worker, and the pool has 8192")),
+        ("frames = 768", click("frames = 256"), None),
+        ("frames = 767", click("frames = 256"), Some("have room for 768 packets")),
+        ("", click(""), Some("function `acme:held` may hold any number of packets")),
+        ("", "use = \"instances\"\n".into(), Some("function `acme:held` may hold any number of packets")),
+    ] {
+        let text = shared_by(
+            &(tenant("acme", "198.18.0.0/19", rest, "\"held\"")
+                + &format!("[tenant.acme.function.held]\n{function}")),
+        );
+        let file = file::File {
+            name: "edge.toml".into(),
+            text,
+            directory: "/nowhere".into(),
+            files: Default::default(),
+        };
+        let said = match file::check_spread(&app, &file) {
+            Ok(_) => None,
+            Err(faults) => {
+                let found = faults.diagnostics.sorted();
+                Some(found.iter().map(|found| found.message.clone()).collect::<Vec<_>>().join("\n"))
+            }
+        };
+        match (&said, expected) {
+            (None, None) => {}
+            (Some(said), Some(expected)) if said.contains(expected) => {}
+            _ => panic!("{rest} {function}: expected {expected:?}, found {said:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_tenant_moves_its_own_flows_alone() {
+    let two = |name: &str, network: &str| {
+        tenant(name, network, "", "\"sh\"") + &format!("[tenant.{name}.function.sh]\nuse = \"shuffle\"\n")
+    };
+    let text = shared_by(&(two("acme", "198.18.0.0/19") + &two("corp", "198.18.32.0/19"))) + "workers = 2\n";
+    let summary = while_running(&text, |asking| {
+        let owners = |asking: &Asking, function: &str| {
+            asking.call(function, "owners", "", false).unwrap().answers[0].value.clone()
+        };
+        let before = owners(asking, "corp:sh");
+        assert_eq!(owners(asking, "acme:sh"), before, "both begin alike");
+        asking.call("acme:sh", "move", "0-4095 0", true).unwrap();
+        assert_ne!(owners(asking, "acme:sh"), before);
+        assert_eq!(owners(asking, "corp:sh"), before);
+        asking.let_packets_pass();
+    });
+    lost_nothing(&summary);
+}
+
+#[test]
+fn a_token_file_is_the_same_by_each_of_its_names() {
+    let folder = std::env::temp_dir().join(format!("netbricks-tokens-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("sub")).unwrap();
+    std::fs::write(folder.join("token"), "acme-0123456789abcdef").unwrap();
+    let of = |directory: &std::path::Path, token: &str| {
+        let text =
+            shared_by(&tenant("acme", "198.18.0.0/19", &format!("token_file = \"{token}\""), "\"ttl\""));
+        let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+        let file = file::File {
+            name: "edge.toml".into(),
+            text,
+            directory: directory.to_owned(),
+            files: Default::default(),
+        };
+        let checked = file::check(&app, &file).ok().expect("the file is right");
+        super::tenants::InstalledTenant::of(&checked.plan.tenants[0], directory)
+    };
+    let (one, other) = (of(&folder, "token"), of(&folder.join("sub"), "../token"));
+    assert!(one == other, "{one:?} {other:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// The generator's clients are in 10.0.0.0/8, and its servers in 198.18.0.0/16.

@@ -1,6 +1,7 @@
 //! Wasmtime: compiles ahead of time with Cranelift, and ends code that runs too long by epochs.
 
 mod check;
+mod cost;
 mod engine;
 mod instance;
 mod link;
@@ -27,6 +28,7 @@ impl Backend for Wasmtime {
         cache: Option<&Cache>,
     ) -> Result<Arc<dyn Program>, Refused> {
         check::header(module, limits)?;
+        cost::check(module)?;
         let engine = engine::compiler().map_err(Refused::new)?;
         let kept = cache.map(|cache| (cache, Entry::of(module, engine.precompile_compatibility_hash())));
         let artifact = match kept.as_ref().and_then(|(cache, entry)| cache.get(entry)) {
