@@ -100,7 +100,7 @@ pub(crate) enum Over {
 /// As [`plan`].
 pub(crate) fn plan_over(rules: &Rules, text: &str, over: Over) -> Result<Planned, String> {
     let kinds = match over {
-        Over::Present => kinds(rules.sets()),
+        Over::Present => kinds(rules),
         Over::Nothing => BTreeMap::new(),
     };
     let ports: Vec<String> = rules.setup.ports.names.iter().map(|(name, _)| name.clone()).collect();
@@ -251,8 +251,12 @@ impl After<'_> {
                 self.add(place, name.map(Into::into), rule)?;
             }
             Command::Move(selector, is_before, other) => self.move_rule(&selector, is_before, &other)?,
-            Command::Define(name, values) => self.define(name, values)?,
+            Command::Define(name, values) => {
+                are_short(&values)?;
+                self.define(name, values)?;
+            }
             Command::Extend(name, values) => {
+                are_short(&values)?;
                 let mut all = self.values(&name)?;
                 all.extend(values);
                 self.define(name, all)?;
@@ -443,6 +447,11 @@ impl After<'_> {
 
 /// Bytes of a line that stand before a rule or a value: the command, a name and their like.
 const BEFORE: usize = 1 << 10;
+
+/// As [`is_short`], of each value of a set.
+fn are_short(values: &[Value]) -> Result<(), String> {
+    values.iter().try_for_each(|value| is_short("a value of the set", value.to_string().len()))
+}
 
 /// Refuses a part of a line that is too long to be read again, as it is written in full.
 fn is_short(part: &str, len: usize) -> Result<(), String> {

@@ -8,6 +8,7 @@ use netbricks_core::tables::classifier::{Condition, Field, Test, ValueSet};
 
 use crate::field::{FieldId, Kind, Layer};
 use crate::key::{COMPARED, EXTENSIONS, KeyLayout, compared, compared_behind};
+use crate::language::{Domain, SetKind};
 use crate::rule::{Atom, Comparison, Match, Value};
 
 /// The most entries of the classifier that one rule can become: a set with so many values.
@@ -500,6 +501,10 @@ impl Compiler<'_> {
         match atom {
             Atom::Interface(name) => {
                 self.names.port(name).map(u128::from).ok_or_else(|| CompileError::NoPort(name.clone()))
+            }
+            // A set may have got values of another kind.
+            other if !Domain::of(field).is_some_and(|domain| domain.takes(SetKind::of(other))) => {
+                Err(wrong(field, &format!("{other:?}")))
             }
             other => as_number(other).ok_or_else(|| wrong(field, &format!("{other:?}"))),
         }

@@ -6,7 +6,8 @@ use netbricks_core::packet::tcp::flags;
 use netbricks_core::packet::{FlowKey, protocol};
 use netbricks_core::tables::Encode;
 
-use crate::field::{FieldId, Layer};
+use crate::field::FieldId;
+use crate::key::Located;
 
 /// Stateful rules that one connection can have.
 pub(crate) const RULES: usize = 4;
@@ -137,21 +138,23 @@ pub(crate) struct Sequences {
     acknowledged: [u32; 2],
     /// Which of them are known: bits 0 and 1 for `next`, 2 and 3 for `acknowledged`.
     ///
-    /// Bit 4 says that the SYN was signed.
+    /// Bit 4 says that a SYN was seen, bit 5 that it was signed.
     known: u8,
 }
 
 impl Sequences {
-    const SIGNED: u8 = 1 << 4;
+    const BEGUN: u8 = 1 << 4;
+    const SIGNED: u8 = 1 << 5;
 
     /// Whether the connection's ends take a segment that begins or ends it.
     ///
-    /// They do not where its checksum is wrong, or where it is signed and the SYN was not (RFC 2385, RFC 5925).
+    /// They do not where its checksum is wrong, or where it is signed and the SYN was not, or the other way round (RFC 2385,
+    /// RFC 5925).
     fn believes(&self, segment: Segment) -> bool {
         if !segment.changes_state() {
             return true;
         }
-        let has_begun = self.known & 3 != 0;
+        let has_begun = self.known & Self::BEGUN != 0;
         !segment.is_corrupt && (!has_begun || segment.is_signed == (self.known & Self::SIGNED != 0))
     }
 
@@ -169,8 +172,8 @@ impl Sequences {
         let ends = u32::from(segment.has(flags::SYN)) + u32::from(segment.has(flags::FIN));
         let end = segment.sequence.wrapping_add(segment.len).wrapping_add(ends);
         let is_first = segment.has(flags::SYN) && !is_open;
-        if is_first && segment.is_signed {
-            self.known |= Self::SIGNED;
+        if is_first {
+            self.known |= Self::BEGUN | if segment.is_signed { Self::SIGNED } else { 0 };
         }
         if is_first || !segment.has(flags::SYN) && is_later(end, self.next(direction)) {
             self.next[direction] = end;
@@ -441,17 +444,13 @@ impl End {
     }
 }
 
-/// Whether packets of a flow have a field: addresses of its version of IP, ports or identifiers of its protocol.
-pub(crate) fn is_of(field: FieldId, flow: &FlowKey) -> bool {
-    match field.info().layer {
-        Layer::Ipv4 => !flow.is_v6(),
-        Layer::Ipv6 => flow.is_v6(),
-        Layer::Tcp => flow.protocol() == protocol::TCP,
-        Layer::Udp => flow.protocol() == protocol::UDP,
-        Layer::Icmp | Layer::IcmpEcho | Layer::IcmpMtu => flow.protocol() == protocol::ICMP,
-        Layer::Icmpv6 | Layer::Icmpv6Echo | Layer::Icmpv6Mtu => flow.protocol() == protocol::ICMPV6,
-        _ => true,
-    }
+/// Whether a packet has a field of its connection: an identifier is one of an echo's alone.
+pub(crate) fn has_field(field: FieldId, located: &Located, frame: &[u8]) -> bool {
+    let info = field.info();
+    let Some(at) = located.at(info.layer) else { return false };
+    // RFC 792 and RFC 4443, section 4: echo and its reply.
+    let is_echo = || frame.get(at).is_some_and(|kind| matches!(kind, 0 | 8 | 128 | 129));
+    End::of(&info.name) != Some(End::Identifier) || is_echo()
 }
 
 /// A key with another value in this part.
@@ -474,7 +473,7 @@ pub(crate) fn with(flow: &FlowKey, end: End, value: u128) -> FlowKey {
 
 impl Encode for Connection {
     const SIZE: usize = RULES * 12 + 40 + 40 + 7 + 32;
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
 
     fn encode(&self, to: &mut [u8]) {
         let mut bytes = Vec::with_capacity(Self::SIZE);
@@ -529,7 +528,7 @@ impl Encode for Connection {
         let seen = [take(1)? as u8, take(1)? as u8];
         let [mapped_by, shifted_by] = [take(1)? as u8, take(1)? as u8];
         let known = take(1)? as u8;
-        if usize::from(mapped_by.max(shifted_by)) > RULES || known > 0x1f {
+        if usize::from(mapped_by.max(shifted_by)) > RULES || known > 0x3f {
             return None;
         }
         let mut pair = || Some([take(4)? as u32, take(4)? as u32]);
@@ -590,7 +589,7 @@ mod tests {
         let mut bytes = [0; Connection::SIZE];
         connection.encode(&mut bytes);
         assert_eq!(Connection::decode(&bytes), Some(connection));
-        for (at, wrong) in [(0, 2), (1, 3), (4, 5), (5, 5), (6, 0x20)] {
+        for (at, wrong) in [(0, 2), (1, 3), (4, 5), (5, 5), (6, 0x40)] {
             let mut bytes = bytes;
             bytes[RULES * 12 + 80 + at] = wrong;
             assert_eq!(Connection::decode(&bytes), None, "byte {at}");

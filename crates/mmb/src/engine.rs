@@ -13,7 +13,7 @@ use netbricks_core::{
 
 use crate::action::{self, Action, EditedOptions, NotApplied};
 use crate::arrival::{Arrival, First, Fragments, Part, is_signed};
-use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, VALUES, is_of, with};
+use crate::connection::{Connection, Direction, RuleRef, Segment, Timeouts, VALUES, has_field, with};
 use crate::field::Layer;
 use crate::key::Located;
 use crate::known::{Edition, Judged, Known, Verdicts, may_remember};
@@ -292,12 +292,15 @@ impl Engine {
         self.order_rules(rules, place, tracked.as_ref());
         let (bytes, mut decided) = (packet.frame.len() as u64, Decided::default());
         // Untranslated, it would show an address that is to be hidden.
-        let is_stray = rules.translating > 0 && tracked.is_none() && arrival.is_stray();
+        let is_stray = rules.translating > 0
+            && tracked.is_none()
+            && arrival.is_stray()
+            && rules.iter().any(|rule| rule.may_translate(packet.located));
         for place in 0..self.ordered.len() {
             let (_, id) = self.ordered[place];
             let Some(rule) = rules.slot(id) else { continue };
             if rule.data.is_stateful {
-                if is_stray && rule.data.translates() {
+                if is_stray && rule.data.may_translate(packet.located) {
                     return Err(DropReason::Fragment);
                 }
                 self.begin(rules, id, rule, &mut packet, &mut tracked)?;
@@ -410,7 +413,7 @@ impl Engine {
         let Some(flow) = packet.arrival.connects().filter(|_| !packet.arrival.is_later()) else {
             return Ok(());
         };
-        let maps = rule.data.maps(&flow);
+        let maps = rule.data.maps(packet.located, packet.frame.data());
         if maps && tracked.as_ref().is_some_and(|of| of.direction == Direction::Reply) {
             // An answer is of a connection that began without the rule, and which keeps its tuple.
             return Ok(());
@@ -435,7 +438,7 @@ impl Engine {
             self.not_applied(&rule.data);
         } else if maps {
             connection.mapped_by = place;
-            self.choose(&rule.data, &mut connection, packet.now).ok_or(DropReason::TableFull)?;
+            self.choose(&rule.data, &mut connection, packet).ok_or(DropReason::TableFull)?;
         }
         let stored = self.store(&connection, connection.translated != was, packet.now);
         stored.ok_or(DropReason::TableFull)?;
@@ -480,12 +483,18 @@ impl Engine {
     }
 
     /// Gives a connection its mapped values. The answers to it must not be those of another.
-    fn choose(&mut self, rule: &RuleData, connection: &mut Connection, now: u64) -> Option<()> {
+    fn choose(
+        &mut self,
+        rule: &RuleData,
+        connection: &mut Connection,
+        packet: &Subject<'_, '_>,
+    ) -> Option<()> {
+        let (located, frame, now) = (packet.located, packet.frame.data(), packet.now);
         for _ in 0..TRIES {
             let (mut translated, mut values, mut others) = (connection.origin, [0u32; VALUES], 0);
             for action in rule.actions.iter() {
                 match action {
-                    Action::MapEnd(field, end, choices) if is_of(*field, &connection.origin) => {
+                    Action::MapEnd(field, end, choices) if has_field(*field, located, frame) => {
                         translated = with(&translated, *end, choices.choose(&mut self.random)?);
                     }
                     Action::MapValue(_, choices) => {

@@ -375,6 +375,12 @@ impl KeyLayout {
         Some(wider)
     }
 
+    /// Whether all fields of `other` have the same places here.
+    pub(crate) fn extends(&self, other: &Self) -> bool {
+        let is_same = |(id, place): (FieldId, &Option<Field>)| place.is_none() || *place == self.field(id);
+        FieldId::all().zip(&other.fields).all(is_same) && (!other.has_kinds() || self.kinds == other.kinds)
+    }
+
     /// Gives a field its place, and the kinds of options theirs with the first option.
     fn place(&mut self, id: FieldId) {
         let kind = id.info().kind;

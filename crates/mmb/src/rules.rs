@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netbricks_core::PortNames;
-use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::classifier::{Classifier, ClassifierConfig, Entry, EntryId};
 use netbricks_core::tables::{Changing, Secret, hash_words, prefetch};
 
 use crate::action::Action;
 use crate::compile::{Conditions, Names, compile, unknown_out};
-use crate::connection::{RuleId, RuleRef, is_of};
-use crate::field::{FieldId, Kind};
-use crate::key::{Filling, KeyLayout};
+use crate::connection::{RuleId, RuleRef, has_field};
+use crate::field::{FieldId, Kind, Layer};
+use crate::key::{Filling, KeyLayout, Located};
 use crate::language::parse_rule;
 use crate::rule::{Mode, Value};
 use crate::shared::{Counts, RuleCount, Shared};
@@ -61,10 +60,18 @@ impl RuleData {
     pub(crate) fn balances(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, Action::Balance(_)))
     }
-    /// Whether it chooses values for connections of this flow.
-    pub(crate) fn maps(&self, flow: &FlowKey) -> bool {
+    /// Whether it chooses values for a connection that this packet begins.
+    pub(crate) fn maps(&self, located: &Located, frame: &[u8]) -> bool {
         self.actions.iter().any(|action| match action {
-            Action::MapEnd(field, ..) | Action::MapValue(field, _) => is_of(*field, flow),
+            Action::MapEnd(field, ..) | Action::MapValue(field, _) => has_field(*field, located, frame),
+            _ => false,
+        })
+    }
+    /// Whether it may have translated the first fragment of which this one is a later.
+    pub(crate) fn may_translate(&self, located: &Located) -> bool {
+        let other = if located.has(Layer::Ipv6) { Layer::Ipv4 } else { Layer::Ipv6 };
+        self.actions.iter().any(|action| match action {
+            Action::MapEnd(field, ..) => field.info().layer.implied() & other.bit() == 0,
             _ => false,
         })
     }
@@ -679,6 +686,9 @@ impl Rules {
                 self.sets.remove(name);
             }
             Edit::Layout(layout) => {
+                if !layout.extends(&self.layout) {
+                    return Err(Refused::Changed);
+                }
                 self.layout = layout.clone();
                 self.classifier.widen(layout.layout());
             }

@@ -14,7 +14,7 @@ use crate::action::Action;
 use crate::change::{Over, Planned, plan, plan_over};
 use crate::compile::{Names, compile, unknown_out};
 use crate::connection::RuleId;
-use crate::language::parse_rule;
+use crate::language::{LONGEST_LINE, parse_rule};
 use crate::rule::{Command, Mode, Value};
 use crate::rules::{Edit, Edits, Prepared, Refused, Rules, Setup, port};
 use crate::shared::Shared;
@@ -191,9 +191,8 @@ pub(crate) fn tried(rules: &Rules, planned: &Planned) -> Result<(), String> {
     if planned.edits.is_empty() || planned.questions.is_empty() {
         return Ok(());
     }
-    let mut after = Rules::new(rules.setup.clone());
-    after.may_translate = rules.may_translate;
-    load(&mut after, &self::lines(rules))?;
+    // Conditions have the places of these rules' fields. Questions count nothing at rules that both have.
+    let mut after = rules.clone();
     let edits = Edits { base: after.version, edits: planned.edits.clone().into() };
     match after.apply(&edits) {
         Ok(()) => shown::answer(&after, planned).map(drop),
@@ -205,8 +204,26 @@ pub(crate) fn tried(rules: &Rules, planned: &Planned) -> Result<(), String> {
 /// Values of a set in one line, so that no line is too long to be read.
 const VALUES: usize = 256;
 
+/// Values in parts, each of which a line takes.
+fn in_lines(values: &[Value]) -> Vec<&[Value]> {
+    // The command, the name and the brace take the rest of a line.
+    const MOST: usize = LONGEST_LINE - 1_024;
+    let (mut parts, mut first, mut len) = (Vec::new(), 0, 0);
+    for (at, value) in values.iter().enumerate() {
+        // A comma and a space stand between two.
+        let own = value.to_string().len() + 2;
+        if at > first && (at - first == VALUES || len + own > MOST) {
+            parts.push(&values[first..at]);
+            (first, len) = (at, 0);
+        }
+        len += own;
+    }
+    parts.push(&values[first..]);
+    parts
+}
+
 /// The sets, each behind those that it names.
-fn in_order(rules: &Rules) -> Vec<(&str, &[Value])> {
+pub(crate) fn in_order(rules: &Rules) -> Vec<(&str, &[Value])> {
     let sets = rules.sets();
     let mut done: Vec<(&str, &[Value])> = Vec::with_capacity(sets.len());
     let mut placed: HashSet<&str> = HashSet::with_capacity(sets.len());
@@ -257,12 +274,10 @@ pub(crate) fn lines(rules: &Rules) -> String {
         }
     }
     for (name, values) in in_order(rules) {
-        let mut parts = values.chunks(VALUES);
-        let first = parts.next().unwrap_or_default().to_vec();
-        text += &Command::Define(name.to_owned(), first).to_string();
-        text.push('\n');
-        for part in parts {
-            text += &Command::Extend(name.to_owned(), part.to_vec()).to_string();
+        for (at, part) in in_lines(values).into_iter().enumerate() {
+            let (name, part) = (name.to_owned(), part.to_vec());
+            let line = if at == 0 { Command::Define(name, part) } else { Command::Extend(name, part) };
+            text += &line.to_string();
             text.push('\n');
         }
     }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{After, is_short, prepare};
+use super::{After, prepare};
 use crate::compile::Names;
 use crate::language::{Context, SetKind, parse_rule};
 use crate::rule::Value;
-use crate::rules::Edit;
+use crate::rules::{Edit, Rules};
+use crate::state::in_order;
 
 /// Values that are looked at for a set's kind.
 const MOST_NAMED: usize = 1 << 16;
@@ -46,7 +47,7 @@ impl After<'_> {
         if let Some(known) = self.set(&name).and_then(|known| self.kind(known))
             && let Some(kind) = self.kind(&values)
             && kind != known
-            && let Some(user) = self.user(&naming)
+            && let Some(user) = self.user(&name, &naming)
         {
             return Err(format!(
                 "the set `@{name}` has {}, as {user} needs: give a set of {} another name",
@@ -54,8 +55,6 @@ impl After<'_> {
                 kind.name()
             ));
         }
-        let longest = values.iter().map(|value| value.to_string().len()).max().unwrap_or(0);
-        is_short("a value of the set", longest)?;
         let values: Arc<[Value]> = values.into();
         self.sets.insert(name.clone(), Some(values.clone()));
         self.edits.push(Edit::Set(name, Some(values)));
@@ -66,11 +65,15 @@ impl After<'_> {
 
     /// The kind of a set's values, also where they name other sets.
     fn kind(&self, values: &[Value]) -> Option<SetKind> {
-        let mut waiting: Vec<&Value> = values.iter().rev().collect();
+        let mut waiting = vec![values.iter()];
         // Sets do not contain themselves, but many may name one.
         for _ in 0..MOST_NAMED {
-            match waiting.pop()? {
-                Value::Named(name) => waiting.extend(self.set(name).unwrap_or_default().iter().rev()),
+            let Some(value) = waiting.last_mut()?.next() else {
+                waiting.pop();
+                continue;
+            };
+            match value {
+                Value::Named(name) => waiting.push(self.set(name).unwrap_or_default().iter()),
                 value => {
                     if let Some(kind) = Context::default().kind(value) {
                         return Some(kind);
@@ -91,8 +94,16 @@ impl After<'_> {
         })
     }
 
-    /// A rule that names one of these sets.
-    fn user(&mut self, naming: &BTreeSet<String>) -> Option<String> {
+    /// A rule that names one of these sets, or a set that has other values beside those of this one.
+    fn user(&mut self, name: &str, naming: &BTreeSet<String>) -> Option<String> {
+        let has_others = |set: &&String| {
+            let values = self.set(set).unwrap_or_default();
+            set.as_str() != name
+                && values.iter().any(|value| !naming.iter().any(|inner| names_set(value, inner)))
+        };
+        if let Some(other) = naming.iter().find(has_others) {
+            return Some(format!("`@{other}`"));
+        }
         let sets: Vec<String> = naming.iter().map(|name| format!("@{name}")).collect();
         if !sets.iter().any(|set| self.named().contains(set)) {
             return None;
@@ -121,10 +132,12 @@ impl After<'_> {
             if !row.data.text.contains('@') {
                 continue;
             }
-            let lines = sets.iter().filter(|(set, _)| uses(&row.data.text, set)).map(|(_, line)| *line);
-            let Some(line) = lines.max() else { continue };
+            let changed = sets.iter().filter(|(set, _)| uses(&row.data.text, set));
+            let Some((_, line)) = changed.clone().max_by_key(|(_, line)| *line).cloned() else { continue };
+            let names: Vec<&str> = changed.map(|(set, _)| set.as_str()).collect();
+            let names = names.join(", ");
             let (data, name) = (row.data.clone(), row.name.clone());
-            let at = |problem: String| (line, format!("rule {}: {problem}", place + 1));
+            let at = |problem: String| (line, format!("rule {}, which names {names}: {problem}", place + 1));
             let rule = parse_rule(&data.text).map_err(|error| at(error.to_string()))?;
             let mut prepared = prepare(&self.rules.setup, self, &rule, name, &self.layout).map_err(at)?;
             if let Some(new) = Arc::get_mut(&mut prepared.data) {
@@ -140,30 +153,45 @@ impl After<'_> {
 
 /// The sets that a rule's text names, with their `@`.
 pub(super) fn sets_of(text: &str) -> impl Iterator<Item = String> {
-    let words = text.contains('@').then(|| text.split([' ', ',', '{', '}']));
-    words.into_iter().flatten().filter(|word| word.starts_with('@')).map(str::to_owned)
+    words(text).filter(|word| word.starts_with('@')).map(str::to_owned)
 }
 
 /// Whether a rule's text names a set, which is given with its `@`.
 fn uses(text: &str, set: &str) -> bool {
-    text.split([' ', ',', '{', '}']).any(|word| word == set)
+    words(text).any(|word| word == set)
+}
+
+/// The words of a rule's text without texts in quotes; none where it names no set.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    // Every other part is in quotes. A quote within one is behind a backslash, and so is a backslash.
+    let mut rest = if text.contains('@') { text } else { "" };
+    let outside = std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (before, behind) = rest.split_once('"').unwrap_or((rest, ""));
+        let mut is_escaped = false;
+        let end = behind.bytes().position(|byte| {
+            let ends = byte == b'"' && !is_escaped;
+            is_escaped = byte == b'\\' && !is_escaped;
+            ends
+        });
+        rest = end.and_then(|end| behind.get(end + 1..)).unwrap_or("");
+        Some(before)
+    });
+    outside.flat_map(|part| part.split([' ', ',', '{', '}']))
 }
 
 /// The kinds of sets, also of those that name others.
-pub(super) fn kinds(sets: &BTreeMap<String, Arc<[Value]>>) -> BTreeMap<String, SetKind> {
+pub(super) fn kinds(rules: &Rules) -> BTreeMap<String, SetKind> {
     let mut kinds = BTreeMap::new();
-    loop {
+    for (name, values) in in_order(rules) {
         let context = Context { sets: Some(&kinds), ..Context::default() };
-        let found = |(name, values): (&String, &Arc<[Value]>)| {
-            Some((name.clone(), values.iter().find_map(|value| context.kind(value))?))
-        };
-        let unknown = sets.iter().filter(|(name, _)| !kinds.contains_key(*name));
-        let more: Vec<(String, SetKind)> = unknown.filter_map(found).collect();
-        if more.is_empty() {
-            return kinds;
+        if let Some(kind) = values.iter().find_map(|value| context.kind(value)) {
+            kinds.insert(name.to_owned(), kind);
         }
-        kinds.extend(more);
     }
+    kinds
 }
 
 fn names_set(value: &Value, name: &str) -> bool {

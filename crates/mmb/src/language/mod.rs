@@ -31,7 +31,7 @@ pub use error::{FileErrors, LineError};
 pub(crate) use lexer::LONGEST_LINE;
 pub(crate) use lexer::{is_word, token};
 pub(crate) use parser::Parser;
-pub(crate) use values::number_of;
+pub(crate) use values::{Domain, number_of};
 pub use values::{LONGEST_OPTION, LONGEST_PAYLOAD, SetKind};
 pub(crate) use words::is_target;
 

@@ -104,6 +104,51 @@ fn a_rule_that_could_not_be_read_again_is_refused() {
 }
 
 #[test]
+fn questions_behind_a_change_know_the_rules_that_were_typed_in_another_order() {
+    let mut node = built(&[]).unwrap();
+    for line in [
+        "add udp-dport 53 drop",
+        "add at 1 tcp-dport 80 drop",
+        "add udp-dport 54 drop\nexpect udp-dport 54 drop\nexpect tcp-dport 54 accept",
+        "delete 2\nadd tcp-dport 81 drop\nexpect tcp-dport 81 drop",
+    ] {
+        node.call("run", line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let all = "add udp-dport 53 drop\nadd tcp-dport 80 drop\nexpect udp-dport 53 drop";
+    for _ in 0..2 {
+        node.call("replace", all).unwrap();
+    }
+    let refused = node.call("run", "add ip-ttl 1 drop\nexpect ip-ttl 1 accept").unwrap_err().to_string();
+    assert!(refused.contains("expected accept, found drop"), "{refused}");
+}
+
+#[test]
+fn a_set_among_others_of_a_set_keeps_its_kind() {
+    let lines = ["define @inner {192.0.2.1}", "define @outer {@inner, 10.0.0.0/8}"];
+    let mut node = built(&lines).unwrap();
+    let refused = node.call("run", "define @inner {80}").unwrap_err().to_string();
+    assert!(refused.contains("as `@outer` needs"), "{refused}");
+    // A set that has those values alone goes with them. Words of a comment name no set.
+    let lines = ["define @inner {192.0.2.1}", "define @outer {@inner}", "add all drop comment \"see @inner\""];
+    let mut node = built(&lines).unwrap();
+    node.call("run", "define @inner {80}\nadd tcp-dport @outer drop").unwrap();
+    let lines = node.call("lines", "").unwrap();
+    node.call("replace", &lines).unwrap();
+}
+
+#[test]
+fn a_set_of_long_bytes_comes_back() {
+    let zeros = "00".repeat(1_024);
+    let values: Vec<String> = (0..20).map(|number| format!("x{number:02x}{}", &zeros[2..])).collect();
+    let mut node = built(&[]).unwrap();
+    node.call("run", &format!("define @p {{\"a\", {}}}", values.join(", "))).unwrap();
+    let lines = node.call("lines", "").unwrap();
+    assert!(lines.lines().count() > 1 && lines.lines().all(|line| line.len() < 64 << 10));
+    node.call("replace", &lines).unwrap();
+    assert_eq!(node.call("lines", "").unwrap(), lines);
+}
+
+#[test]
 fn no_rule_hides_another_where_all_apply() {
     let lines = "mode all-match\nadd udp-dport 53 drop\nadd at 1 all drop\nadd udp-dport 53 accept";
     let mut node = built(&[]).unwrap();

@@ -179,6 +179,14 @@ fn a_reset_that_no_end_takes_closes_nothing() {
         assert_eq!(answered, usize::from(!is_closed), "{name}");
         bench.finish();
     }
+    // Of a connection that was met in its middle, it is not known whether it is signed.
+    let mut bench = clocked(&lines);
+    bench.send([signed(flags::ACK, 100)]);
+    bench.send([segment(false, 4_000, flags::ACK, 500, 100)]);
+    bench.send([signed(flags::RST, 100)]);
+    bench.advance(Duration::from_secs(130));
+    assert_eq!(bench.send([segment(false, 4_000, flags::ACK, 501, 101)]).out.len(), 0);
+    bench.finish();
     // A connection whose SYNs are signed is ended by signed segments.
     let mut bench = clocked(&lines);
     bench.send([signed(flags::SYN, 100)]);
@@ -224,12 +232,20 @@ fn fields_that_a_packet_has_not_are_not_mapped() {
     let back = bench.send([answer]).out.remove(0);
     assert_eq!(FlowKey::from_frame(&back).unwrap().destination().to_string(), "10.0.0.9");
     // A rule of which nothing applies leaves the connection to the next.
-    let mut bench = clocked(&[
-        "add-stateful tcp-dport 80 map ip6-saddr fd00::9",
-        "add-stateful tcp-dport 80 map ip-saddr 203.0.113.5",
-    ]);
-    let sent = bench.send([tcp()]).out.remove(0);
-    assert_eq!(FlowKey::from_frame(&sent).unwrap().source().to_string(), "203.0.113.5");
+    for first in ["add-stateful tcp-dport 80 map ip6-saddr fd00::9", "add-stateful all map vlan-id 5"] {
+        let mut bench = clocked(&[first, "add-stateful tcp-dport 80 map ip-saddr 203.0.113.5"]);
+        let sent = bench.send([tcp()]).out.remove(0);
+        assert_eq!(FlowKey::from_frame(&sent).unwrap().source().to_string(), "203.0.113.5", "{first}");
+        bench.finish();
+    }
+    // A timestamp request (RFC 792) has an identifier, and is no echo.
+    let mut timestamp = v4().icmp_echo_request(77, 1).payload(&[0; 12]).build().unwrap();
+    timestamp[34] = 13;
+    let sum = u16::from_be_bytes([timestamp[36], timestamp[37]]);
+    timestamp[36..38].copy_from_slice(&(sum - 0x500).to_be_bytes());
+    let mut bench = clocked(&["add-stateful all map ip-saddr 203.0.113.5 map icmp-id 1000"]);
+    let sent = bench.send([timestamp]).out.remove(0);
+    assert_eq!((FlowKey::from_frame(&sent).unwrap().source().to_string(), &sent[38..40]), ("203.0.113.5".into(), &[0, 77][..]));
     bench.finish();
 }
 
