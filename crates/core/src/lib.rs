@@ -96,7 +96,7 @@ pub use reason::{Class, DropReason, Edge, OnMismatch, Verdict};
 pub use registry::{Blueprint, Definition, Registry};
 pub use settings::{
     ConfigWarning, InvalidSetting, Key, KeyFault, Keys, NoSettings, RefusedItem, RenamedKey, Settings,
-    SettingsError, check_keys, nearest, read_private_text, read_settings, read_text,
+    SettingsError, check_keys, nearest, open_file, read_private_text, read_settings, read_text,
 };
 pub use shuffle::{PacketPart, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
 pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};

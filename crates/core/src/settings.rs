@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -230,15 +230,32 @@ pub fn read_settings<S: Settings>(
     Ok(settings)
 }
 
-/// The text of a file that settings name, unless it has more bytes than `most`.
+/// Opens a file that settings name, to read it.
 ///
-/// The limit also ends the reading of a device without an end.
+/// A pipe would wait for its writer, and so would all changes of a run; a device may wait or have no end.
 ///
 /// # Errors
-/// When the file cannot be read, is longer, or is not UTF-8.
+/// When it is no regular file, or cannot be opened.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let kind = std::fs::metadata(path)?.file_type();
+    let found = match kind {
+        // To read a directory fails with the system's message.
+        kind if kind.is_file() || kind.is_dir() => return File::open(path),
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let problem = format!("it is {found}, and a regular file is expected: copy its content into one");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+}
+
+/// The text of a file that settings name, unless it has more bytes than `most`.
+///
+/// # Errors
+/// When it is no regular file, cannot be read, is longer, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    open_file(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it has more than {} MiB", most >> 20)));
     }
@@ -252,7 +269,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// As [`read_text`], and where others may read or write the file.
 pub fn read_private_text(path: &Path, most: u64) -> io::Result<String> {
-    let mode = File::open(path)?.metadata()?.permissions().mode() & 0o777;
+    let mode = open_file(path)?.metadata()?.permissions().mode() & 0o777;
     if mode & 0o006 != 0 {
         let shown = path.display();
         let problem =

@@ -7,6 +7,7 @@ use netbricks_control::{
     Events, Grants, ListenConfig, ListenError, Listener, Tasks, Tokens, changed_files, default_socket,
     source_of,
 };
+use netbricks_core::read_text;
 
 use super::arguments::ControlArguments;
 use super::file::File;
@@ -120,9 +121,12 @@ impl ControlSide {
     }
 }
 
+/// The most bytes of a token's file.
+const LARGEST: u64 = 1 << 20;
+
 /// The token in a file of one line.
 pub(super) fn token(path: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path)
+    let text = read_text(path, LARGEST)
         .map_err(|error| format!("the token file `{}` cannot be read: {error}", path.display()))?;
     Ok(text.trim_end().to_owned())
 }
