@@ -569,6 +569,7 @@ fn port_stats(port: &dyn Port) -> api::PortStats {
         ("bad_checksum", sum(|counters| &counters.bad_checksum)),
         ("linearised", sum(|counters| &counters.linearised)),
         ("no_buffer", sum(|counters| &counters.no_buffer)),
+            long_pauses: progress.long_pauses,
         ("too_big_to_receive", sum(|counters| &counters.too_big_to_receive)),
         ("too_big_to_send", sum(|counters| &counters.too_big_to_send)),
         ("duplicated", sum(|counters| &counters.duplicated)),
