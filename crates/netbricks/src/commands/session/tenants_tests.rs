@@ -143,7 +143,7 @@ fn queues_that_would_hold_the_whole_pool_are_refused() {
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let app = Application::new(crate::standard(), crate::Drivers::standard());
     for (queue, workers, is_refused) in [(3_073, 1, true), (3_072, 1, false), (1_537, 2, true)] {
         let file = file::File {
             name: "edge.toml".into(),
@@ -166,7 +166,7 @@ fn crowded(count: usize) -> String {
 
 #[test]
 fn the_default_pool_has_what_the_queues_of_many_tenants_need() {
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let app = Application::new(crate::standard(), crate::Drivers::standard());
     let checked =
         |tenants: usize, runtime: &str, test: &dyn Fn(Result<file::Checked<'_>, file::Faults<'_>>)| {
             let file = file::File {
