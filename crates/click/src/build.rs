@@ -1,12 +1,16 @@
 //! From a configuration's text to one that runs.
 
+use std::path::Path;
 use std::rc::Rc;
+
+use netbricks_core::read_text;
 
 use crate::classes::{self, Known};
 use crate::element::Class;
 use crate::language::config::{self, Configuration, Source};
 use crate::language::errors::Errors;
 use crate::language::ports::{self, Processing, Shape};
+use crate::node::LARGEST;
 use crate::router::{Ports, Router, Surroundings};
 
 /// Names of elements that the program adds to a configuration begin so.
@@ -30,7 +34,7 @@ fn read(
 ) -> Option<Configuration> {
     let before = errors.count();
     let files = surroundings.capabilities.files;
-    let library = |name: &str| if files { std::fs::read_to_string(name).ok() } else { None };
+    let library = |name: &str| if files { read_text(Path::new(name), LARGEST).ok() } else { None };
     let most = surroundings.most_text;
     let configuration = config::parse_within(source, parameters, &Known, &library, most, errors);
     (errors.count() == before).then_some(configuration)

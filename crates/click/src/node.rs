@@ -61,7 +61,7 @@ netbricks_core::settings! {
 }
 
 /// The most bytes of a configuration.
-const LARGEST: u64 = 10 << 20;
+pub(crate) const LARGEST: u64 = 10 << 20;
 /// Turns of tasks for each turn of the node.
 const TASKS_A_TURN: usize = 64;
 /// Pushes, pulls and calls of handlers in a turn, where the configuration may not end the process.
@@ -122,7 +122,7 @@ impl ClickSettings {
         let source = Source { text: &text, file: &file, is_expression: self.text.is_some() };
         let directory =
             self.config.as_ref().and_then(|path| path.parent()).map(Path::to_owned).unwrap_or_default();
-        let library = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+        let library = |name: &str| read_text(&directory.join(name), LARGEST).ok();
         let flat = config::parse(&source, &self.parameters()?, &Known, &library, &errors);
         let key = if self.text.is_some() { "text" } else { "config" };
         match errors.count() {

@@ -6,14 +6,14 @@
 mod changes;
 mod writes;
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::changes::Changes;
 pub use self::changes::{Change, ChangeAnswer, ChangeAsker, Prepared, Wanted};
-pub(crate) use self::writes::UnderWay;
 pub use self::writes::WriteAnswer;
+pub(crate) use self::writes::{Fence, UnderWay};
 use crate::api::{
     Answers, Applied, Code, EventLevel, Function, Graph, HistoryEntry, ObserveRequest, Port, Problem,
     RunState, Source, Stats, Status,
@@ -59,7 +59,7 @@ impl Tasks {
         })
     }
     /// As [`post`](Self::post), from a thread that may wait until there is room.
-    fn post_patiently(&self, task: impl FnOnce(&mut Director<'_>) + Send + 'static) {
+    pub fn post_patiently(&self, task: impl FnOnce(&mut Director<'_>) + Send + 'static) {
         // Where the director has ended, there is no one to do it.
         let _ended = self.0.send(Box::new(task));
     }
@@ -186,7 +186,7 @@ impl<'d> Director<'d> {
 
     /// Does what is due by itself: a configuration that was not confirmed in time is rolled back.
     ///
-    /// As other changes, the rollback is prepared beside the director. It comes before changes that wait.
+    /// The rollback waits for no other change. A change that waits for handlers' writes ends when they are answered.
     pub fn tick(&mut self, now: Instant, tasks: &Tasks) {
         if self.records.deadline().is_some_and(|until| now >= until) {
             let number = self.records.running;
@@ -197,6 +197,7 @@ impl<'d> Director<'d> {
             );
             self.roll_back_overdue(tasks);
         }
+        self.pass_fence(now);
     }
 
     fn tell(&self, level: EventLevel, kind: &str, message: String) {
@@ -287,17 +288,23 @@ impl<'d> Director<'d> {
         self.plane.call(call, answer);
     }
     /// Does again what handlers changed of the running configuration before the process started.
+    ///
+    /// It waits for the workers' answers, as long as a worker may take for a write.
     pub fn replay(&mut self) {
         self.compact();
         let written = self.records.written().to_vec();
-        self.write_again(&written);
+        let (waits, answered) = channel();
+        self.write_again(&written, Some(&waits));
+        drop(waits);
+        // The way ends with the last answer.
+        let _late = answered.recv_timeout(REPLAY);
     }
 
     /// Writes handlers again. A write that is refused becomes an event.
     ///
     /// Those that a later one stands for are left out. Writes in a row to one handler are one call, where it takes
-    /// lines. Answers those that were refused at once.
-    fn write_again(&mut self, written: &[Written]) -> Vec<Written> {
+    /// lines. Answers those that were refused at once. Each write has a copy of `waits` until its answer comes.
+    fn write_again(&mut self, written: &[Written], waits: Option<&Sender<()>>) -> Vec<Written> {
         let refused = Arc::new(Mutex::new(Vec::new()));
         let plane = &*self.plane;
         let written = without_superseded(written, |function, handler| plane.subject(function, handler));
@@ -310,7 +317,7 @@ impl<'d> Director<'d> {
             if by_lines && alike.len() > 1 && self.write_together(alike) {
                 continue;
             }
-            self.write_one_by_one(alike, &refused);
+            self.write_one_by_one(alike, &refused, waits);
         }
         std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -332,8 +339,14 @@ impl<'d> Director<'d> {
         answered.try_recv().unwrap_or(false)
     }
 
-    fn write_one_by_one(&mut self, alike: &[Written], refused: &Arc<Mutex<Vec<Written>>>) {
+    fn write_one_by_one(
+        &mut self,
+        alike: &[Written],
+        refused: &Arc<Mutex<Vec<Written>>>,
+        waits: Option<&Sender<()>>,
+    ) {
         for written in alike {
+            let waits = waits.cloned();
             let (again, refused) = (written.clone(), refused.clone());
             let Written { function, handler, argument, worker, .. } = written.clone();
             let events = self.records.events.clone();
@@ -345,6 +358,7 @@ impl<'d> Director<'d> {
                     events.tell(EventLevel::Warning, "not-replayed", name, problem.detail);
                     refused.lock().unwrap_or_else(PoisonError::into_inner).push(again);
                 }
+                drop(waits);
             };
             self.plane.call(call, Box::new(answer));
         }
@@ -389,7 +403,7 @@ impl<'d> Director<'d> {
     pub fn is_current(&mut self, expected: Option<u64>) -> Result<(), Problem> {
         let help = "read the resource again and repeat the change on it";
         // Asked first: a write that ends now is counted below.
-        let is_open = self.records.under_way.is_any();
+        let is_open = self.records.under_way.is_any_counted();
         self.records.count_writes();
         let generation = self.records.generation;
         if let Some(expected) = expected.filter(|expected| is_open && *expected == generation) {

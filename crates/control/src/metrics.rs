@@ -114,7 +114,7 @@ pub fn text(status: &Status, stats: &Stats, own: &[(String, Vec<Family>)], form:
     let mut page = Page { text: String::new(), form };
     page.run(status, stats);
     page.ports(&stats.ports);
-    // The sum of nodes that are gone falls when one of them comes back, so that it is no counter.
+    // The sum of nodes that are gone falls when one of them comes back, so that it is no counter. The totals have them.
     let nodes: Vec<&NodeStats> = stats.nodes.iter().filter(|node| node.role != GONE).collect();
     page.nodes(&nodes);
     page.tables(&stats.tables);
@@ -211,6 +211,20 @@ impl Page {
         );
         one("buffers", "Packet buffers.", whole(stats.buffers));
         one("buffers_free", "Packet buffers that are free.", whole(stats.free_buffers));
+        let totals = [
+            ("run_received_packets", "received", status.received.packets),
+            ("run_created_packets", "created", status.created),
+            ("run_sent_packets", "sent", status.sent.packets),
+            ("run_dropped_packets", "dropped", status.dropped),
+            ("run_consumed_packets", "consumed", status.consumed),
+        ];
+        for (name, what, total) in totals {
+            let help = format!("Packets {what} by all nodes, those that are gone too.");
+            self.family(Kind::Counter, name, &help, |samples| samples.add(&[], total));
+        }
+        self.family(Kind::Gauge, "run_held_packets", "Packets that all nodes hold.", |samples| {
+            samples.add(&[], status.held);
+        });
         let states = [
             ("running", RunState::Running),
             ("suspended", RunState::Suspended),
@@ -399,7 +413,12 @@ impl Page {
         );
         self.counts("worker_sent", "sent", &workers, |(name, _)| [("worker", name)], |(_, of)| of.sent);
         type Number = fn(&Worker) -> u64;
-        let numbers: [(&str, &str, Number); 3] = [
+        let numbers: [(&str, &str, Number); 4] = [
+            (
+                "worker_long_pauses",
+                "Times of more than 500 µs between two batches for a command of the control side.",
+                |worker| worker.long_pauses,
+            ),
             ("worker_dropped_packets", "Packets dropped.", |worker| worker.dropped),
             ("worker_turns", "Turns of the worker's graphs.", |worker| worker.turns),
             ("worker_sleeps", "Times that the worker slept in the kernel.", |worker| worker.sleeps),
@@ -412,7 +431,8 @@ impl Page {
         self.family(Kind::Gauge, "worker_running", "Whether the worker has not ended.", |samples| {
             workers.iter().for_each(|(name, of)| samples.add(&[("worker", name)], u64::from(!of.ended)));
         });
-        let help = "The longest time between two batches for a command of the control side.";
+        let help =
+            "The longest time between two batches for a command of the control side, since the run began.";
         self.family(Kind::Gauge, "worker_longest_pause_seconds", help, |samples| {
             for (name, worker) in &workers {
                 samples.add(&[("worker", name)], whole(worker.longest_pause_ns) / 1e9);
@@ -466,8 +486,8 @@ mod tests {
     fn sample() -> (Status, Stats) {
         let status = r#"{"version":"0.1.0","pid":1,"file":"a.toml","graph":"a","state":"suspended",
             "uptime_seconds":1.5,"generation":7,"configuration":2,"confirmed":true,"journal":3,"workers":2,
-            "received":{"packets":1,"bytes":2},"sent":{"packets":1,"bytes":2},
-            "created":0,"dropped":0,"consumed":0,"held":0}"#;
+            "received":{"packets":9,"bytes":2},"sent":{"packets":1,"bytes":2},
+            "created":0,"dropped":4,"consumed":2,"held":2}"#;
         let status = serde_json::from_str(status).expect("a status");
         let count = Count { packets: 3, bytes: 1 << 60 };
         let by_reason = BTreeMap::from([("ttl-expired".to_owned(), count), ("no-route".to_owned(), count)]);
@@ -486,7 +506,7 @@ mod tests {
             ports: vec![port, PortStats { port: "wan".into(), ..PortStats::default() }],
             workers: vec![
                 Worker::default(),
-                Worker { worker: 1, longest_pause_ns: 1_500, ..Worker::default() },
+                Worker { worker: 1, longest_pause_ns: 1_500, long_pauses: 4, ..Worker::default() },
             ],
             tables: vec![TableStats {
                 function: "flows".into(),
@@ -603,6 +623,10 @@ mod tests {
             r#"netbricks_table_expired_entries_total{function="flows",table="connections"} 2"#,
             r#"netbricks_table_refused_entries_total{function="flows",table="connections"} 1"#,
             r#"netbricks_worker_longest_pause_seconds{worker="1"} 0.0000015"#,
+            r#"netbricks_worker_long_pauses_total{worker="1"} 4"#,
+            "netbricks_run_received_packets_total 9",
+            "netbricks_run_dropped_packets_total 4",
+            "netbricks_run_held_packets 2",
             r#"netbricks_instance_sent_packets_total{function="host",instance="echo"} 18446744073709551615"#,
             r#"netbricks_instance_sent_packets_total{function="other",instance="echo"} 18446744073709551615"#,
             r#"netbricks_instance_held_packets{function="host",instance="a\"b"} 1.5"#,

@@ -13,7 +13,7 @@ pub use self::subject::Subject;
 pub(crate) use self::subject::without_superseded;
 use self::subject::{Key, Subjects};
 use crate::api::{Code, ConfigurationState, EventLevel, HistoryEntry, Problem, Source};
-use crate::director::{Changes, UnderWay};
+use crate::director::{Changes, Fence, UnderWay};
 use crate::events::Events;
 use crate::log;
 use crate::server::remove_dead_socket;
@@ -65,6 +65,7 @@ pub struct Records {
     dropped: bool,
     pub(crate) limits: Limits,
     pub(crate) under_way: UnderWay,
+    pub(crate) fence: Fence,
     pub(crate) changes: Changes,
     /// The last changes of the running configuration, oldest first.
     transitions: VecDeque<Transition>,
@@ -203,6 +204,7 @@ impl Records {
             dropped: false,
             limits: LIMITS,
             under_way: UnderWay::default(),
+            fence: Fence::default(),
             changes: Changes::default(),
             transitions: VecDeque::new(),
             store: None,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -232,19 +232,27 @@ pub fn read_settings<S: Settings>(
 
 /// Opens a file that settings name, to read it.
 ///
+/// A pipe would wait for its writer, and so would all changes of a run; a device may wait or have no end.
+///
 /// # Errors
-/// When it cannot be opened, or is a pipe, a socket or a device: to open or read one may wait for ever.
+/// When it is no regular file, or cannot be opened.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file, and one is expected"));
-    }
-    File::open(path)
+    let kind = std::fs::metadata(path)?.file_type();
+    let found = match kind {
+        // To read a directory fails with the system's message.
+        kind if kind.is_file() || kind.is_dir() => return File::open(path),
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let problem = format!("it is {found}, and a regular file is expected: copy its content into one");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 
 /// The text of a file that settings name, unless it has more bytes than `most`.
 ///
 /// # Errors
-/// When the file cannot be read, is [no plain file](open_file), is longer, or is not UTF-8.
+/// When it is no regular file, cannot be read, is longer, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text_of(open_file(path)?, most)
 }

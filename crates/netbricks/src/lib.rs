@@ -61,7 +61,7 @@ pub fn main(registry: Registry) -> ExitCode {
 
 /// As [`main`], with port drivers of your own beside the standard ones or in place of them.
 pub fn main_with(registry: Registry, drivers: Drivers) -> ExitCode {
-    let app = commands::Application { registry, drivers };
+    let app = commands::Application::new(registry, drivers);
     commands::main(&app, std::env::args_os())
 }
 

@@ -5,7 +5,7 @@
 //! at a time. So all workers have their graphs in the same order, in which they wait for each other when they
 //! end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -528,6 +528,17 @@ impl Control {
     /// As [`snapshot`](Self::snapshot).
     pub fn counters(&self) -> Result<Snapshot, CommandError> {
         self.snapshot_by(|hands, mut answer| answer(hands.counters()))
+    }
+
+    /// The nodes of functions in quarantine, on any worker that answers.
+    pub fn in_quarantine(&self) -> BTreeSet<String> {
+        let names = |hands: &mut Worker| {
+            let graphs = hands.graphs.iter().flat_map(|hosted| hosted.graph.in_quarantine());
+            Ok(graphs.map(str::to_owned).collect::<Vec<_>>())
+        };
+        let asked: Vec<_> = (0..self.workers()).map(|worker| self.post(worker, names)).collect();
+        let told = asked.into_iter().flatten().filter_map(|pending| self.wait(pending).ok());
+        told.flatten().collect()
     }
 
     fn snapshot_by(&self, of: fn(&mut Worker, Told)) -> Result<Snapshot, CommandError> {

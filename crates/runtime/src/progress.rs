@@ -31,6 +31,7 @@ pub(crate) struct Published {
     longest_pause: AtomicU64,
     /// As `longest_pause`, since it was taken last.
     recent_pause: AtomicU64,
+    long_pauses: AtomicU64,
     /// A number that changes whenever the worker comes back to its loop.
     pub(crate) beat: AtomicU64,
     /// Whether it rests, because there is no work.
@@ -71,7 +72,12 @@ pub struct Progress {
     pub ended: u64,
     /// The longest time between two batches that a worker spent on commands of the control side (ns).
     pub longest_pause_ns: u64,
+    /// Such times of more than 500 µs.
+    pub long_pauses: u64,
 }
+
+/// The time between two batches beyond which a pause for commands counts as long.
+const LONG_PAUSE: Duration = Duration::from_micros(500);
 
 impl Progress {
     /// A number that grows whenever a packet comes, leaves or changes workers.
@@ -92,6 +98,7 @@ impl Progress {
         self.sleeps += other.sleeps;
         self.ended += other.ended;
         self.longest_pause_ns = self.longest_pause_ns.max(other.longest_pause_ns);
+        self.long_pauses += other.long_pauses;
     }
 }
 
@@ -135,6 +142,7 @@ impl Published {
     }
     /// Notes that commands took this long.
     pub(crate) fn paused(&self, took: Duration) {
+        self.long_pauses.fetch_add(u64::from(took > LONG_PAUSE), Ordering::Relaxed);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_pause.fetch_max(took, Ordering::Relaxed);
         self.recent_pause.fetch_max(took, Ordering::Relaxed);
@@ -158,6 +166,7 @@ impl Published {
             sleeps: get(&self.sleeps),
             ended: get(&self.ended),
             longest_pause_ns: get(&self.longest_pause),
+            long_pauses: get(&self.long_pauses),
         }
     }
 }

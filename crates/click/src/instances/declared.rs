@@ -119,7 +119,7 @@ impl InstanceSettings {
         let (text, parameters) = (self.configuration(name)?, self.parameters(name)?);
         let errors = Errors::collected();
         let source = Source { text: &text, file: name, is_expression: false };
-        let library = |name: &str| if files { std::fs::read_to_string(name).ok() } else { None };
+        let library = |name: &str| if files { read_text(Path::new(name), LARGEST as u64).ok() } else { None };
         config::parse(&source, &parameters, &Known, &library, &errors);
         match errors.count() {
             0 => Ok(()),

@@ -1,5 +1,7 @@
 //! The answer to a request that could not be done.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -109,13 +111,29 @@ impl Problem {
     pub fn unknown<'n>(kind: &str, name: &str, known: impl IntoIterator<Item = &'n str>) -> Self {
         let tenant = |name: &str| name.split_once(':').map(|(tenant, _)| tenant.to_owned());
         let of = tenant(name);
-        let known: Vec<&str> =
-            known.into_iter().filter(|known| of.is_none() || tenant(known) == of).collect();
+        // A node often has the name of its function or port.
+        let mut seen = BTreeSet::new();
+        let known: Vec<&str> = known
+            .into_iter()
+            .filter(|known| of.is_none() || tenant(known) == of)
+            .filter(|name| seen.insert(*name))
+            .collect();
         let problem = Self::new(Code::NotFound, format!("there is no {kind} `{name}`"));
         match netbricks_core::nearest(name, known.iter().copied()) {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
             None if known.is_empty() => problem,
             None => problem.help(format!("there are: {}", known.join(", "))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_the_known_names_has_each_once() {
+        let problem = Problem::unknown("node or port", "zzz", ["lan", "fw", "fw", "lan", "wan"]);
+        assert_eq!(problem.help.as_deref(), Some("there are: lan, fw, wan"));
     }
 }

@@ -234,8 +234,11 @@ pub struct Worker {
     pub turns: u64,
     /// Times that it slept in the kernel.
     pub sleeps: u64,
-    /// The longest time between two batches for a command of the control side (ns).
+    /// The longest time between two batches for a command of the control side, since the run began (ns).
     pub longest_pause_ns: u64,
+    /// Such times of more than 500 µs.
+    #[serde(default)]
+    pub long_pauses: u64,
     /// Whether it has ended.
     pub ended: bool,
 }

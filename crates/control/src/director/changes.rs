@@ -1,7 +1,8 @@
 //! Changes of what runs: plans, files that are applied, and rollbacks.
 //!
 //! A change is prepared beside the director, one at a time, so that it answers other requests meanwhile. When that is
-//! done the director looks again whether the change still fits, and only then makes it run.
+//! done the director waits for handlers' writes under way, looks again whether the change still fits, and only then
+//! makes it run.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -172,9 +173,12 @@ enum Rest {
         options: ApplyOptions,
         expected: Option<u64>,
         time_ns: u64,
+        /// The configuration that it was prepared for.
+        from: u64,
     },
     Rollback {
         number: u64,
+        from: u64,
         written: Vec<Written>,
         warnings: Vec<String>,
         expected: Option<u64>,
@@ -251,16 +255,22 @@ impl Director<'_> {
     }
 
     /// Rolls back what was not confirmed in time, before all changes that wait.
+    ///
+    /// It is prepared beside the director. Where another change is, which may take long, the director prepares it itself.
     pub(super) fn roll_back_overdue(&mut self, tasks: &Tasks) {
         if let Some(unconfirmed) = &mut self.records.unconfirmed {
             unconfirmed.is_overdue = true;
         }
-        let changes = &mut self.records.changes;
-        if changes.is_preparing {
-            changes.waiting.push_front((BACK, Asker::Director));
-        } else {
-            self.begin(BACK, tasks, Asker::Director);
+        if !self.records.changes.is_preparing {
+            return self.begin(BACK, tasks, Asker::Director);
         }
+        self.after_writes(Box::new(|director, waited| {
+            // A client went back first.
+            if director.records.is_overdue() {
+                let result = waited.and_then(|()| director.change_now(BACK));
+                director.end_overdue(result);
+            }
+        }));
     }
 
     fn begin(&mut self, change: Change, tasks: &Tasks, asker: Asker) {
@@ -287,12 +297,18 @@ impl Director<'_> {
         let tasks = tasks.clone();
         let done = move |prepared: Result<Prepared, Problem>| {
             let next = tasks.clone();
-            tasks.post_patiently(move |director| {
+            let changes = prepared.is_ok() && !matches!(rest, Rest::Plan { .. });
+            let step = move |director: &mut Director<'_>, waited: Result<(), Problem>| {
                 director.records.changes.is_preparing = false;
+                let prepared = waited.and(prepared);
                 let result = log.within(|| prepared.and_then(|prepared| director.end(rest, prepared)));
                 log.end(&result);
                 director.answer(asker, result);
                 director.begin_next(&next);
+            };
+            tasks.post_patiently(move |director| match changes {
+                true => director.after_writes(Box::new(step)),
+                false => step(director, Ok(())),
             });
         };
         self.plane.prepare_beside(wanted, Box::new(done));
@@ -378,7 +394,7 @@ impl Director<'_> {
                         generation,
                         goes_on: !options.forget,
                     },
-                    false => Rest::Apply { options, expected, time_ns },
+                    false => Rest::Apply { options, expected, time_ns, from: self.records.running },
                 };
                 Ok((wanted, rest))
             }
@@ -393,7 +409,10 @@ impl Director<'_> {
                 let wanted = Wanted { source, files, undone, rewritten, written: journal, is_plan: dry_run };
                 let rest = match dry_run {
                     true => Rest::Plan { configuration: Some(number), warnings, generation, goes_on: false },
-                    false => Rest::Rollback { number, written, warnings, expected },
+                    false => {
+                        let from = self.records.running;
+                        Rest::Rollback { number, from, written, warnings, expected }
+                    }
                 };
                 Ok((wanted, rest))
             }
@@ -419,8 +438,9 @@ impl Director<'_> {
                 let configuration = configuration.unwrap_or(self.records.running);
                 Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() })
             }
-            Rest::Apply { options, expected, time_ns } => {
+            Rest::Apply { options, expected, time_ns, from } => {
                 self.is_current(expected)?;
+                self.still_runs(from)?;
                 if self.records.is_overdue() {
                     return Err(Problem::new(Code::Stale, self.overdue()).help("apply it again after that"));
                 }
@@ -437,8 +457,9 @@ impl Director<'_> {
                 self.tell(EventLevel::Info, "applied", format!("configuration {number} runs: `{file}`"));
                 Ok(applied)
             }
-            Rest::Rollback { number, written, warnings, expected } => {
+            Rest::Rollback { number, from, written, warnings, expected } => {
                 self.is_current(expected)?;
+                self.still_runs(from)?;
                 if differing(&self.records.written, &written) != prepared.wanted.undone {
                     let detail = "a handler has written while the rollback was prepared";
                     return Err(Problem::new(Code::Stale, detail).help("repeat the rollback"));
@@ -460,6 +481,17 @@ impl Director<'_> {
                 Ok(applied)
             }
         }
+    }
+
+    /// Whether the configuration runs that a change was prepared for.
+    fn still_runs(&self, from: u64) -> Result<(), Problem> {
+        let running = self.records.running;
+        if running == from {
+            return Ok(());
+        }
+        let detail =
+            format!("configuration {running} runs instead of {from}, for which the change was prepared");
+        Err(Problem::new(Code::Stale, detail).help("look at `netbricks history`, and repeat the change"))
     }
 
     /// Plans what a file would change.
@@ -519,7 +551,10 @@ impl Director<'_> {
         // One that waits to be confirmed is confirmed by a number of its own, and so is one that comes back.
         let confirms = waits.is_some() || self.records.unconfirmed.is_some();
         if plan.unchanged && *source == self.plane.source() && again.is_none() && !confirms {
-            let (configuration, plan) = (self.records.running, prepared.plan);
+            let (configuration, mut plan) = (self.records.running, prepared.plan);
+            if !note.is_empty() {
+                plan.warnings.push("nothing changes, so that no new configuration has the note".to_owned());
+            }
             return Ok(Applied { configuration, generation: plan.generation, plan, ..Applied::default() });
         }
         let kept = |error: StoreError| unkept(&error);
@@ -576,14 +611,14 @@ impl Director<'_> {
             Some(again) => {
                 let again: Vec<Written> =
                     again.into_iter().filter(|written| !kept.contains(written.function.as_str())).collect();
-                self.write_again(&again);
+                self.write_again(&again, None);
                 again
             }
             None => {
                 let (lost, removed) = (lost(plan, &others), removed(plan));
                 let still = |written: &Written| !removed.contains(written.function.as_str());
                 let again: Vec<Written> = others.into_iter().filter(still).collect();
-                let refused = self.write_again(&again);
+                let refused = self.write_again(&again, None);
                 plan.warnings.extend(lost);
                 plan.warnings.extend(refused.iter().map(
                     |Written { function, handler, argument, .. }| {

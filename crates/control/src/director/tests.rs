@@ -1,5 +1,8 @@
 //! The director over a dataplane without packets.
 
+mod late_writes;
+mod rollbacks;
+
 use super::*;
 use crate::ChangeAsker;
 use crate::api::{ApplyOptions, Change as PlannedChange, ChangeKind, Count, HandlerAnswer, Plan};
@@ -22,6 +25,10 @@ struct Plane {
     held_changes: Vec<(Wanted, Answer<Prepared>)>,
     /// Whether writes of `fails later` are refused.
     fails_later: bool,
+    /// Calls of the handler `elsewhere` that another thread has answered.
+    answered: Arc<std::sync::atomic::AtomicUsize>,
+    /// Whether plans change nothing.
+    unchanged: bool,
 }
 
 fn file(text: &str) -> Source {
@@ -42,6 +49,8 @@ impl Plane {
             holds: false,
             held_changes,
             fails_later: false,
+            answered: Arc::default(),
+            unchanged: false,
         }
     }
 
@@ -108,6 +117,14 @@ impl Dataplane for Plane {
             "fails later" if self.fails_later => answer(Err(Problem::new(Code::BadRequest, "it fails"))),
             "bad" => answer(Err(Problem::new(Code::BadRequest, "it is bad"))),
             _ if call.handler == "later" => self.held.push((call, answer)),
+            _ if call.handler == "elsewhere" => {
+                let answered = self.answered.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    answer(Ok(answers(call)));
+                });
+            }
             _ => answer(Ok(answers(call))),
         }
     }
@@ -129,7 +146,11 @@ impl Dataplane for Plane {
             copied_bytes: None,
         };
         let changes = self.removed.iter().map(removed).collect();
-        Ok(Prepared::new(wanted.clone(), Plan { kept, changes, ..Plan::default() }, ()))
+        Ok(Prepared::new(
+            wanted.clone(),
+            Plan { kept, changes, unchanged: self.unchanged, ..Plan::default() },
+            (),
+        ))
     }
     fn prepare_beside(&mut self, wanted: Wanted, done: Answer<Prepared>) {
         if self.holds {
@@ -486,84 +507,6 @@ fn while_a_change_is_prepared_the_director_answers_and_other_changes_wait() {
     run.work();
     assert_eq!(numbers(&second), Ok(3));
     assert_eq!((run.plane.source.text.as_str(), run.journal()), ("three", vec!["kept meanwhile".to_owned()]));
-}
-
-/// Options of a file that waits a second to be confirmed.
-fn unconfirmed() -> ApplyOptions {
-    ApplyOptions { confirm: Some(1.0), ..ApplyOptions::default() }
-}
-
-#[test]
-fn a_rollback_that_is_due_is_prepared_beside_the_director_and_comes_before_changes_that_wait() {
-    let mut run = Run::new();
-    run.apply("two", unconfirmed());
-    run.plane.holds = true;
-    let (before, waits) = (run.change("three", None), run.change("four", None));
-    run.tick(2);
-    // The time is over once, however long it takes.
-    run.tick(2);
-    run.work();
-    assert_eq!((run.plane.held_changes.len(), run.plane.source.text.as_str()), (1, "two"));
-    assert_eq!(run.records.deadline(), None);
-    // Others are answered meanwhile.
-    assert!(!run.director().status().confirmed);
-    let problem = run.director().confirm().unwrap_err();
-    assert_eq!(problem.detail, "configuration 2 was not confirmed in time, and is being rolled back");
-    run.plane.prepare_held();
-    run.work();
-    // What was prepared before the time was over would have run after it.
-    assert_eq!(before.try_recv().unwrap().1.unwrap_err().code, Code::Stale);
-    assert_eq!((run.plane.held_changes.len(), run.plane.source.text.as_str()), (1, "two"));
-    assert_eq!(run.plane.held_changes[0].0.source.text, "one");
-    run.plane.prepare_held();
-    run.work();
-    assert_eq!(run.plane.source.text, "one");
-    assert!(run.director().status().confirmed);
-    run.plane.prepare_held();
-    run.work();
-    assert_eq!(waits.try_recv().unwrap().1.unwrap().configuration, 4);
-    let kinds: Vec<String> = run.director().events().since(0).into_iter().map(|event| event.kind).collect();
-    assert_eq!(kinds, ["applied", "not-confirmed", "rolled-back", "applied"]);
-}
-
-#[test]
-fn a_rollback_that_is_due_comes_also_where_handlers_are_written_all_the_time() {
-    let mut run = Run::new();
-    run.apply("two", unconfirmed());
-    run.plane.holds = true;
-    run.tick(2);
-    assert!(code(&run.write("kept", "now", "meanwhile", None)).is_none());
-    run.plane.prepare_held();
-    run.work();
-    assert_eq!((run.plane.source.text.as_str(), run.plane.held_changes.len()), ("one", 0));
-    assert!(run.journal().is_empty());
-}
-
-#[test]
-fn a_rollback_that_is_due_and_fails_is_tried_again_and_one_that_a_client_makes_first_is_left_out() {
-    let mut run = Run::new();
-    run.apply("two", unconfirmed());
-    run.plane.holds = true;
-    run.tick(2);
-    for (_, done) in std::mem::take(&mut run.plane.held_changes) {
-        done(Err(Problem::new(Code::Machine, "no device")));
-    }
-    run.work();
-    let failed = run.director().events().since(0).pop().unwrap();
-    assert_eq!((failed.kind.as_str(), failed.message.as_str()), ("rollback-failed", "no device"));
-    assert!(run.records.deadline().is_some_and(|until| until > Instant::now() + AGAIN / 2));
-    // A client's own rollback is being prepared when the time is over again.
-    let (sender, answered) = std::sync::mpsc::channel();
-    let answer = move |_, applied: Result<Applied, Problem>| drop(sender.send(applied.map(drop)));
-    let (back, tasks) = (Change::Rollback { to: None, dry_run: false, expected: None }, run.tasks.clone());
-    run.director().change(back, &tasks, Box::new(answer));
-    run.tick(2 * AGAIN.as_secs());
-    run.plane.prepare_held();
-    run.work();
-    answered.try_recv().unwrap().unwrap();
-    let history = run.director().history();
-    assert_eq!((run.plane.source.text.as_str(), run.plane.held_changes.len()), ("one", 0));
-    assert_eq!(history.len(), 3, "{history:?}");
 }
 
 /// A client that has gone.

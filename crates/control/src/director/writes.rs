@@ -3,10 +3,12 @@
 //! A write that the control side does itself is recorded in the same task. A worker answers later: until then, a
 //! request that expects a generation is refused, since the next generation is not known yet.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::{Answers, Call, Code, Director, Problem, Tasks, Written, now_ns};
+use super::{Answers, Call, Code, Director, Problem, Task, Tasks, WAITING, Written, now_ns};
 use crate::log;
 
 /// The receiver of a write's answer, with the generation then. It must not wait.
@@ -18,19 +20,28 @@ pub(crate) struct UnderWay(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
+    /// All of them.
     now: AtomicUsize,
+    /// Those that the generation counts.
+    counted: AtomicUsize,
     /// Writes that may have changed something, and that no generation counts yet.
     uncounted: AtomicUsize,
 }
 
 impl UnderWay {
-    fn begin(&self) -> Ticket {
+    /// A write that begins, which the generation counts or not.
+    fn begin(&self, counts: bool) -> Ticket {
         self.0.now.fetch_add(1, Ordering::SeqCst);
-        Ticket { counts: self.0.clone(), is_counted: false }
+        self.0.counted.fetch_add(usize::from(counts), Ordering::SeqCst);
+        Ticket { of: self.0.clone(), counts, is_counted: !counts }
     }
     /// Whether the answer of any write has not come.
     pub(crate) fn is_any(&self) -> bool {
         self.0.now.load(Ordering::SeqCst) > 0
+    }
+    /// Whether the answer of any write has not come that the generation counts.
+    pub(crate) fn is_any_counted(&self) -> bool {
+        self.0.counted.load(Ordering::SeqCst) > 0
     }
     /// The writes that ended without a record since this was asked last.
     pub(crate) fn take_uncounted(&self) -> u64 {
@@ -40,7 +51,9 @@ impl UnderWay {
 
 /// A write under way. Its end is noticed also where its answer never comes.
 struct Ticket {
-    counts: Arc<Counts>,
+    of: Arc<Counts>,
+    /// Whether the generation counts it.
+    counts: bool,
     /// Whether the generation has grown for it, or need not.
     is_counted: bool,
 }
@@ -48,8 +61,30 @@ struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         // Before the other one: who sees no write under way sees all that were.
-        self.counts.uncounted.fetch_add(usize::from(!self.is_counted), Ordering::SeqCst);
-        self.counts.now.fetch_sub(1, Ordering::SeqCst);
+        self.of.uncounted.fetch_add(usize::from(!self.is_counted), Ordering::SeqCst);
+        self.of.counted.fetch_sub(usize::from(self.counts), Ordering::SeqCst);
+        self.of.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The time in which the answers of writes under way come before a change, or the change is refused.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A step that waits until no write is under way, or learns that it waited too long.
+pub(super) type Step = Box<dyn FnOnce(&mut Director<'_>, Result<(), Problem>) + Send>;
+
+/// The steps that wait until no write is under way, and the writes that wait for these steps.
+#[derive(Default)]
+pub(crate) struct Fence {
+    /// With the times when they give up.
+    steps: VecDeque<(Instant, Step)>,
+    writes: VecDeque<Task>,
+}
+
+impl std::fmt::Debug for Fence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (steps, writes) = (self.steps.len(), self.writes.len());
+        f.debug_struct("Fence").field("steps", &steps).field("writes", &writes).finish()
     }
 }
 
@@ -58,8 +93,7 @@ struct Pending {
     written: Written,
     /// The configuration that it changes.
     configuration: u64,
-    /// A write that the generation counts.
-    ticket: Option<Ticket>,
+    ticket: Ticket,
     answer: WriteAnswer,
     tasks: Tasks,
 }
@@ -68,8 +102,7 @@ impl Pending {
     /// Answers a write that a handler refused, or that failed.
     fn fail(mut self, generation: u64, problem: Problem) {
         // A refusal comes before anything is changed. After other failures, some workers may have changed.
-        let is_counted = matches!(problem.code, Code::BadRequest | Code::NotFound | Code::WrongKind);
-        self.ticket.iter_mut().for_each(|ticket| ticket.is_counted = is_counted);
+        self.ticket.is_counted |= matches!(problem.code, Code::BadRequest | Code::NotFound | Code::WrongKind);
         self.end(generation, problem);
     }
 
@@ -120,6 +153,9 @@ impl Director<'_> {
         tasks: &Tasks,
         answer: WriteAnswer,
     ) {
+        if !self.records.fence.steps.is_empty() {
+            return self.hold(call, expected, tenant, tasks, answer);
+        }
         let allowed = self.may_write(&call, expected, tenant.as_deref());
         let generation = self.records.generation;
         if let Err(problem) = allowed {
@@ -127,7 +163,7 @@ impl Director<'_> {
         }
         let written = written(&call, tenant.as_deref());
         let configuration = self.records.running;
-        let ticket = tenant.is_none().then(|| self.records.under_way.begin());
+        let ticket = self.records.under_way.begin(tenant.is_none());
         let pending = Pending { written, configuration, ticket, answer, tasks: tasks.clone() };
         let slot = Arc::new(Mutex::new(Slot::Calling));
         let (answered, tasks) = (slot.clone(), tasks.clone());
@@ -147,13 +183,64 @@ impl Director<'_> {
         }
     }
 
+    /// Has a write wait for the change that waits for those under way.
+    fn hold(
+        &mut self,
+        call: Call,
+        expected: Option<u64>,
+        tenant: Option<Arc<str>>,
+        tasks: &Tasks,
+        answer: WriteAnswer,
+    ) {
+        let held = &mut self.records.fence.writes;
+        if held.len() >= WAITING {
+            let problem = Problem::new(Code::Busy, format!("{WAITING} writes wait already for a change"));
+            return answer(self.records.generation, Err(problem.help("try again in a moment")));
+        }
+        let tasks = tasks.clone();
+        held.push_back(Box::new(move |director| director.write(call, expected, tenant, &tasks, answer)));
+    }
+
+    /// Does a step of a change when no write is under way, so that the change knows all of them.
+    ///
+    /// Writes that come meanwhile wait for it.
+    pub(super) fn after_writes(&mut self, step: Step) {
+        let now = Instant::now();
+        self.records.fence.steps.push_back((now + PATIENCE, step));
+        self.pass_fence(now);
+    }
+
+    /// Does the steps of changes that need not wait any more, and then the writes that waited for them.
+    pub(super) fn pass_fence(&mut self, now: Instant) {
+        if self.records.fence.steps.is_empty() {
+            return;
+        }
+        self.write_down();
+        while let Some((until, _)) = self.records.fence.steps.front() {
+            let waited = match self.records.under_way.is_any() {
+                false => Ok(()),
+                true if now >= *until => {
+                    let detail = "a worker has not answered a handler's write, which the change would lose: nothing changed";
+                    Err(Problem::new(Code::Timeout, detail).help("repeat the change"))
+                }
+                true => return,
+            };
+            if let Some((_, step)) = self.records.fence.steps.pop_front() {
+                step(self, waited);
+            }
+        }
+        while let Some(write) = self.records.fence.writes.pop_front() {
+            write(self);
+        }
+    }
+
     /// Records a write that was made. It is answered when it is durable, together with those that wait behind it.
     fn settle(&mut self, pending: Pending, answers: Answers) {
         let Pending { written, configuration, mut ticket, answer, tasks } = pending;
         log::written(&written);
         let subject = self.plane.subject(&written.function, &written.handler);
         let done = move |generation: u64, recorded: Result<(), Problem>| {
-            ticket.iter_mut().for_each(|ticket| ticket.is_counted = recorded.is_ok());
+            ticket.is_counted |= recorded.is_ok();
             drop(ticket);
             answer(generation, recorded.map(|()| answers).map_err(unrecorded));
         };

@@ -110,6 +110,11 @@ impl Graph {
         self.place(node).is_some_and(|place| self.slots[place].quarantined)
     }
 
+    /// The names of its functions in quarantine.
+    pub fn in_quarantine(&self) -> impl Iterator<Item = &str> {
+        self.quarantined.iter().map(|(node, _)| &*self.slots[*node].name)
+    }
+
     /// Makes functions again whose time in quarantine is over.
     #[cold]
     pub(super) fn release_quarantined(&mut self) {

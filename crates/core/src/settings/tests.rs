@@ -150,16 +150,23 @@ fn a_default_that_its_type_does_not_take_is_told_and_not_used() {
     assert!(std::panic::catch_unwind(Faulty::default).is_err());
 }
 
-/// A pipe without a writer would never open, and a device never end.
 #[test]
-fn pipes_and_devices_are_no_files_to_read() {
-    let pipe = std::env::temp_dir().join(format!("netbricks-pipe-{}", std::process::id()));
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
-    for path in [pipe.as_path(), Path::new("/dev/zero"), Path::new("/")] {
-        for error in [read_text(path, 100).unwrap_err(), read_private_text(path, 100).unwrap_err()] {
-            assert!(error.to_string().contains("no plain file"), "{}: {error}", path.display());
+fn what_is_no_regular_file_is_refused_before_it_is_read() {
+    let folder = std::env::temp_dir().join(format!("netbricks-settings-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (pipe, socket, file) = (folder.join("pipe"), folder.join("socket"), folder.join("file"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::write(&file, "text").unwrap();
+    for (path, found) in [(&*pipe, "a pipe"), (&*socket, "a socket"), (Path::new("/dev/zero"), "a device")] {
+        let expected = format!("it is {found}, and a regular file is expected: copy its content into one");
+        for read in [read_text, read_private_text] {
+            assert_eq!(read(path, 10).unwrap_err().to_string(), expected);
         }
     }
-    std::fs::remove_file(&pipe).unwrap();
+    // Through a link, too.
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    assert_eq!((read_text(&link, 4).unwrap(), read_text(&file, 3).is_err()), ("text".to_owned(), true));
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -129,7 +129,8 @@ fn a_set_among_others_of_a_set_keeps_its_kind() {
     let refused = node.call("run", "define @inner {80}").unwrap_err().to_string();
     assert!(refused.contains("as `@outer` needs"), "{refused}");
     // A set that has those values alone goes with them. Words of a comment name no set.
-    let lines = ["define @inner {192.0.2.1}", "define @outer {@inner}", "add all drop comment \"see @inner\""];
+    let lines =
+        ["define @inner {192.0.2.1}", "define @outer {@inner}", "add all drop comment \"see @inner\""];
     let mut node = built(&lines).unwrap();
     node.call("run", "define @inner {80}\nadd tcp-dport @outer drop").unwrap();
     let lines = node.call("lines", "").unwrap();

@@ -245,7 +245,10 @@ fn fields_that_a_packet_has_not_are_not_mapped() {
     timestamp[36..38].copy_from_slice(&(sum - 0x500).to_be_bytes());
     let mut bench = clocked(&["add-stateful all map ip-saddr 203.0.113.5 map icmp-id 1000"]);
     let sent = bench.send([timestamp]).out.remove(0);
-    assert_eq!((FlowKey::from_frame(&sent).unwrap().source().to_string(), &sent[38..40]), ("203.0.113.5".into(), &[0, 77][..]));
+    assert_eq!(
+        (FlowKey::from_frame(&sent).unwrap().source().to_string(), &sent[38..40]),
+        ("203.0.113.5".into(), &[0, 77][..])
+    );
     bench.finish();
 }
 

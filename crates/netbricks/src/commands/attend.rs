@@ -112,6 +112,15 @@ fn reload(director: &mut Director<'_>, reloaded: &Reloaded, console: Console, ta
         }
         events.tell(EventLevel::Error, "not-applied", shown, told);
     };
+    // The director would wait for the writer of a pipe.
+    if let Err(error) = netbricks_core::open_file(path).map(drop)
+        && error.kind() == std::io::ErrorKind::InvalidInput
+    {
+        return refused(Problem::new(
+            Code::NotFound,
+            format!("`{}` cannot be read: {error}", path.display()),
+        ));
+    }
     let file = match File::read_with(path, parameters).map(|file| File { name: name.clone(), ..file }) {
         Ok(file) => file,
         Err(Failure::Usage(text) | Failure::Failed(text)) => {
@@ -169,7 +178,7 @@ pub(super) fn attend(
             let reload = move || {
                 let reloaded = reloaded.clone();
                 let again = tasks.clone();
-                let _busy = tasks.post(move |director| reload(director, &reloaded, console, &again));
+                tasks.post_patiently(move |director| reload(director, &reloaded, console, &again));
             };
             stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
         }

@@ -94,7 +94,7 @@ pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Res
 }
 
 fn measured(console: Console, extent: &'static Extent) -> Result<Figures, Failure> {
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let app = Application::new(crate::standard(), crate::Drivers::standard());
     let file = File {
         name: "bench.toml".into(),
         text: CONFIGURATION.into(),

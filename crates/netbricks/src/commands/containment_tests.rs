@@ -41,7 +41,7 @@ fn child() {
             input.parse::<Link>().transform(move |_| look_at(seen.fetch_add(1, Ordering::Relaxed) + 1)).done()
         })
     });
-    let app = Application { registry, drivers: Drivers::standard() };
+    let app = Application::new(registry, Drivers::standard());
     let line = ["netbricks", "run", "/dev/stdin", "--color", "never", argument.as_str()];
     let code = super::main(&app, line.map(Into::into));
     assert_eq!(code, ExitCode::from(FAILURE));

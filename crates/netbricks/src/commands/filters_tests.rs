@@ -23,7 +23,7 @@ fn sites(before: &str) -> File {
 
 /// The lines of `check` about filters, and the shuffles that are put in.
 fn told(file: &File) -> (String, usize) {
-    let app = Application { registry: crate::standard(), drivers: Drivers::standard() };
+    let app = Application::new(crate::standard(), Drivers::standard());
     match file::check_spread(&app, file) {
         Ok(checked) => (checked.filters.told().concat(), checked.told_shuffles().count()),
         Err(faults) => panic!("{}", faults.diagnostics.render(&faults.source, false)),

@@ -38,7 +38,9 @@ pub(crate) use session::{chain, while_running};
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use netbricks_core::Registry;
 use netbricks_ports::Drivers;
@@ -55,10 +57,17 @@ const USAGE: u8 = 2;
 /// Exit code for a correct request that failed.
 const FAILURE: u8 = 1;
 
-/// The functions and drivers that commands use.
+/// The functions and drivers that commands use; a copy has the same ones.
+#[derive(Clone)]
 pub(crate) struct Application {
-    pub(crate) registry: Registry,
-    pub(crate) drivers: Drivers,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) drivers: Arc<Drivers>,
+}
+
+impl Application {
+    pub(crate) fn new(registry: Registry, drivers: Drivers) -> Self {
+        Self { registry: Arc::new(registry), drivers: Arc::new(drivers) }
+    }
 }
 
 /// A command that did not do what was asked.
@@ -170,9 +179,11 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
     if let Some(code) = click::by_name(&arguments).or_else(|| netbricks_vet::by_name(&arguments)) {
         return code;
     }
-    let matches = match command(app).try_get_matches_from(arguments) {
+    let mut tree = command(app);
+    let matches = match tree.try_get_matches_from_mut(arguments) {
         Ok(matches) => matches,
         Err(error) => {
+            let error = without_hidden(error, &tree);
             // Help goes to standard output and is no failure.
             let code = if error.use_stderr() { USAGE } else { 0 };
             let _ = error.print();
@@ -193,6 +204,21 @@ pub(crate) fn main(app: &Application, arguments: impl IntoIterator<Item = std::f
     let code = exit_code(console, outcome);
     log::flush();
     ExitCode::from(code)
+}
+
+/// The error about a command line, without hidden commands among those that it suggests.
+fn without_hidden(mut error: clap::Error, tree: &clap::Command) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let Some(ContextValue::Strings(names)) = error.get(kind) else { return error };
+    let is_hidden = |name: &&String| {
+        tree.get_subcommands().any(|command| command.is_hide_set() && command.get_name() == **name)
+    };
+    let left: Vec<String> = names.iter().filter(|name| !is_hidden(name)).cloned().collect();
+    match left.is_empty() {
+        true => drop(error.remove(kind)),
+        false => drop(error.insert(kind, ContextValue::Strings(left))),
+    }
+    error
 }
 
 /// The exit code of a command with this outcome, after its failure has been told.
@@ -253,6 +279,18 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        command(&Application { registry: Registry::new(), drivers: Drivers::standard() }).debug_assert();
+        command(&Application::new(Registry::new(), Drivers::standard())).debug_assert();
+    }
+
+    #[test]
+    fn an_error_about_a_command_suggests_no_hidden_one() {
+        let mut tree = command(&Application::new(Registry::new(), Drivers::standard()));
+        let told = ["complete-liv", "complet", "statu"].map(|word| {
+            let error = tree.try_get_matches_from_mut(["netbricks", word]).unwrap_err();
+            without_hidden(error, &tree).to_string()
+        });
+        assert!(!told[0].contains("`complete-live`") && !told[0].contains("'complete-live'"), "{}", told[0]);
+        assert!(told[1].contains("'completions'") && !told[1].contains("'complete-live'"), "{}", told[1]);
+        assert!(told[2].contains("'status'"), "{}", told[2]);
     }
 }

@@ -67,7 +67,7 @@ fn a_function_that_panics_before_the_run_is_named_and_does_not_end_the_process()
             assert!(at != "making", "no making today");
             Ok(Box::new(Fussy(at)))
         });
-        let app = Application { registry, drivers: Drivers::standard() };
+        let app = Application::new(registry, Drivers::standard());
         let text = "[port.lan]\ndriver = \"generator\"\n[port.wan]\ndriver = \"null\"\n\
                     [[chain]]\nfrom = \"lan\"\nthrough = [\"ttl\", \"fussy\"]\nto = \"wan\"\n";
         let file = File {

@@ -79,7 +79,7 @@ fn application() -> Application {
     });
     let mut drivers = Drivers::standard();
     drivers.add(DividedDriver);
-    Application { registry, drivers }
+    Application::new(registry, drivers)
 }
 
 const FLOWS: u16 = 96;

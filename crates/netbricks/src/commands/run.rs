@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use netbricks_buffer::{Pool, PoolError};
-use netbricks_control::api::RunState;
+use netbricks_control::api::{EventLevel, RunState};
 use netbricks_control::store::Store;
-use netbricks_control::{Director, Events, Grants, Listener, Records, Tasks, Waiting};
+use netbricks_control::{Dataplane, Director, Events, Grants, Listener, Records, Tasks, Waiting};
 use netbricks_core::tables::stock;
 use netbricks_core::{DropReason, GraphError};
 use netbricks_ports::{Counters, Drivers, Port};
@@ -26,7 +26,7 @@ use super::control::{self, ControlSide};
 use super::file::{self, Checked, Faults, File};
 use super::log;
 use super::session::{
-    ControlTasks, Installed, LastReports, Overrides, Preparing, Session, functions_of, grants_of, prepare_all,
+    ControlTasks, Installed, LastReports, Overrides, Preparing, Session, functions_of, grants_of,
 };
 use super::shared_watchdog::SharedWatchdog;
 use super::{Application, Console, FAILURE, Failure, RunArguments, RunLimits, concluded};
@@ -314,16 +314,14 @@ struct Opened<'a> {
 impl<'a> Opened<'a> {
     /// Runs it to its end, beside a thread that prepares changes.
     fn run(self, store: Option<Store>) -> Result<Summary, Failure> {
-        let (preparing, jobs) = Preparing::new();
-        let free = self.free.clone();
-        // The thread ends when the run has dropped its way to it.
-        std::thread::scope(|scope| {
-            scope.spawn(move || prepare_all(&jobs, free.as_deref()));
-            self.attended(store, preparing)
-        })
+        let (preparing, preparer) =
+            Preparing::new(self.free.clone()).map_err(|error| Failure::Failed(error.to_string()))?;
+        let summary = self.attended(store, preparing);
+        preparer.end();
+        summary
     }
 
-    fn attended(self, store: Option<Store>, preparing: Preparing<'a>) -> Result<Summary, Failure> {
+    fn attended(self, store: Option<Store>, preparing: Preparing) -> Result<Summary, Failure> {
         let Self { app, console, file, how, plan, pool, ports, installed, places, free, .. } = self;
         let How { limits, json, overrides, control, begun: on_begin, .. } = *how;
         let name = installed.design.name.clone();
@@ -339,7 +337,9 @@ impl<'a> Opened<'a> {
         config.duration = limits.duration.map(Duration::from);
         let copies = functions_of(&installed, |_| false, (pool, seed), workers)
             .map_err(|problem| Failure::Failed(problem.detail))?;
-        let runtime = start(config, self.shares, self.design)?;
+        // No packet comes before what handlers changed is there again.
+        let waits = side.as_ref().is_some_and(|side| side.store.is_some());
+        let runtime = start(config, self.shares, self.design, waits)?;
         let _memory = GivenBackLater::begin();
         let base = Summary {
             warnings: self.told,
@@ -389,13 +389,13 @@ impl<'a> Opened<'a> {
             control_tasks: None,
             grants,
             events: records.events().clone(),
-            state: RunState::Running,
+            state: if waits { RunState::Suspended } else { RunState::Running },
         };
         if let Some(begun) = on_begin {
             begun(&session.tasks);
         }
-        if !records.written().is_empty() {
-            Director::new(&mut session, &mut records).replay();
+        if waits {
+            begin_again(&mut session, &mut records);
         }
         // After the journal: a task that writes the same handlers has the last word.
         if !self.is_replay {
@@ -411,6 +411,15 @@ impl<'a> Opened<'a> {
         drop(session.control_tasks.take());
         let Session { begun, ports, .. } = session;
         Ok(ended(console, begun, ports, &report, events))
+    }
+}
+
+/// Makes the writes of the journal again, and lets packets come.
+fn begin_again(session: &mut Session<'_>, records: &mut Records) {
+    Director::new(session, records).replay();
+    if let Err(problem) = session.resume() {
+        // A worker that has ended is told of by the run; the others wait for `netbricks resume`.
+        session.events.tell(EventLevel::Error, "suspended", "", problem.detail);
     }
 }
 
@@ -440,8 +449,13 @@ fn ended(
     summary
 }
 
-/// Starts the workers, each with its share of the ports' queues.
-fn start(config: Config, shares: Vec<WorkerPorts>, design: &Design) -> Result<Runtime, Failure> {
+/// Starts the workers, each with its share of the ports' queues; `suspended` workers ask no port yet.
+fn start(
+    config: Config,
+    shares: Vec<WorkerPorts>,
+    design: &Design,
+    suspended: bool,
+) -> Result<Runtime, Failure> {
     let shares: Vec<Mutex<Option<WorkerPorts>>> =
         shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
     // All workers share one clock, so that their times compare.
@@ -455,7 +469,11 @@ fn start(config: Config, shares: Vec<WorkerPorts>, design: &Design) -> Result<Ru
         let design = design.clone();
         Factory::new(move |context| -> Result<_, GraphError> {
             let graph = design.builder(share, context.worker())?;
-            graph.build(context.pool().clone())
+            let mut graph = graph.build(context.pool().clone())?;
+            if suspended {
+                graph.suspend();
+            }
+            Ok(graph)
         })
         .clock(clock)
     })

@@ -170,7 +170,7 @@ fn application() -> Application {
     });
     let mut drivers = Drivers::standard();
     drivers.add(PartingDriver).add(OneWayDriver);
-    Application { registry, drivers }
+    Application::new(registry, drivers)
 }
 
 fn file(text: &str) -> File {

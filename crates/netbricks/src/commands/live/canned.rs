@@ -109,6 +109,7 @@ pub(crate) fn stats_after(seconds: u64) -> Stats {
                 turns: 12_345 * n,
                 sleeps: 6,
                 longest_pause_ns: 43_000,
+                long_pauses: 0,
                 ended: false,
             },
             Worker {

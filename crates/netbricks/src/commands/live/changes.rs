@@ -1,6 +1,5 @@
 //! The commands that change the configuration: `plan`, `apply`, `confirm`, `rollback`, `history` and `config`.
 
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use netbricks_control::api::{
 
 use super::super::file::File;
 use super::arguments::{ApplyArguments, ChangeArguments, ConfigArguments, PlanArguments, RollbackArguments};
+use super::handlers::read_at_most;
 use super::units::{date_time, period, running_for};
 use super::{Api, Failure, Output, Trouble};
 use crate::diagnostic::{visible, width};
@@ -121,12 +121,11 @@ fn source(path: &Path) -> Result<Source, Failure> {
             .map_err(|name| Failure::Usage(format!("the directory `{}` is not UTF-8", name.display())))
     };
     if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin()
-            .lock()
-            .take(MOST)
-            .read_to_string(&mut text)
-            .map_err(|error| Failure::Usage(format!("the standard input cannot be read: {error}")))?;
+        let unread = |error: &dyn std::fmt::Display| {
+            Failure::Usage(format!("the standard input cannot be read: {error}"))
+        };
+        let bytes = read_at_most(&mut std::io::stdin().lock(), MOST).map_err(|error| unread(&error))?;
+        let text = String::from_utf8(bytes).map_err(|error| unread(&error))?;
         return Ok(Source { text, name: "standard input".into(), directory: absolute(Path::new("."))? });
     }
     let File { name, text, directory, .. } = File::read(path)?;

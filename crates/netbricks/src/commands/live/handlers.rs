@@ -71,10 +71,15 @@ fn value(words: &[String]) -> Result<String, Failure> {
 }
 
 pub(super) fn read(from: &mut dyn Read) -> std::io::Result<Vec<u8>> {
+    read_at_most(from, MOST)
+}
+
+/// All bytes; an error where they are more than `most`.
+pub(super) fn read_at_most(from: &mut dyn Read, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(MOST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST {
-        return Err(std::io::Error::other(format!("it has more than {} MiB", MOST >> 20)));
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(std::io::Error::other(format!("it has more than {} MiB", most >> 20)));
     }
     Ok(bytes)
 }
@@ -203,6 +208,12 @@ mod tests {
         let told = ran(&api, &["get", "flows.clear"]);
         assert_eq!(told.code, 1);
         assert!(told.err.ends_with("\n = call it with `netbricks set flows.clear`\n"), "{}", told.err);
+    }
+
+    #[test]
+    fn what_is_too_long_is_an_error_and_is_not_cut() {
+        assert_eq!(read_at_most(&mut &b"1234"[..], 4).unwrap(), b"1234");
+        assert!(read_at_most(&mut &b"12345"[..], 4).is_err());
     }
 
     #[test]

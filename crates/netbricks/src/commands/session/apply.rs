@@ -26,14 +26,15 @@ impl Session<'_> {
         }
         self.no_worker_is_stuck()?;
         let (plan, written) = (prepared.plan.clone(), prepared.wanted.written.clone());
-        let Parts { candidate, opened, basis } = prepared.into_parts();
+        let Parts { mut candidate, opened, basis } = prepared.into_parts();
         if !Arc::ptr_eq(&basis, &self.installed) {
             let detail = "what runs has changed while the file was prepared";
             return Err(Problem::new(Code::Stale, detail).help("apply it again"));
         }
-        let live = &candidate.difference.live;
         // Handlers may have written since it was prepared.
         let late = written.strip_prefix(&*candidate.written).unwrap_or(&written);
+        candidate.undo_late(late);
+        let live = &candidate.difference.live;
         for (name, change) in live {
             if writes_of(late, name).into_iter().any(|(_, argument)| change.touches(argument)) {
                 let detail = format!("a handler of `{name}` has written of the same entries meanwhile");

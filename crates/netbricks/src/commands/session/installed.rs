@@ -6,6 +6,7 @@ use netbricks_control::{Written as HandlerWrite, api};
 use netbricks_core::LiveChange;
 
 use super::super::file::{Checked, File};
+use super::said::Said;
 use super::tenants::{self, InstalledTenant};
 use crate::chain::{Design, Filters, Kept, Layout, Partition, Place};
 use crate::config::{
@@ -235,7 +236,8 @@ impl Installed {
                     || self.design.named_ports_of(before) != after.design.named_ports_of(number));
             let same = known.definition == function.definition && known.settings == function.settings;
             let undoes = undo.undoes(&function.name);
-            let live = if same || undoes || other_ports {
+            let is_quarantined = undo.is_quarantined(&known.nodes);
+            let live = if same || undoes || other_ports || is_quarantined {
                 None
             } else {
                 self.live_change(before, after, number, undo.written)
@@ -250,7 +252,8 @@ impl Installed {
                 difference.live.insert(function.name.clone(), change);
                 continue;
             }
-            if same && !undoes && !other_ports && (known.nodes == function.nodes || !function.stateful) {
+            let goes_on = same && !undoes && !other_ports && !is_quarantined;
+            if goes_on && (known.nodes == function.nodes || !function.stateful) {
                 let kept = function.nodes.iter().filter(|node| known.nodes.contains(node)).cloned();
                 difference.kept.nodes.extend(kept);
                 difference.kept_names.push(function.name.clone());
@@ -276,6 +279,8 @@ impl Installed {
                 format!("it stands in {} now", listed(&function.nodes))
             } else if !undoes && other_ports {
                 "the ports around it are others".into()
+            } else if !undoes && is_quarantined {
+                "it is in quarantine".into()
             } else {
                 "what handlers changed of it since is undone".into()
             };
@@ -316,10 +321,24 @@ impl Installed {
 
     /// The file with what these writes of handlers changed as keys, and the writes that no key can say.
     pub(crate) fn with_written(&self, written: &[HandlerWrite]) -> (api::Source, Vec<HandlerWrite>) {
-        let (mut source, mut said) = (self.source.clone(), BTreeSet::new());
+        let mut source = self.source.clone();
+        // By function the handlers whose writes are said; all of them where there is no list.
+        let mut said: BTreeMap<&String, Option<&[&str]>> = BTreeMap::new();
         for (function, blueprint) in self.functions.iter().zip(&self.design.functions) {
             let writes = writes_of(written, &function.name);
-            let Some((key, list)) = blueprint.live_list(&writes).filter(|_| !writes.is_empty()) else {
+            if writes.is_empty() {
+                continue;
+            }
+            let Some((key, list)) = blueprint.live_list(&writes) else {
+                let writes: Vec<&HandlerWrite> =
+                    written.iter().filter(|written| written.function == function.name).collect();
+                if let Some(Said { key, list, handlers }) =
+                    Said::of(&function.definition, &function.name, &source.text, &writes)
+                    && let Some(text) = with_list(&source.text, &function.name, key, &list)
+                {
+                    source.text = text;
+                    said.insert(&function.name, Some(handlers));
+                }
                 continue;
             };
             // A file that another key names has entries, too.
@@ -329,10 +348,14 @@ impl Installed {
             }
             if let Some(text) = with_list(&source.text, &function.name, key, &list) {
                 source.text = text;
-                said.insert(&function.name);
+                said.insert(&function.name, None);
             }
         }
-        let rest = written.iter().filter(|written| !said.contains(&written.function));
+        let is_said = |written: &HandlerWrite| match said.get(&written.function) {
+            None => false,
+            Some(handlers) => handlers.is_none_or(|handlers| handlers.contains(&&*written.handler)),
+        };
+        let rest = written.iter().filter(|written| !is_said(written));
         (source, rest.cloned().collect())
     }
 
@@ -406,9 +429,14 @@ pub(crate) struct Undo<'a> {
     pub(crate) rewritten: Option<&'a BTreeSet<String>>,
     /// The journal, whose writes stay with functions that go on.
     pub(crate) written: &'a [HandlerWrite],
+    /// Nodes of functions in quarantine, which are made again.
+    pub(crate) quarantined: Option<&'a BTreeSet<String>>,
 }
 
 impl Undo<'_> {
+    fn is_quarantined(&self, nodes: &[String]) -> bool {
+        self.quarantined.is_some_and(|quarantined| nodes.iter().any(|node| quarantined.contains(node)))
+    }
     fn undoes(&self, function: &str) -> bool {
         self.undone.is_some_and(|undone| undone.contains(function))
     }

@@ -5,6 +5,8 @@ mod calls;
 mod control_tasks;
 mod installed;
 #[cfg(test)]
+mod late_tests;
+#[cfg(test)]
 mod live_tests;
 mod logs;
 mod observe;
@@ -13,6 +15,7 @@ mod ports_tests;
 mod prepare;
 #[cfg(test)]
 mod rollback_tests;
+mod said;
 mod tenants;
 #[cfg(test)]
 mod tenants_tests;
@@ -36,7 +39,7 @@ pub(crate) use apply::functions_of;
 pub(crate) use control_tasks::ControlTasks;
 pub(crate) use installed::{Installed, InstalledFunction};
 pub(crate) use logs::FunctionEvents;
-pub(crate) use prepare::{Preparing, prepare_all};
+pub(crate) use prepare::Preparing;
 pub(crate) use tenants::grants_of;
 #[cfg(test)]
 pub(crate) use tests::{chain, while_running};
@@ -90,7 +93,7 @@ pub(crate) struct Session<'a> {
     pub(crate) app: &'a Application,
     pub(crate) overrides: Overrides,
     pub(crate) control: Control,
-    pub(crate) preparing: Preparing<'a>,
+    pub(crate) preparing: Preparing,
     pub(crate) started: Instant,
     pub(crate) pool: &'a Pool,
     pub(crate) ports: OpenPorts,
@@ -406,11 +409,23 @@ impl Gathered {
         }
         let (reports, part) = (std::mem::take(&mut gathered.reports), part.clone());
         let Some(answer) = gathered.answer.take() else { return };
-        // Where the director has ended, the answer is dropped, which the one who asked sees.
-        let _ended = tasks.post(move |_| {
+        // The task takes it along; where the task is refused, it is still needed.
+        let shared = Arc::new(Mutex::new(Some(answer)));
+        let take = |shared: &Mutex<Option<Answer<api::Stats>>>| {
+            shared.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        let taken = shared.clone();
+        let posted = tasks.post(move |_| {
             part.remember(&reports);
-            answer(Ok(part.with(reports)));
+            if let Some(answer) = take(&taken) {
+                answer(Ok(part.with(reports)));
+            }
         });
+        if let Err(problem) = posted
+            && let Some(answer) = take(&shared)
+        {
+            answer(Err(problem));
+        }
     }
 }
 
@@ -554,6 +569,7 @@ fn worker_stats(places: &[WorkerPlace], progress: &[Progress]) -> Vec<api::Worke
             turns: progress.turns,
             sleeps: progress.sleeps,
             longest_pause_ns: progress.longest_pause_ns,
+            long_pauses: progress.long_pauses,
             ended: progress.ended > 0,
         }
     };

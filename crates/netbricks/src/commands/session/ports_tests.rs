@@ -33,7 +33,7 @@ fn firewall(rules: &[&str]) -> String {
 }
 
 fn application() -> Application {
-    Application { registry: crate::standard(), drivers: crate::Drivers::standard() }
+    Application::new(crate::standard(), crate::Drivers::standard())
 }
 
 fn file(text: &str) -> File {

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use netbricks_buffer::Pool;
 use netbricks_control::api::{self, Code, Problem};
@@ -23,22 +24,39 @@ use super::{Overrides, Session};
 use crate::chain::{Circumstances, Division, Filters, OpenPorts, Opening, overcommitted};
 use crate::config::Plan;
 use crate::diagnostic::{Diagnostic, Diagnostics, Level, Source};
+use crate::report::thousands;
 
 /// A preparation on the thread for them.
-type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The time that a preparation under way has to end after the run.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The way to the thread that prepares changes, one after the other.
-pub(crate) struct Preparing<'a>(Sender<Job<'a>>);
+pub(crate) struct Preparing(Sender<Job>);
 
-impl<'a> Preparing<'a> {
-    /// The way, and the end at which [`prepare_all`] works.
-    pub(crate) fn new() -> (Self, Jobs<'a>) {
-        let (jobs, wanted) = channel();
-        (Self(jobs), Jobs(wanted))
+/// The thread that prepares changes; it ends when no more can come.
+pub(crate) struct Preparer(Receiver<()>);
+
+impl Preparing {
+    /// Starts the thread; not on a worker's core, where others are free.
+    pub(crate) fn new(free: Option<Vec<usize>>) -> std::io::Result<(Self, Preparer)> {
+        let (jobs, wanted) = channel::<Job>();
+        let (ends, ended) = channel();
+        let prepare_all = move || {
+            let _told = ends;
+            if let Some(cores) = free {
+                // Without permission it goes where the kernel puts it.
+                let _anywhere = netbricks_control::server::run_on(&cores);
+            }
+            wanted.iter().for_each(|job| job());
+        };
+        std::thread::Builder::new().name("netbricks-prepare".into()).spawn(prepare_all)?;
+        Ok((Self(jobs), Preparer(ended)))
     }
 
     /// Has a change prepared. Where the thread has ended, `done` is dropped.
-    pub(super) fn prepare(&self, basis: Basis<'a>, wanted: Wanted, done: Answer<Prepared>) {
+    pub(super) fn prepare(&self, basis: Basis, wanted: Wanted, done: Answer<Prepared>) {
         let job = move || {
             let prepared = contain(|| basis.prepare(&wanted));
             done(prepared.unwrap_or_else(|caught| {
@@ -49,16 +67,11 @@ impl<'a> Preparing<'a> {
     }
 }
 
-/// The changes to prepare.
-pub(crate) struct Jobs<'a>(Receiver<Job<'a>>);
-
-/// Prepares changes until no more can come; not on a worker's core, where others are free.
-pub(crate) fn prepare_all(jobs: &Jobs<'_>, free: Option<&[usize]>) {
-    if let Some(cores) = free {
-        // Without permission it goes where the kernel puts it.
-        let _anywhere = netbricks_control::server::run_on(cores);
+impl Preparer {
+    /// Lets a preparation end, after the run has dropped the way to it. One that does not is left behind.
+    pub(crate) fn end(self) {
+        let _late = self.0.recv_timeout(PATIENCE);
     }
-    jobs.0.iter().for_each(|job| job());
 }
 
 /// A port that is open.
@@ -70,8 +83,8 @@ struct Running {
 }
 
 /// All that preparing a change has to know of what runs.
-pub(super) struct Basis<'a> {
-    app: &'a Application,
+pub(super) struct Basis {
+    app: Application,
     overrides: Overrides,
     control: Control,
     pool: Pool,
@@ -93,6 +106,18 @@ pub(super) struct Candidate {
     pub(super) shares: Vec<Vec<(usize, usize)>>,
 }
 
+impl Candidate {
+    /// Lets functions that are made again begin without these writes, which the journal then makes again.
+    pub(super) fn undo_late(&mut self, late: &[Written]) {
+        let Self { installed, difference, .. } = self;
+        let of = |name: &String| {
+            late.iter().any(|written| written.function == *name) && !difference.kept_functions.contains(name)
+        };
+        let functions = installed.functions.iter().filter(|function| of(&function.name));
+        difference.kept.undone.extend(functions.flat_map(|function| function.nodes.iter().cloned()));
+    }
+}
+
 /// A prepared change.
 pub(super) struct Parts {
     pub(super) candidate: Candidate,
@@ -102,9 +127,9 @@ pub(super) struct Parts {
     pub(super) basis: Arc<Installed>,
 }
 
-impl<'a> Session<'a> {
+impl Session<'_> {
     /// All that preparing a change has to know of what runs.
-    pub(super) fn basis(&self) -> Basis<'a> {
+    pub(super) fn basis(&self) -> Basis {
         let running = |port: &dyn Port| Running {
             name: port.name().to_owned(),
             number: self.ports.number(port.name()),
@@ -112,7 +137,7 @@ impl<'a> Session<'a> {
             filtering: port.filtered_by(),
         };
         Basis {
-            app: self.app,
+            app: self.app.clone(),
             overrides: self.overrides,
             control: self.control.clone(),
             pool: self.pool.clone(),
@@ -124,7 +149,7 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Basis<'_> {
+impl Basis {
     fn port(&self, name: &str) -> Option<&Running> {
         self.ports.iter().find(|port| port.name == name)
     }
@@ -143,9 +168,11 @@ impl Basis<'_> {
         let none = OpenPorts::none();
         let known = opened.as_ref().unwrap_or(&none);
         let (undone, rewritten) = (Some(&wanted.undone), Some(&wanted.rewritten));
-        let undo = Undo { undone, rewritten, written: &wanted.written };
+        let quarantined = self.control.in_quarantine();
+        let undo = Undo { undone, rewritten, written: &wanted.written, quarantined: Some(&quarantined) };
         let mut candidate = self.candidate(checked, &file, known, &expected, &undo)?;
         candidate.written = wanted.written.clone();
+        self.tell_tables(&mut candidate.difference.changes);
         let plan = plan_of(&candidate);
         if let (Ok(opened), false) = (&opened, wanted.is_plan) {
             self.keep_blueprints(&mut candidate);
@@ -162,7 +189,7 @@ impl Basis<'_> {
 
     /// Checks all of a file that can be checked without opening a port.
     fn checked<'t>(&self, file: &'t File) -> Result<Checked<'t>, Problem> {
-        let checked = file::check_with(self.app, file, |runtime| self.overrides.adjust(runtime));
+        let checked = file::check_with(&self.app, file, |runtime| self.overrides.adjust(runtime));
         let checked = checked.map_err(|faults| faulty(&faults))?;
         let fixed = self.installed.fixed_settings(&checked.plan.runtime);
         if !fixed.is_empty() {
@@ -287,6 +314,31 @@ impl Basis<'_> {
         checked.network.filters(&checked.plan, divisions, shares, &circumstances)
     }
 
+    /// Tells of functions that are replaced or go how many entries their tables have now.
+    fn tell_tables(&self, changes: &mut [api::Change]) {
+        let ends = |change: &&mut api::Change| {
+            change.part == "function"
+                && matches!(change.kind, api::ChangeKind::Replaced | api::ChangeKind::Removed)
+        };
+        let mut changes = changes.iter_mut().filter(ends).peekable();
+        // Workers are asked only where there is something to tell.
+        let Some(Ok(snapshot)) = changes.peek().map(|_| self.control.counters()) else { return };
+        for change in changes {
+            let Some(function) = self.installed.functions.iter().find(|known| known.name == change.name)
+            else {
+                continue;
+            };
+            let mut tables: BTreeMap<&str, u64> = BTreeMap::new();
+            for table in snapshot.tables.iter().filter(|table| function.nodes.contains(&table.node)) {
+                *tables.entry(&table.table).or_default() += table.entries;
+            }
+            for (table, entries) in tables {
+                let before = if change.detail.is_empty() { "" } else { "; " };
+                change.detail.push_str(&format!("{before}`{table}` has {} now", counted_entries(entries)));
+            }
+        }
+    }
+
     /// The packets that each node has processed so far; none where a worker does not answer.
     fn arrived(&self) -> BTreeMap<String, u64> {
         let nodes = self.control.counters().map(|snapshot| snapshot.nodes).unwrap_or_default();
@@ -349,6 +401,14 @@ impl Basis<'_> {
                 .map_err(|error| Problem::new(Code::Machine, format!("`{}`: {error}", function.name)))?;
         }
         Ok(())
+    }
+}
+
+/// `1 entry`, `64 entries`.
+fn counted_entries(entries: u64) -> String {
+    match entries {
+        1 => "1 entry".into(),
+        several => format!("{} entries", thousands(several)),
     }
 }
 

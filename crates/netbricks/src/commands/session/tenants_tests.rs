@@ -111,7 +111,7 @@ fn tenants_that_would_take_more_than_they_may_change_nothing() {
 /// What functions hold counts as much as what queues hold: a shaper's queue, or a Click configuration's elements.
 #[test]
 fn functions_that_hold_packets_count_for_the_quota_and_the_pool() {
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let app = Application::new(crate::standard(), crate::Drivers::standard());
     let shaper = |queue: u32| format!("use = \"shaper\"\nrate = \"1 pps\"\nqueue = {queue}\n");
     let click = |frames: &str| {
         format!(
@@ -182,7 +182,7 @@ fn a_token_file_is_the_same_by_each_of_its_names() {
     let of = |directory: &std::path::Path, token: &str| {
         let text =
             shared_by(&tenant("acme", "198.18.0.0/19", &format!("token_file = \"{token}\""), "\"ttl\""));
-        let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+        let app = Application::new(crate::standard(), crate::Drivers::standard());
         let file = file::File {
             name: "edge.toml".into(),
             text,
@@ -236,7 +236,7 @@ fn queues_that_would_hold_the_whole_pool_are_refused() {
         asking.let_packets_pass();
     });
     lost_nothing(&summary);
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let app = Application::new(crate::standard(), crate::Drivers::standard());
     for (queue, workers, is_refused) in [(3_073, 1, true), (3_072, 1, false), (1_537, 2, true)] {
         let file = file::File {
             name: "edge.toml".into(),
@@ -259,7 +259,7 @@ fn crowded(count: usize) -> String {
 
 #[test]
 fn the_default_pool_has_what_the_queues_of_many_tenants_need() {
-    let app = Application { registry: crate::standard(), drivers: crate::Drivers::standard() };
+    let app = Application::new(crate::standard(), crate::Drivers::standard());
     let checked =
         |tenants: usize, runtime: &str, test: &dyn Fn(Result<file::Checked<'_>, file::Faults<'_>>)| {
             let file = file::File {

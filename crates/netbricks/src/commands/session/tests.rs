@@ -39,6 +39,9 @@ impl Asking {
         self.0.post(move |director| drop(sender.send(task(director)))).unwrap();
         answer.recv().unwrap()
     }
+    pub(super) fn tasks(&self) -> Tasks {
+        self.0.clone()
+    }
     pub(super) fn apply(&self, text: &str) -> Result<Applied, Problem> {
         let source = source(text);
         self.ask(move |director| director.apply(source, ApplyOptions::default(), None, 0))
@@ -73,7 +76,7 @@ impl Asking {
         answer.recv().unwrap().unwrap();
     }
     /// Has a file applied, which may be prepared long after this returns.
-    fn begin_to_apply(&self, text: &str) -> Receiver<Result<Applied, Problem>> {
+    pub(super) fn begin_to_apply(&self, text: &str) -> Receiver<Result<Applied, Problem>> {
         let ((sender, answer), tasks) = (channel(), self.0.clone());
         let (source, options) = (source(text), ApplyOptions::default());
         let change = Change::Apply { source, options, expected: None, time_ns: 0 };
@@ -112,7 +115,7 @@ pub(super) fn while_controlled(
     control: Option<&ControlArguments>,
     test: impl FnOnce(&Asking) + Send + 'static,
 ) -> Summary {
-    let app = Application { registry, drivers: crate::Drivers::standard() };
+    let app = Application::new(registry, crate::Drivers::standard());
     let console = Console { color: false, live: false };
     let file = file::File {
         name: "edge.toml".into(),

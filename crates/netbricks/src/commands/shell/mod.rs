@@ -15,7 +15,7 @@ use netbricks_control::api::Status;
 use super::arguments::{Color, Command, CommandLine};
 use super::live::mmb::Batch;
 use super::live::{self, Api, LiveCommand, Output, ShellArguments, connect, shell_words};
-use super::{Application, Console, FAILURE, Failure, USAGE, dispatch, graph};
+use super::{Application, Console, FAILURE, Failure, USAGE, dispatch, graph, without_hidden};
 use crate::diagnostic::{Diagnostic, Source};
 use editor::Editor;
 
@@ -146,7 +146,8 @@ impl<'s> Session<'s> {
                 }
             }
         }
-        let parsed = self.tree.clone().try_get_matches_from(&words).and_then(|matches| {
+        let matches = self.tree.clone().try_get_matches_from(&words);
+        let parsed = matches.map_err(|error| without_hidden(error, &self.tree)).and_then(|matches| {
             let line = CommandLine::from_arg_matches(&matches)?;
             Ok((matches, line))
         });
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     fn app() -> Application {
-        Application { registry: Registry::new(), drivers: Drivers::standard() }
+        Application::new(Registry::new(), Drivers::standard())
     }
 
     /// Runs a script. Answers its outcome as a code, and what it wrote.
