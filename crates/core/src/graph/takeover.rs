@@ -189,7 +189,7 @@ impl Graph {
             let states = self.guarded(place, |node| {
                 node.state(|state| old.state(|old| state.take_over(old))).flatten().unwrap_or_default()
             });
-            let held = slot.keeps.then(|| slot.held(&running.panics, running.cx.now())).unwrap_or_default();
+            let held = slot.held(&running.panics, running.cx.now());
             let old = slot.node.get_mut();
             let moved = self.guarded(place, |node| {
                 let mut moved = 0;
