@@ -4,6 +4,7 @@
 
 use netbricks_mmb::field::FieldId;
 use netbricks_mmb::rule::{Atom, Target};
+use netbricks_testkit::checksums;
 
 use crate::fields::{Means, meaning, write_bits};
 use crate::matching::number;
@@ -66,6 +67,17 @@ impl Sum {
         }
         fold(sum)
     }
+}
+
+/// Whether the checksum of a TCP segment is known, and wrong.
+pub(crate) fn is_wrong_segment(frame: &[u8], places: &Places) -> bool {
+    let Some(ip) = places.ip.as_ref().filter(|ip| !ip.is_fragment) else { return false };
+    if ip.covers != (true, true) {
+        let place = places.at(Part::Tcp).map(|at| format!(" at {at}")).unwrap_or_default();
+        return checksums::wrong(frame).iter().any(|wrong| wrong.ends_with(&place));
+    }
+    let sums = Rewrite::of(frame, places).sums();
+    sums.iter().any(|sum| sum.pseudo == Some(6) && sum.of(frame, ip) != 0xffff)
 }
 
 impl Rewrite {

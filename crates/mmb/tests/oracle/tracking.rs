@@ -1,6 +1,7 @@
 //! Connections, as stateful rules make them, in a list.
 
 use crate::places::{Network, Part, Places, word};
+use crate::rewriting::is_wrong_segment;
 
 /// Addresses, ports and protocol of a packet, or of the packet that an ICMP error quotes, the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,10 @@ struct Segment {
     acknowledgment: u32,
     /// Octets of its text.
     len: u32,
+    /// Whether its checksum is known to be wrong.
+    is_wrong: bool,
+    /// Whether it has an MD5 signature (RFC 2385) or an authentication option (RFC 5925).
+    is_signed: bool,
 }
 
 impl Segment {
@@ -40,10 +45,28 @@ impl Segment {
             sequence: long(at + 4),
             acknowledgment: long(at + 8),
             len: (ip.end - ip.tcp_end) as u32,
+            is_wrong: is_wrong_segment(frame, places),
+            is_signed: is_signed(&frame[at + 20..ip.tcp_end]),
         })
+    }
+    /// Whether it begins or ends something.
+    fn is_control(&self) -> bool {
+        self.flags & (Self::SYN | Self::FIN | Self::RST) != 0
     }
     fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+}
+
+fn is_signed(options: &[u8]) -> bool {
+    match options {
+        [] | [0, ..] | [_] => false,
+        [1, rest @ ..] => is_signed(rest),
+        [kind, length, ..] => match options.get(usize::from(*length)..) {
+            Some(_) if *length < 2 => false,
+            Some(rest) => matches!(kind, 19 | 29) || is_signed(rest),
+            None => false,
+        },
     }
 }
 
@@ -131,6 +154,8 @@ struct Connection {
     seen: [u8; 2],
     sides: [Side; 2],
     is_open: bool,
+    /// Whether its SYN was signed, if one was seen.
+    is_signed: Option<bool>,
     /// A reset was taken, or both sides are done.
     is_over: bool,
     last: u64,
@@ -139,7 +164,10 @@ struct Connection {
 
 impl Connection {
     fn note(&mut self, side: usize, segment: Option<Segment>) {
+        // RFC 2385 and RFC 5925: the ends of a connection drop segments that are signed where its own are not.
+        let is_foreign = |one: &Segment| self.is_signed.is_some_and(|is_signed| is_signed != one.is_signed);
         match segment {
+            Some(segment) if segment.is_control() && (segment.is_wrong || is_foreign(&segment)) => return,
             Some(segment) if segment.has(Segment::RST) && !self.takes_reset(side, &segment) => return,
             Some(segment) => {
                 self.advance(side, &segment);
@@ -193,6 +221,9 @@ impl Connection {
         // An initial number has nothing to do with those before. RFC 5961, section 4.2: in an open connection a SYN is
         // only challenged.
         let is_initial = segment.has(Segment::SYN) && !self.is_open;
+        if is_initial {
+            self.is_signed.get_or_insert(segment.is_signed);
+        }
         let is_own = is_initial || !segment.has(Segment::SYN);
         if is_initial || is_own && newer(self.sides[side].next, end) {
             self.sides[side].next = Some(end);
@@ -250,7 +281,8 @@ impl Connections {
         known.rules.retain(|rule| live.contains(rule));
         // RFC 9293, section 3.6.1: a SYN may open a connection anew that is closing.
         let flags = Segment::SYN | Segment::ACK | Segment::RST | Segment::FIN;
-        let begins = packet.segment.is_some_and(|segment| segment.flags & flags == Segment::SYN);
+        let begins =
+            packet.segment.is_some_and(|segment| segment.flags & flags == Segment::SYN && !segment.is_wrong);
         let is_other = known.is_over && begins && !packet.is_error;
         if now >= known.last + known.timeout || known.rules.is_empty() || is_other {
             self.all.remove(place);
@@ -275,6 +307,7 @@ impl Connections {
                 seen: [0; 2],
                 sides: [Side::default(); 2],
                 is_open: false,
+                is_signed: None,
                 is_over: false,
                 last: now,
                 timeout: 0,

@@ -132,7 +132,8 @@ fn a_set_among_others_of_a_set_keeps_its_kind() {
     let lines =
         ["define @inner {192.0.2.1}", "define @outer {@inner}", "add all drop comment \"see @inner\""];
     let mut node = built(&lines).unwrap();
-    node.call("run", "define @inner {80}\nadd tcp-dport @outer drop").unwrap();
+    node.call("run", "define @inner {80}").unwrap();
+    node.call("run", "add tcp-dport @outer drop").unwrap();
     let lines = node.call("lines", "").unwrap();
     node.call("replace", &lines).unwrap();
 }
