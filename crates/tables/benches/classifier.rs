@@ -288,7 +288,7 @@ fn ranges(cases: &mut Vec<Case>) {
 /// Writes headers for `bench/classbench.sh`, where it asks for them: six numbers each, in the machine's byte order.
 fn write_headers(name: &str, kind: &str, headers: &[Vec<u32>]) {
     let Some(folder) = std::env::var_os("NETBRICKS_CLASSBENCH_HEADERS") else { return };
-    let bytes = headers.iter().flat_map(|header| header).flat_map(|word| word.to_ne_bytes());
+    let bytes = headers.iter().flatten().flat_map(|word| word.to_ne_bytes());
     let path = std::path::Path::new(&folder).join(format!("{name}.{kind}"));
     std::fs::write(path, bytes.collect::<Vec<u8>>()).expect("the folder takes files");
 }

@@ -217,7 +217,7 @@ fn a_tenants_bodies_are_small_and_take_memory_of_its_own() {
     };
     grants.set(vec![grant("acme", TENANT), grant("corp", "corp-0123456789abcdef")]);
     let limits =
-        Limits { memory: 4 << 20, tenant_body: 100_000, tenant_memory: 8 * 200 << 10, ..Limits::default() };
+        Limits { memory: 4 << 20, tenant_body: 100_000, tenant_memory: (8 * 200) << 10, ..Limits::default() };
     let limits = Limits { upload: std::time::Duration::from_secs(600), ..limits };
     let running = Running::granting("bodies", limits, Some(tokens()), grants);
     let write = |token: &str, function: &str, bytes: usize| {

@@ -108,7 +108,7 @@ fn tenants_that_would_take_more_than_they_may_change_nothing() {
     lost_nothing(&summary);
 }
 
-/// What functions hold counts as much as what queues hold: a shaper's queue, or a Click configuration's elements.
+/// Packets that functions hold count as those of queues: a shaper's queue, or a Click configuration's elements.
 #[test]
 fn functions_that_hold_packets_count_for_the_quota_and_the_pool() {
     let app = Application::new(crate::standard(), crate::Drivers::standard());
