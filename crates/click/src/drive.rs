@@ -76,7 +76,7 @@ pub fn round(router: &Router, tasks: usize) -> Round {
             return Round::Busy;
         }
     }
-    let mut useful = false;
+    let (mut useful, mut idle) = (false, router.idle_turns.get());
     for _ in 0..tasks {
         if router.run_count() <= 0 {
             return Round::Busy;
@@ -85,6 +85,7 @@ pub fn round(router: &Router, tasks: usize) -> Round {
         router.begin_task();
         let worked = router.element(element).run_task(router.at(element), task);
         useful |= worked;
+        idle = if worked { 0 } else { idle.saturating_add(1) };
         if !router.tasks.end(worked) {
             break;
         }
@@ -92,6 +93,7 @@ pub fn round(router: &Router, tasks: usize) -> Round {
     if router.run_count() > 0 {
         useful |= run_timers(router);
     }
+    router.idle_turns.set(if useful { 0 } else { idle });
     if router.run_count() <= 0 || !router.tasks.is_empty() {
         let clock = &router.surroundings().clock;
         if useful || router.run_count() <= 0 {
@@ -99,7 +101,8 @@ pub fn round(router: &Router, tasks: usize) -> Round {
         } else if clock.is_simulated() {
             let next = (clock.steady() / STEP + 1) * STEP;
             clock.jump(router.timers.first().map_or(next, |timer| timer.min(next)));
-        } else if clock.is_set_from_outside() {
+        } else if clock.is_set_from_outside() && idle >= router.tasks.len() {
+            // Every task had a turn, and none had anything to do.
             return Round::Until(next_step(router, clock.steady()));
         }
         return Round::Busy;

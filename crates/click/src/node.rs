@@ -525,8 +525,10 @@ impl Node for ClickNode {
         match round {
             Round::Busy => Poll::Busy,
             Round::Stopped => Poll::Done,
-            _ if !self.watched.is_empty() => Poll::Idle,
+            // A node that waits for descriptors has no timer.
+            Round::Until(_) if !self.watched.is_empty() => Poll::Busy,
             Round::Until(time) => Poll::Until(time),
+            Round::Idle if !self.watched.is_empty() => Poll::Idle,
             // It sleeps until packets come, or a handler has it do something.
             Round::Idle => Poll::Until(u64::MAX),
         }

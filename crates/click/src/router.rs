@@ -128,6 +128,8 @@ pub struct Router {
     run_count: Cell<i32>,
     /// The steady time (ns) since which tasks ask for turns and do no work in them.
     pub(crate) waits_since: Cell<Option<u64>>,
+    /// Turns of tasks without work since the last that did some.
+    pub(crate) idle_turns: Cell<usize>,
     driver_manager: Cell<Option<usize>>,
     random: Cell<u64>,
     depth: Cell<u32>,
@@ -277,6 +279,7 @@ impl Router {
             handlers_ready: Cell::new(false),
             run_count: Cell::new(1),
             waits_since: Cell::default(),
+            idle_turns: Cell::default(),
             driver_manager: Cell::new(None),
             random: Cell::new(seed),
             depth: Cell::new(0),
@@ -705,6 +708,7 @@ impl Router {
     /// Counts packets that come in from outside.
     pub fn arrived(&self, packets: u64) {
         self.waits_since.set(None);
+        self.idle_turns.set(0);
         self.held.set(self.held.get() + packets);
     }
     /// Packets that elements hold: those that came in or were created, less those that left or ended.

@@ -92,6 +92,11 @@ impl Tasks {
         self.insert(task, base + self.stride(task));
     }
 
+    /// How many tasks wait for a turn.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
     fn insert(&self, task: TaskId, pass: u64) {
         let mut waiting = self.waiting.borrow_mut();
         let place = waiting.iter().rposition(|other| other.pass <= pass).map_or(0, |place| place + 1);

@@ -312,8 +312,11 @@ impl Host {
         let flat =
             flat.map_err(|caught| refused(format!("a panic while it was read: {}", caught.message)))?;
         let flat = flat.ok_or_else(|| refused(told(&errors.lines())))?;
-        // A worker flattens what would become too long.
-        Ok((flat.len() <= LARGEST).then(|| format!("{name}\n{flat}")))
+        // A worker flattens what would become too long, and values that are text of the language where they stand.
+        let source = Source { text: &flat, file: &name, is_expression: false };
+        let again = contain(|| build::flattened(&source, &[], &self.surroundings, &Errors::collected()));
+        let is_same = flat.len() <= LARGEST && again.ok().flatten().is_some_and(|again| again == flat);
+        Ok(is_same.then(|| format!("{name}\n{flat}")))
     }
 
     /// Gives an instance a configuration. Returns the number of its elements.

@@ -378,6 +378,7 @@ impl Host {
                 drive::look_at_descriptors(&router, Duration::ZERO);
                 if let Some(instance) = self.instances.get_mut(*number).and_then(Option::as_mut) {
                     self.ended.extend(instance.end_if_spent());
+                    self.is_stale.set(true);
                 }
                 if !router.tasks.is_empty() {
                     self.wake(*number);
@@ -442,6 +443,8 @@ impl Host {
     fn how_to_wait(&self) -> Poll {
         match self.timers.first() {
             _ if !self.sleeping => Poll::Busy,
+            // A node that waits for descriptors has no timer, but for an exchange's.
+            Some(_) if !self.watched.is_empty() && self.switch.exchange.is_none() => Poll::Busy,
             _ if !self.watched.is_empty() => Poll::Idle,
             Some((time, _)) => Poll::Until(*time),
             // Nothing is done until packets come or a handler is called.

@@ -264,10 +264,11 @@ impl Director<'_> {
         if !self.records.changes.is_preparing {
             return self.begin(BACK, tasks, Asker::Director);
         }
-        self.after_writes(Box::new(|director, waited| {
+        // It undoes writes whose answers have not come.
+        self.after_writes(Box::new(|director, _waited| {
             // A client went back first.
             if director.records.is_overdue() {
-                let result = waited.and_then(|()| director.change_now(BACK));
+                let result = director.change_now(BACK);
                 director.end_overdue(result);
             }
         }));
@@ -300,7 +301,11 @@ impl Director<'_> {
             let changes = prepared.is_ok() && !matches!(rest, Rest::Plan { .. });
             let step = move |director: &mut Director<'_>, waited: Result<(), Problem>| {
                 director.records.changes.is_preparing = false;
-                let prepared = waited.and(prepared);
+                // A rollback that is overdue undoes the writes that it waited for.
+                let prepared = match asker {
+                    Asker::Director => prepared,
+                    Asker::Client(_) => waited.and(prepared),
+                };
                 let result = log.within(|| prepared.and_then(|prepared| director.end(rest, prepared)));
                 log.end(&result);
                 director.answer(asker, result);

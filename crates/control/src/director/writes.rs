@@ -144,7 +144,7 @@ impl Director<'_> {
     /// Writes a handler, if the generation is still `expected`, and puts the write into the journal.
     ///
     /// The answer may come before this returns, or later, from another thread. A `tenant` has a part of the journal,
-    /// and its writes raise no generation: changes of the operator's do not wait for them.
+    /// and its writes raise no generation.
     pub fn write(
         &mut self,
         call: Call,
@@ -198,7 +198,14 @@ impl Director<'_> {
             return answer(self.records.generation, Err(problem.help("try again in a moment")));
         }
         let tasks = tasks.clone();
-        held.push_back(Box::new(move |director| director.write(call, expected, tenant, &tasks, answer)));
+        held.push_back(Box::new(move |director| {
+            if Instant::now() <= call.deadline {
+                return director.write(call, expected, tenant, &tasks, answer);
+            }
+            // Its client was told so, and may repeat it.
+            let detail = "a change took the time that there was for the write: nothing was written";
+            answer(director.generation(), Err(Problem::new(Code::Timeout, detail).help("repeat it")));
+        }));
     }
 
     /// Does a step of a change when no write is under way, so that the change knows all of them.

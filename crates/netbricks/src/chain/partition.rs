@@ -208,19 +208,26 @@ impl Plan<'_> {
                     })
                     .collect();
             }
+            let blueprint = Blueprint::new({
+                let part = part.clone();
+                move |worker| match &part {
+                    Some(part) => shuffle.node_parted(worker, part),
+                    None => shuffle.node(worker),
+                }
+            });
+            let owner = self.functions[*function].owner;
+            let tenant = owner.checked_sub(1).and_then(|tenant| self.tenants.get(usize::from(tenant)));
+            let blueprint = match tenant {
+                Some(tenant) => blueprint.of_tenant(&tenant.name),
+                None => blueprint,
+            };
             self.functions.push(PlannedFunction {
                 name: node.clone(),
                 definition: "shuffle".into(),
-                blueprint: Blueprint::new({
-                    let part = part.clone();
-                    move |worker| match &part {
-                        Some(part) => shuffle.node_parted(worker, part),
-                        None => shuffle.node(worker),
-                    }
-                }),
+                blueprint,
                 settings: Written::from([("key".into(), key.name().into())]),
                 place: self.functions[*function].place.clone(),
-                owner: self.functions[*function].owner,
+                owner,
             });
         }
     }

@@ -94,9 +94,17 @@ impl Reloaded {
     /// The file of the command line, or else the one that the restored configuration was read from.
     pub(super) fn of(given: Option<&Path>, parameters: &[String], file: &File) -> Self {
         let restored = || file.directory.join(Path::new(&file.name).file_name().unwrap_or_default());
+        let parameters = if given.is_some() { parameters.to_vec() } else { parameters_of(&file.text) };
         let path = given.map_or_else(restored, Path::to_owned);
-        Self { path, parameters: parameters.to_vec(), name: file.name.clone() }
+        Self { path, parameters, name: file.name.clone() }
     }
+}
+
+/// The values of a Click configuration's parameters, in the chain file that was made of it.
+fn parameters_of(text: &str) -> Vec<String> {
+    let table = text.parse::<toml::Table>().unwrap_or_default();
+    let values = || table.get("function")?.get("click")?.get("parameters")?.as_array();
+    values().into_iter().flatten().filter_map(toml::Value::as_str).map(str::to_owned).collect()
 }
 
 /// Applies the file again, because a signal asked for it.
@@ -177,8 +185,11 @@ pub(super) fn attend(
             let (reloaded, tasks) = (reloaded.clone(), session.tasks.clone());
             let reload = move || {
                 let reloaded = reloaded.clone();
-                let again = tasks.clone();
-                tasks.post_patiently(move |director| reload(director, &reloaded, console, &again));
+                let (again, tasks) = (tasks.clone(), tasks.clone());
+                // This thread hears signals: it waits for no room in the director's queue.
+                std::thread::spawn(move || {
+                    tasks.post_patiently(move |director| reload(director, &reloaded, console, &again));
+                });
             };
             stop_or_reload_on_signals(runtime.stop_handle(), first, reload)
         }

@@ -62,6 +62,8 @@ fn regex_classifier(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<
     match Regex::builder().configure(config).syntax(bytes).build_many(&patterns) {
         Ok(patterns) => {
             let found = RefCell::new(PatternSet::new(patterns.pattern_len()));
+            // Each takes a part of what is left.
+            router.room().set(room.saturating_sub(patterns.memory_usage() + 2 * cache));
             router.automata.set(router.automata.get().saturating_sub(patterns.memory_usage()));
             Some(Rc::new(RegexClassifier { patterns, cache, found, payload_only, sorter: Sorter::default() }))
         }

@@ -37,7 +37,8 @@ fn writes_that_workers_make_while_a_file_is_applied_are_in_the_run_and_in_the_jo
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    while !done.load(Ordering::Relaxed) {
+                    // However long the changes take, there are ports for some tens of thousands.
+                    while !done.load(Ordering::Relaxed) && next.load(Ordering::Relaxed) < 60_000 {
                         let port = next.fetch_add(1, Ordering::Relaxed);
                         // It panics where the write is refused.
                         asking.write(
@@ -168,6 +169,11 @@ fn the_running_file_has_rules_and_mappings_that_handlers_wrote() {
         let comments: Vec<&str> = text.lines().filter(|line| line.starts_with("#   ")).collect();
         assert_eq!(comments, ["#   netbricks set fw.flush"]);
         // It is a file that can be applied.
+        let (keep, again) = (netbricks_control::api::ApplyOptions::default(), file.clone());
+        asking.ask(move |director| director.apply(again, keep, None, 0)).unwrap();
+        let text = asking.ask(|director| director.running_source().text);
+        let mapping = "static = [\"tcp 203.0.113.7:80 -> 10.0.0.5:8080\"]\n";
+        assert!(text.contains(mapping), "its writes are said once: {text}");
         let forget = netbricks_control::api::ApplyOptions { forget: true, ..Default::default() };
         asking.ask(move |director| director.apply(file, forget, None, 0)).unwrap();
         let rules = asking.call("fw", "rules", "", false).unwrap().answers[0].value.clone();

@@ -46,6 +46,8 @@ fn mappings(settings: &toml::Table, writes: &[&Written]) -> Option<Said> {
     for written in writes {
         let mapping = written.argument.split_whitespace().collect::<Vec<_>>().join(" ");
         match &*written.handler {
+            // The file may have it by now.
+            "static-add" if list.contains(&mapping) => {}
             "static-add" => list.push(mapping),
             // One that is written otherwise in the file stays a comment.
             "static-remove" => drop(list.remove(list.iter().position(|known| *known == mapping)?)),
