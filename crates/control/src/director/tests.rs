@@ -205,6 +205,8 @@ struct Run {
     records: Records,
     tasks: Tasks,
     waiting: Waiting,
+    /// The time that writes have.
+    patience: Duration,
 }
 
 type Changed = std::sync::mpsc::Receiver<(u64, Result<Applied, Problem>)>;
@@ -213,7 +215,7 @@ type Answered = std::sync::mpsc::Receiver<(u64, Result<Answers, Problem>)>;
 impl Run {
     fn new() -> Self {
         let (tasks, waiting) = Waiting::new();
-        Self { plane: Plane::new(), records: records(), tasks, waiting }
+        Self { plane: Plane::new(), records: records(), tasks, waiting, patience: Duration::from_secs(3_600) }
     }
     fn director(&mut self) -> Director<'_> {
         Director::new(&mut self.plane, &mut self.records)
@@ -229,7 +231,7 @@ impl Run {
         argument: &str,
         expected: Option<u64>,
     ) -> Answered {
-        let deadline = Instant::now();
+        let deadline = Instant::now() + self.patience;
         let (function, handler, argument) = (function.into(), handler.into(), argument.into());
         let call = Call { function, handler, argument, write: true, worker: None, deadline };
         let (sender, answered) = std::sync::mpsc::channel();

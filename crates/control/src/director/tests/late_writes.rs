@@ -15,6 +15,8 @@ fn a_change_waits_for_writes_under_way_and_makes_them_again_where_it_must() {
         assert_eq!((run.plane.source.text.as_str(), changed.try_recv().is_err()), ("one", true));
         // One that comes now waits for the change, whoever makes it.
         let late = run.write("replaced", "later", "late", None);
+        run.patience = Duration::ZERO;
+        let over = run.write("replaced", "later", "too late", None);
         assert_eq!(run.plane.called, ["replaced early"]);
         run.plane.called.clear();
         run.plane.answer();
@@ -22,7 +24,7 @@ fn a_change_waits_for_writes_under_way_and_makes_them_again_where_it_must() {
         run.tick(0);
         assert_eq!(run.plane.source.text, "two");
         assert!(changed.try_recv().unwrap().1.is_ok());
-        assert_eq!(code(&early), None);
+        assert_eq!((code(&early), code(&over)), (None, Some(Code::Timeout)));
         assert_eq!(run.plane.called, ["replaced early", "replaced late"]);
         assert_eq!(run.journal(), ["replaced early"]);
         run.plane.answer();
