@@ -53,7 +53,7 @@ netbricks_core::settings! {
         pub inputs: Vec<String> = [], "list of the devices of FromDevice";
         /// Devices in the order of the node's ways out; else in the order in which elements send to them.
         pub outputs: Vec<String> = [], "list of the devices of ToDevice";
-        /// The most packets that its elements hold, whatever the capacities of their queues. A tenant's has to have it.
+        /// The most packets that all its elements hold together. A tenant has to give this key.
         pub frames: Option<usize> = unset "no limit", "whole number of packets, at least 256";
         /// The file's text, after it has been read.
         read: OnceLock<Arc<str>> = skipped;

@@ -76,7 +76,8 @@ pub struct Shape {
     pub keeps_packets: bool,
     /// The most packets that the node holds between calls, copies of others included; `None` where it knows no bound.
     ///
-    /// A node that [keeps](Self::keeps_packets) none and makes no copies says nothing. The node enforces it, whatever its handlers are told: a tenant's functions need one.
+    /// A node that [keeps](Self::keeps_packets) no packets and copies none needs no bound. The node itself keeps to the
+    /// bound, also where a handler asks for more. A tenant's function needs one.
     pub holds: Option<usize>,
     /// The capacity in packets of a node that queues packets until its turn; `None` for other nodes.
     ///
