@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::handshake::{self, Agreed};
@@ -21,6 +21,10 @@ use crate::seat::lock;
 const RETRY: Duration = Duration::from_millis(100);
 /// Time between two looks after queues that workers have left.
 const LOOK: Duration = Duration::from_millis(250);
+/// The longest time that a client is given to offer its first buffers.
+const OFFER: Duration = Duration::from_secs(2);
+/// Time between two looks whether it has.
+const OFFER_LOOK: Duration = Duration::from_millis(1);
 /// Further peers that are refused before the thread looks after its own again.
 const MOST_REFUSED: usize = 16;
 
@@ -68,6 +72,8 @@ fn next_connection(shared: &Shared, listener: Option<&Listener>) -> Trouble {
         Ok(fault) => fault,
         Err(trouble) => return refused(&channel, trouble),
     };
+    wait_for_buffers(shared, &channel);
+    shared.is_up.store(true, Ordering::Release);
     let ended = watch(shared, &channel, listener, &fault);
     refused(&channel, ended)
 }
@@ -121,8 +127,19 @@ fn attach(shared: &Shared, agreed: Agreed) -> Result<Arc<Fault>, Trouble> {
     }
     *lock(&shared.trouble) = None;
     shared.connections.fetch_add(1, Ordering::Relaxed);
-    shared.is_up.store(true, Ordering::Release);
     Ok(fault)
+}
+
+/// Waits until the client has offered buffers: before that, what is sent to it finds no room and is dropped.
+///
+/// No event tells of them. The wait ends as well when the client says something, or after [`OFFER`].
+fn wait_for_buffers(shared: &Shared, channel: &Channel) {
+    let until = Instant::now() + OFFER;
+    while !shared.has_room() && !shared.is_stopped() && Instant::now() < until {
+        if wait([channel.as_fd(), shared.wake.as_fd()], OFFER_LOOK) != [false, false] {
+            return;
+        }
+    }
 }
 
 /// Waits for the end of a connection.

@@ -242,8 +242,8 @@ impl Shared {
     }
     /// Takes the rings back from the queues.
     fn detach(&self) {
-        // Only this thread changes it. The link is down once the queues have no rings, and not before.
-        if self.is_up.load(Ordering::Acquire) {
+        // The link is down once the queues have no rings, and not before.
+        if !lock(&self.sent).is_empty() {
             for seat in &self.receive {
                 seat.change(|next| match next.as_mut().and_then(|waiting| waiting.as_mut().as_mut()) {
                     // No worker has seen the packets in it yet.
@@ -257,6 +257,10 @@ impl Shared {
         lock(&self.sent).clear();
         self.writers.stop();
         self.clear_seats();
+    }
+    /// Whether each ring to the peer can take a packet: a client offers buffers some time after it has connected.
+    fn has_room(&self) -> bool {
+        lock(&self.sent).iter().all(|(ring, ours)| *ours || ring.head() != ring.tail())
     }
     /// Whether the peer has taken all that was sent.
     fn is_taken(&self) -> bool {
