@@ -154,6 +154,8 @@ pub struct Router {
     /// Bytes that tables may still grow by.
     room: Rc<Cell<usize>>,
     devices: RefCell<Vec<String>>,
+    /// Devices by which only answers of elements leave, to those who ask there.
+    answering: RefCell<Vec<String>>,
     watched: RefCell<Vec<Watched>>,
     /// A configuration that is to replace this one.
     replacement: RefCell<Option<Rc<Router>>>,
@@ -297,6 +299,7 @@ impl Router {
             automata,
             room: Rc::new(Cell::new(most_memory)),
             devices: RefCell::default(),
+            answering: RefCell::default(),
             watched: RefCell::default(),
             replacement: RefCell::default(),
             predecessors: RefCell::default(),
@@ -687,9 +690,24 @@ impl Router {
             devices.len() - 1
         })
     }
+    /// Notes a device by which only answers leave: it is numbered behind those that elements send to.
+    pub(crate) fn answers_by(&self, name: &str) {
+        self.answering.borrow_mut().push(name.to_owned());
+    }
     /// The devices that packets leave by.
     pub fn devices(&self) -> Vec<String> {
-        self.devices.borrow().clone()
+        let mut devices = self.devices.borrow().clone();
+        for name in self.answering.borrow().iter() {
+            if !devices.contains(name) {
+                devices.push(name.clone());
+            }
+        }
+        devices
+    }
+    /// Whether only answers leave by a device.
+    pub(crate) fn is_answering(&self, name: &str) -> bool {
+        let sends = self.devices.borrow().iter().any(|known| known == name);
+        !sends && self.answering.borrow().iter().any(|known| known == name)
     }
 
     /// Descriptors that elements wait for.
