@@ -42,8 +42,7 @@ netbricks_core::settings! {
         pub capabilities: Vec<String> = [], "list of files, sockets and process";
         /// Whether each packet goes all its way before the next one starts, as in Click.
         ///
-        /// Otherwise bursts go from element to element. Each path keeps its order, and paths that meet again may
-        /// interleave otherwise within a burst.
+        /// Otherwise bursts go from element to element. Packets keep their order on each path and where paths meet.
         pub exact: Option<bool> = unset "true where captures drive the clock, else false", "true or false";
         /// Whether runs of elements, as an IP router's input and output paths, are done in one pass over a burst.
         ///

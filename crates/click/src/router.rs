@@ -19,10 +19,14 @@ use crate::notifier::Notice;
 use crate::scheduler::{Tasks, Timers};
 
 mod at;
+mod gather;
+mod meeting;
 mod memory;
 mod outbox;
 pub(crate) mod work;
 
+use gather::Gathered;
+use meeting::Meetings;
 use outbox::Outbox;
 use work::Work;
 
@@ -169,6 +173,8 @@ pub struct Router {
     /// Runs of elements that are done as one, by their first element.
     runs: OnceCell<Vec<Option<Run>>>,
     fuses: Cell<bool>,
+    meetings: Meetings,
+    gathered: Gathered,
 }
 
 /// A descriptor that an element waits for.
@@ -308,6 +314,8 @@ impl Router {
             order,
             runs: OnceCell::new(),
             fuses: Cell::new(true),
+            meetings: Meetings::default(),
+            gathered: Gathered::default(),
         }
     }
 
@@ -373,6 +381,9 @@ impl Router {
                 return false;
             }
         }
+        // No packet waits for these.
+        self.runs();
+        self.meetings();
         true
     }
 
@@ -478,6 +489,7 @@ impl Router {
         scope = &scope[..scope.rfind('/').map_or(0, |place| place + 1)];
         loop {
             if let Some(id) = self.by_name.get(&format!("{scope}{name}")) {
+                self.note_name(context, *id);
                 return Some(*id);
             }
             if scope.is_empty() {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
-use netbricks_testkit::build::ethernet;
 use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Poll, Role, Shape, Turn, Worker};
+use netbricks_testkit::build::ethernet;
 
 use super::{ClickSettings, devices, node};
 
@@ -259,7 +259,8 @@ fn a_device_of_answers_need_not_be_named() {
     for outputs in [&[][..], &["b"], &["b", "tun"]] {
         let node = node(&settings(outputs), &worker).expect("a configuration");
         let mut graph = rig.builder_of(node).build(rig.pool.clone()).expect("a graph");
-        let packet = ethernet().ipv4("10.0.0.1", "10.0.0.9").udp(1, 2).payload(b"7").build().expect("a frame");
+        let packet =
+            ethernet().ipv4("10.0.0.1", "10.0.0.9").udp(1, 2).payload(b"7").build().expect("a frame");
         let request = ethernet().arp_request("10.0.0.1", "10.0.0.9").build().expect("a frame");
         rig.to.borrow_mut().extend([packet, request]);
         rig.run(&mut graph);
