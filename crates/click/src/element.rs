@@ -27,6 +27,8 @@ pub struct Class {
     pub creates: bool,
     /// Whether elements take another configuration while they run, by [`Element::reconfigure`].
     pub live: bool,
+    /// Whether its packets answer those that come in, as ICMP errors do.
+    pub answers: bool,
     /// Makes an element. `None` after an error was told.
     pub configure: fn(&mut Arguments<'_>, &Setup<'_>) -> Option<Rc<dyn Element>>,
 }
@@ -54,6 +56,7 @@ impl Class {
             phase: Self::DEFAULT,
             creates: true,
             live: false,
+            answers: false,
             configure,
         }
     }
@@ -86,6 +89,16 @@ impl Class {
     pub const fn creates_nothing(mut self) -> Self {
         self.creates = false;
         self
+    }
+    /// The same, for a class whose packets answer those that come in.
+    #[must_use]
+    pub const fn answers(mut self) -> Self {
+        self.answers = true;
+        self
+    }
+    /// Whether packets only end in its elements, where their order does not show.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self.name, "Discard" | "Idle")
     }
     /// The same, for a class whose elements take another configuration while they run.
     #[must_use]

@@ -42,8 +42,7 @@ netbricks_core::settings! {
         pub capabilities: Vec<String> = [], "list of files, sockets and process";
         /// Whether each packet goes all its way before the next one starts, as in Click.
         ///
-        /// Otherwise bursts go from element to element. Each path keeps its order, and paths that meet again may
-        /// interleave otherwise within a burst.
+        /// Otherwise bursts go from element to element. Packets keep their order on each path and where paths meet.
         pub exact: Option<bool> = unset "true where captures drive the clock, else false", "true or false";
         /// Whether runs of elements, as an IP router's input and output paths, are done in one pass over a burst.
         ///
@@ -52,6 +51,8 @@ netbricks_core::settings! {
         /// Devices in the order of the node's inputs; else in the order of the elements that take their packets.
         pub inputs: Vec<String> = [], "list of the devices of FromDevice";
         /// Devices in the order of the node's ways out; else in the order in which elements send to them.
+        ///
+        /// Behind them are devices of `KernelTun` without an input, by which only answers to ARP requests leave.
         pub outputs: Vec<String> = [], "list of the devices of ToDevice";
         /// The most packets that all its elements hold together. A tenant has to give this key.
         pub frames: Option<usize> = unset "no limit", "whole number of packets, at least 256";
@@ -329,16 +330,26 @@ impl Devices {
 }
 
 /// The devices in the order that settings ask for.
-fn ordered(named: &[String], wanted: &[String], key: &str) -> Result<Vec<String>, BuildError> {
+///
+/// Those that settings may leave out follow them.
+fn ordered(
+    named: &[String],
+    wanted: &[String],
+    key: &str,
+    may_miss: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, BuildError> {
     if wanted.is_empty() {
         return Ok(named.to_vec());
     }
-    match named.iter().find(|name| !wanted.contains(name)) {
-        Some(missing) => {
-            Err(BuildError::new(format!("`{key}` leaves out `{missing}`, which the configuration names")))
+    let mut all = wanted.to_vec();
+    for name in named.iter().filter(|name| !wanted.contains(name)) {
+        if !may_miss(name) {
+            let problem = format!("`{key}` leaves out `{name}`, which the configuration names");
+            return Err(BuildError::new(problem));
         }
-        None => Ok(wanted.to_vec()),
+        all.push(name.clone());
     }
+    Ok(all)
 }
 
 impl ClickNode {
@@ -351,8 +362,9 @@ impl ClickNode {
         router.set_fusing(settings.fuse);
         router.limit_held(settings.frames.map_or(u64::MAX, |frames| frames as u64));
         let devices = Devices::of(&router)?;
-        let inputs = ordered(&devices.inputs, &settings.inputs, "inputs")?;
-        let outputs = ordered(&devices.outputs, &settings.outputs, "outputs")?;
+        let inputs = ordered(&devices.inputs, &settings.inputs, "inputs", |_| false)?;
+        let answering = |name: &str| router.is_answering(name);
+        let outputs = ordered(&devices.outputs, &settings.outputs, "outputs", answering)?;
         let place = |name: &String| outputs.iter().position(|known| known == name).unwrap_or(0);
         let places = devices.outputs.iter().map(place).collect();
         let taker = |name: &String| {

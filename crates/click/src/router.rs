@@ -19,10 +19,14 @@ use crate::notifier::Notice;
 use crate::scheduler::{Tasks, Timers};
 
 mod at;
+mod gather;
+mod meeting;
 mod memory;
 mod outbox;
 pub(crate) mod work;
 
+use gather::Gathered;
+use meeting::Meetings;
 use outbox::Outbox;
 use work::Work;
 
@@ -154,6 +158,8 @@ pub struct Router {
     /// Bytes that tables may still grow by.
     room: Rc<Cell<usize>>,
     devices: RefCell<Vec<String>>,
+    /// Devices by which only answers of elements leave, to those who ask there.
+    answering: RefCell<Vec<String>>,
     watched: RefCell<Vec<Watched>>,
     /// A configuration that is to replace this one.
     replacement: RefCell<Option<Rc<Router>>>,
@@ -167,6 +173,8 @@ pub struct Router {
     /// Runs of elements that are done as one, by their first element.
     runs: OnceCell<Vec<Option<Run>>>,
     fuses: Cell<bool>,
+    meetings: Meetings,
+    gathered: Gathered,
 }
 
 /// A descriptor that an element waits for.
@@ -297,6 +305,7 @@ impl Router {
             automata,
             room: Rc::new(Cell::new(most_memory)),
             devices: RefCell::default(),
+            answering: RefCell::default(),
             watched: RefCell::default(),
             replacement: RefCell::default(),
             predecessors: RefCell::default(),
@@ -305,6 +314,8 @@ impl Router {
             order,
             runs: OnceCell::new(),
             fuses: Cell::new(true),
+            meetings: Meetings::default(),
+            gathered: Gathered::default(),
         }
     }
 
@@ -370,6 +381,9 @@ impl Router {
                 return false;
             }
         }
+        // No packet waits for these.
+        self.runs();
+        self.meetings();
         true
     }
 
@@ -475,6 +489,7 @@ impl Router {
         scope = &scope[..scope.rfind('/').map_or(0, |place| place + 1)];
         loop {
             if let Some(id) = self.by_name.get(&format!("{scope}{name}")) {
+                self.note_name(context, *id);
                 return Some(*id);
             }
             if scope.is_empty() {
@@ -687,9 +702,24 @@ impl Router {
             devices.len() - 1
         })
     }
+    /// Notes a device by which only answers leave: it is numbered behind those that elements send to.
+    pub(crate) fn answers_by(&self, name: &str) {
+        self.answering.borrow_mut().push(name.to_owned());
+    }
     /// The devices that packets leave by.
     pub fn devices(&self) -> Vec<String> {
-        self.devices.borrow().clone()
+        let mut devices = self.devices.borrow().clone();
+        for name in self.answering.borrow().iter() {
+            if !devices.contains(name) {
+                devices.push(name.clone());
+            }
+        }
+        devices
+    }
+    /// Whether only answers leave by a device.
+    pub(crate) fn is_answering(&self, name: &str) -> bool {
+        let sends = self.devices.borrow().iter().any(|known| known == name);
+        !sends && self.answering.borrow().iter().any(|known| known == name)
     }
 
     /// Descriptors that elements wait for.

@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use netbricks_core::buffer::{Batch, Pool};
 use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, Poll, Role, Shape, Turn, Worker};
+use netbricks_testkit::build::ethernet;
 
-use super::{ClickSettings, node};
+use super::{ClickSettings, devices, node};
 
 type Frames = Rc<RefCell<VecDeque<Vec<u8>>>>;
 /// Batches that arrived: the last byte of each packet.
@@ -226,4 +227,46 @@ fn elements_hold_no_more_packets_than_the_node_declares() {
     let few = ClickSettings { frames: Some(255), ..settings };
     assert!(node(&few, &Worker::new(0, 1, rig.pool.clone())).is_ok(), "settings are checked before");
     assert_eq!(netbricks_core::Settings::check(&few).expect_err("a batch does not fit").key, "frames");
+}
+
+#[test]
+fn a_device_of_answers_comes_behind_those_that_are_sent_to() {
+    let tun = "KernelTun(10.0.0.1/24, DEVNAME tun)";
+    for (text, outputs) in [
+        (format!("{tun} -> ToDevice(b)"), &["b", "tun"][..]),
+        (format!("{tun} -> Counter -> Discard; FromDevice(a) -> ToDevice(b)"), &["b", "tun"]),
+        (format!("{tun} -> q :: Queue -> ToDevice(b); FromDevice(a) -> ToDevice(tun)"), &["b", "tun"]),
+        (format!("FromDevice(a) -> t :: {tun} -> ToDevice(b)"), &["tun", "b"]),
+        ("KernelTap(10.0.0.1/24, DEVNAME tap) -> ToDevice(b)".into(), &["b"]),
+        ("FromHost(host, 10.0.0.1/24) -> ToDevice(b)".into(), &["b"]),
+    ] {
+        let found = devices(&ClickSettings::of(&text)).expect("a configuration").outputs;
+        let named = |name: &&str| found.iter().position(|one| one == name);
+        assert_eq!(found.len(), outputs.len(), "{text}: {found:?}");
+        assert!(outputs.iter().map(named).is_sorted(), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn a_device_of_answers_need_not_be_named() {
+    let text = "KernelTun(10.0.0.1/24, DEVNAME tun) -> Strip(1) -> ToDevice(b)";
+    let mut rig = Rig::new();
+    let worker = Worker::new(0, 1, rig.pool.clone());
+    let settings = |outputs: &[&str]| ClickSettings {
+        outputs: outputs.iter().map(|name| (*name).to_owned()).collect(),
+        ..ClickSettings::of(text)
+    };
+    for outputs in [&[][..], &["b"], &["b", "tun"]] {
+        let node = node(&settings(outputs), &worker).expect("a configuration");
+        let mut graph = rig.builder_of(node).build(rig.pool.clone()).expect("a graph");
+        let packet =
+            ethernet().ipv4("10.0.0.1", "10.0.0.9").udp(1, 2).payload(b"7").build().expect("a frame");
+        let request = ethernet().arp_request("10.0.0.1", "10.0.0.9").build().expect("a frame");
+        rig.to.borrow_mut().extend([packet, request]);
+        rig.run(&mut graph);
+        // The answer ends with the address of who asked.
+        assert_eq!(rig.left(), [vec![vec![b'7']], vec![vec![1]]], "{outputs:?}");
+    }
+    let refused = node(&settings(&["tun"]), &worker).err().expect("`b` is missing");
+    assert!(refused.to_string().contains("`outputs` leaves out `b`"), "{refused}");
 }

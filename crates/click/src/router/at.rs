@@ -8,11 +8,6 @@ use netbricks_core::buffer::{Batch, Packet, Pool};
 use super::{At, Capabilities, Instance, MAX_DEPTH, Watched};
 use crate::names::Names;
 
-#[cold]
-fn note(refused: &mut Vec<(usize, u8)>, slot: usize, verdict: u8) {
-    refused.push((slot, verdict));
-}
-
 /// Lines about packets that an element says at most.
 const COMPLAINTS: u32 = 64;
 
@@ -77,6 +72,9 @@ impl<'r> At<'r> {
     /// Passes a packet on by a push output. It is dropped where there is no such output.
     #[inline]
     pub fn push(self, output: usize, packet: Packet) {
+        if self.gathers() {
+            self.pass_gathered();
+        }
         let Some(&Some((id, input))) = self.instance().outputs.get(output) else {
             self.drop_packet(packet, DropReason::Unconnected);
             return;
@@ -116,49 +114,6 @@ impl<'r> At<'r> {
             self.router.element(id).push_batch(At { router: self.router, id }, input, batch);
         }
         self.leave();
-    }
-
-    /// Acts on the packets of a batch, and passes those on for which `act` yields 0.
-    ///
-    /// The others come to `refuse`, with what `act` said of them, before those that pass go on. Where all pass, none is
-    /// moved. What `act` does must not depend on what `refuse` does.
-    #[inline]
-    pub fn sift(
-        self,
-        batch: &mut Batch,
-        mut act: impl FnMut(&mut Packet) -> u8,
-        mut refuse: impl FnMut(Packet, u8),
-    ) {
-        // Slots and verdicts of packets that do not pass, which few do.
-        let mut refused: Vec<(usize, u8)> = Vec::new();
-        batch.each_packet(|slot, packet| {
-            let verdict = act(packet);
-            if verdict != 0 {
-                note(&mut refused, slot, verdict);
-            }
-        });
-        if refused.is_empty() {
-            self.push_batch(0, batch);
-        } else {
-            self.divide(batch, &refused, &mut refuse);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn divide(self, batch: &mut Batch, refused: &[(usize, u8)], refuse: &mut dyn FnMut(Packet, u8)) {
-        let mut passing = self.router.spare_batch();
-        let mut refused = refused.iter().copied().peekable();
-        for (slot, packet) in batch.drain().enumerate() {
-            if let Some((_, verdict)) = refused.next_if(|(refused, _)| *refused == slot) {
-                refuse(packet, verdict);
-            } else if let Err(packet) = passing.push(packet) {
-                // It holds as many as the batch did: this one would be one more.
-                self.drop_packet(packet, DropReason::QueueFull);
-            }
-        }
-        self.push_batch(0, &mut passing);
-        self.router.keep_spare(passing);
     }
 
     /// Asks for a packet by a pull input.

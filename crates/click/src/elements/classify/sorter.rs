@@ -1,4 +1,6 @@
 //! Batches whose packets go to different outputs.
+//!
+//! Packets of one output go together. Where outputs meet again, a batch goes on before the next packet of another of them.
 
 use std::cell::RefCell;
 
@@ -8,7 +10,7 @@ use netbricks_core::buffer::Batch;
 use super::program::matcher::DROP;
 use crate::router::At;
 
-/// Passes the packets of batches on to outputs, those of one output together and in their order.
+/// Passes the packets of batches on to outputs, those of one output together, and each place gets them in their order.
 #[derive(Default)]
 pub(crate) struct Sorter {
     scratch: RefCell<Scratch>,
@@ -21,6 +23,8 @@ struct Scratch {
     batches: Vec<(u32, Batch)>,
     /// The place of each output's batch; the last is that of packets that end.
     places: Vec<u16>,
+    /// The output of the last packet of each group of outputs that meet.
+    open: Vec<u32>,
 }
 
 const NOWHERE: u16 = u16::MAX;
@@ -44,24 +48,29 @@ impl Sorter {
         if scratch.outputs.iter().all(|output| *output == first) {
             send(at, first, batch, reason);
         } else {
-            scratch.divide(at.outputs(), batch);
-            // Only the batches of this call hold packets: others are spare.
-            for (output, part) in &mut scratch.batches {
-                if !part.is_empty() {
-                    send(at, *output, part, reason);
-                }
-            }
+            scratch.divide(at, batch, reason);
         }
         self.scratch.replace(std::mem::take(scratch));
     }
 }
 
 impl Scratch {
-    fn divide(&mut self, outputs: usize, batch: &mut Batch) {
+    fn divide(&mut self, at: At<'_>, batch: &mut Batch, reason: DropReason) {
+        let (outputs, groups) = (at.outputs(), at.groups());
         self.places.clear();
         self.places.resize(outputs + 1, NOWHERE);
+        self.open.clear();
+        self.open.resize(groups.map_or(0, |_| outputs), DROP);
         let mut used = 0;
         for (packet, output) in batch.drain().zip(&self.outputs) {
+            if let Some(group) = groups.and_then(|groups| groups.get(*output as usize)) {
+                // What went to another output that meets this one goes all its way before this packet.
+                let before = std::mem::replace(&mut self.open[*group as usize], *output);
+                if before != *output && before != DROP {
+                    let place = usize::from(self.places[before as usize]);
+                    send(at, before, &mut self.batches[place].1, reason);
+                }
+            }
             let place = &mut self.places[(*output as usize).min(outputs)];
             if *place == NOWHERE {
                 *place = used;
@@ -73,6 +82,12 @@ impl Scratch {
             }
             // It holds no more than the batch did, so that there is room.
             let _ = self.batches[usize::from(*place)].1.push(packet);
+        }
+        // Only the batches of this call hold packets: others are spare.
+        for (output, part) in &mut self.batches {
+            if !part.is_empty() {
+                send(at, *output, part, reason);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `KernelTun` and `KernelTap`: one device of the graph for both ways, with or without Ethernet headers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use netbricks_core::DropReason;
 use netbricks_core::buffer::Packet;
@@ -22,8 +22,8 @@ const HERE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// The way to the kernel of a `KernelTun` or `KernelTap`.
 pub(super) struct Kernel {
-    /// The number of the device that packets leave by.
-    pub(super) device: usize,
+    /// The number of the device that packets leave by; that of one for answers only is known when all are configured.
+    pub(super) device: Cell<usize>,
     /// Whether packets have an Ethernet header inside the configuration.
     pub(super) is_tap: bool,
     /// Address of the kernel's side.
@@ -49,7 +49,10 @@ fn version(packet: &[u8]) -> Option<u8> {
 
 impl Kernel {
     /// Begins to pull, where the input is pull.
-    pub(super) fn initialize(&self, at: At<'_>) {
+    pub(super) fn initialize(&self, at: At<'_>, name: &str) {
+        if at.inputs() == 0 && !self.is_tap {
+            self.device.set(at.router.device(name));
+        }
         if at.inputs() > 0 && at.input_is_pull(0) {
             *self.signal.borrow_mut() = at.upstream_empty(0, Some(0));
             at.schedule(0);
@@ -80,7 +83,7 @@ impl Kernel {
             data[6..12].copy_from_slice(&HERE);
             data[12..ETHER].copy_from_slice(&kind.to_be_bytes());
         }
-        at.send(self.device, packet);
+        at.send(self.device.get(), packet);
     }
     /// Takes a packet of the device. `None`: it was no IP packet.
     pub(super) fn take(&self, at: At<'_>, mut packet: Packet) -> Option<Packet> {
@@ -89,7 +92,7 @@ impl Kernel {
         }
         let kind = packet.data().get(12..ETHER).map(|kind| [kind[0], kind[1]]);
         if kind == Some([0x08, 0x06]) && self.answer(packet.data_mut()) {
-            at.send(self.device, packet);
+            at.send(self.device.get(), packet);
             return None;
         }
         packet.pull_bytes(ETHER);

@@ -230,10 +230,17 @@ fn kernel_device(arguments: &mut Arguments<'_>, setup: &Setup<'_>, is_tap: bool)
         return None;
     }
     let name = name.or(old).map_or_else(|| setup.at.name().to_owned(), |Word(name)| name);
-    // Without Ethernet headers, the element answers the host's questions for addresses.
-    let sends = setup.inputs() > 0 || !is_tap;
+    let device = if setup.inputs() > 0 {
+        setup.at.router.device(&name)
+    } else {
+        if !is_tap {
+            // Without Ethernet headers, the element answers the host's questions for addresses.
+            setup.at.router.answers_by(&name);
+        }
+        usize::MAX
+    };
     let kernel = Kernel {
-        device: if sends { setup.at.router.device(&name) } else { usize::MAX },
+        device: Cell::new(device),
         is_tap,
         address: address.unwrap_or(kernel::ADDRESS),
         mtu: mtu as usize,
@@ -291,7 +298,7 @@ fn mark(packet: &mut Packet) {
 impl Element for FromDevice {
     fn initialize(&self, at: At<'_>, _: &Errors) -> bool {
         if let Some(kernel) = &self.kernel {
-            kernel.initialize(at);
+            kernel.initialize(at, &self.name);
         }
         true
     }

@@ -8,7 +8,7 @@ use netbricks_core::buffer::{Batch, Packet};
 
 use super::{
     ETHERTYPE_IP, ETHERTYPE_IP6, HEADER, aside, ether_at, ether_data, ethernet_header, made, put_before,
-    put_before_all, through, u16_at,
+    put_before_all, u16_at,
 };
 use crate::arguments::Arguments;
 use crate::element::{Class, Element, as_type};
@@ -244,7 +244,7 @@ impl Element for HostEtherFilter {
         Some(packet)
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        through(at, batch, |packet| self.action(at, packet));
+        at.gather(batch, |packet| self.action(at, packet));
     }
     fn reconfigure(&self, _: At<'_>, fresh: &dyn Element) -> bool {
         let Some(fresh) = as_type::<Self>(fresh) else { return false };
@@ -323,6 +323,6 @@ impl Element for MulticastEncap {
         put_before(at, packet, &ethernet_header(group_address(group), self.source, self.ethertype))
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        through(at, batch, |packet| self.action(at, packet));
+        at.gather(batch, |packet| self.action(at, packet));
     }
 }

@@ -107,22 +107,6 @@ fn put_on<const LENGTH: usize>(at: At<'_>, packet: &mut Packet, header: &[u8; LE
     true
 }
 
-/// Runs the packets of a batch through an action, and passes those that stay on by the first output.
-fn through(at: At<'_>, batch: &mut Batch, mut action: impl FnMut(Packet) -> Option<Packet>) {
-    let mut passing = at.router.spare_batch();
-    for packet in batch.drain() {
-        if let Some(packet) = action(packet)
-            && let Err(packet) = passing.push(packet)
-        {
-            // A batch holds as many as another: this one came from within.
-            at.push_batch(0, &mut passing);
-            at.push(0, packet);
-        }
-    }
-    at.push_batch(0, &mut passing);
-    at.router.keep_spare(passing);
-}
-
 /// A handler that reads and writes a value in a cell.
 fn data<E: Element, T: Argument + Copy + 'static>(
     handlers: &mut Handlers,

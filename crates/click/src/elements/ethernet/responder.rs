@@ -18,7 +18,7 @@ use crate::router::{At, Setup};
 use crate::value::{Ether, Prefix, SECOND};
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::new("ARPResponder", responder).live().ports("1/1-2").processing("a/ah"),
+    Class::new("ARPResponder", responder).live().ports("1/1-2").processing("a/ah").answers(),
     Class::new("ARPFaker", faker).ports("0/1").processing("h/h"),
 ];
 

@@ -6,9 +6,7 @@ use std::rc::Rc;
 use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 
-use super::{
-    ETHERTYPE_VLAN, HEADER, aside, data, ether_data, ethernet_header, made, put_before, through, u16_at,
-};
+use super::{ETHERTYPE_VLAN, HEADER, aside, data, ether_data, ethernet_header, made, put_before, u16_at};
 use crate::arguments::{Arguments, Parsed, Problem};
 use crate::element::{Class, Element, as_type};
 use crate::handler::Handlers;
@@ -164,7 +162,7 @@ impl Element for EtherVlanEncap {
         put_before(at, packet, &tagged)
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        through(at, batch, |packet| self.action(at, packet));
+        at.gather(batch, |packet| self.action(at, packet));
     }
     fn reconfigure(&self, _: At<'_>, fresh: &dyn Element) -> bool {
         let Some(fresh) = as_type::<Self>(fresh) else { return false };
@@ -222,7 +220,7 @@ impl Element for StripEtherVlanHeader {
         Some(packet)
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        through(at, batch, |packet| self.action(at, packet));
+        at.gather(batch, |packet| self.action(at, packet));
     }
     fn reconfigure(&self, _: At<'_>, fresh: &dyn Element) -> bool {
         let Some(fresh) = as_type::<Self>(fresh) else { return false };
@@ -266,7 +264,7 @@ impl Element for VlanEncap {
         Some(packet)
     }
     fn push_batch(&self, at: At<'_>, _: usize, batch: &mut Batch) {
-        through(at, batch, |packet| self.action(at, packet));
+        at.gather(batch, |packet| self.action(at, packet));
     }
     fn reconfigure(&self, _: At<'_>, fresh: &dyn Element) -> bool {
         let Some(fresh) = as_type::<Self>(fresh) else { return false };

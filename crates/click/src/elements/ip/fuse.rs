@@ -2,7 +2,7 @@
 //!
 //! A router's input and output paths are such runs. The elements stay what they are, with names, counters and handlers. A
 //! run does to each packet what its elements do one after the other, each by a direct call. Packets that an element does
-//! not pass on leave by that element's outputs, before those that pass all.
+//! not pass on leave by that element's outputs, before those that pass all; where both can meet again, in their order.
 
 use netbricks_core::buffer::{Batch, Packet};
 
@@ -64,7 +64,11 @@ macro_rules! pattern {
                     $($place => $name.refuse(router.at(ids[$place]), packet, verdict & ((1 << VERDICT) - 1)),)+
                     _ => (),
                 };
-                router.at(*last).sift(batch, act, refuse);
+                let meets = |verdict: u8| match verdict >> VERDICT {
+                    $($place => router.at(ids[$place]).outputs_meet(),)+
+                    _ => false,
+                };
+                router.at(*last).sift_in_order(batch, act, refuse, meets);
                 true
             },
         }

@@ -18,7 +18,7 @@ use crate::packet::{Annotated, place};
 use crate::router::{At, Setup};
 use crate::value::Word;
 
-pub(super) const CLASSES: &[Class] = &[Class::new("ICMPError", icmp_error).live()];
+pub(super) const CLASSES: &[Class] = &[Class::new("ICMPError", icmp_error).live().answers()];
 
 const UNREACHABLE: u8 = 3;
 const REDIRECT: u8 = 5;

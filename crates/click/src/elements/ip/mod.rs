@@ -66,14 +66,5 @@ pub(super) const FAMILIES: &[&[Class]] = &[
 
 /// Gives each packet of a batch to an element's `action`, and passes on those that it yields, together.
 fn pass<E: Element>(element: &E, at: At<'_>, batch: &mut Batch) {
-    let mut kept = at.router.spare_batch();
-    for packet in batch.drain() {
-        let Some(packet) = element.action(at, packet) else { continue };
-        if let Err(packet) = kept.push(packet) {
-            at.push_batch(0, &mut kept);
-            at.push(0, packet);
-        }
-    }
-    at.push_batch(0, &mut kept);
-    at.router.keep_spare(kept);
+    at.gather(batch, |packet| element.action(at, packet));
 }

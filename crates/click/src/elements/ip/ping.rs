@@ -21,7 +21,7 @@ use crate::router::{At, Setup};
 use crate::value::{SECOND, Span, boolean, integer};
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::new("ICMPPingResponder", icmp_ping_responder).ports("1/1-2").processing("a/ah"),
+    Class::new("ICMPPingResponder", icmp_ping_responder).ports("1/1-2").processing("a/ah").answers(),
     Class::new("ICMPPingSource", icmp_ping_source).ports("0-1/1").processing("h/a"),
 ];
 

@@ -163,15 +163,7 @@ pub(super) fn annotate(packet: &mut Packet, address: Ipv6Addr) {
 
 /// Gives each packet of a batch to an element's `action`, and passes on those that it yields, together.
 pub(super) fn pass<E: Element>(element: &E, at: At<'_>, batch: &mut Batch) {
-    let mut kept = Batch::new();
-    for packet in batch.drain() {
-        let Some(packet) = element.action(at, packet) else { continue };
-        if let Err(packet) = kept.push(packet) {
-            at.push_batch(0, &mut kept);
-            at.push(0, packet);
-        }
-    }
-    at.push_batch(0, &mut kept);
+    at.gather(batch, |packet| element.action(at, packet));
 }
 
 /// An IPv6 address and the length of a prefix.

@@ -13,7 +13,7 @@ use crate::language::errors::Errors;
 use crate::packet::{Annotated, Kind, place};
 use crate::router::{At, Setup};
 
-pub(super) const CLASSES: &[Class] = &[Class::new("ICMP6Error", icmp6_error)];
+pub(super) const CLASSES: &[Class] = &[Class::new("ICMP6Error", icmp6_error).answers()];
 
 const TOO_BIG: u8 = 2;
 const PARAMETER_PROBLEM: u8 = 4;

@@ -25,7 +25,7 @@ use crate::value::{Ether, SECOND};
 
 pub(super) const CLASSES: &[Class] = &[
     Class::new("IP6NDSolicitor", solicitor).ports("2/1-2").processing("h/h").flow("xy/x"),
-    Class::new("IP6NDAdvertiser", advertiser),
+    Class::new("IP6NDAdvertiser", advertiser).answers(),
 ];
 
 const SOLICITATION: u8 = 135;

@@ -360,8 +360,29 @@ impl Rewriter {
         }
     }
 
+    /// Passes packets on, each by its verdict, those that follow each other together: the outputs meet again.
+    fn deliver_in_order(at: At<'_>, batch: &mut Batch, verdicts: &[Verdict]) {
+        let mut run = at.router.spare_batch();
+        let mut of = None;
+        for (packet, verdict) in batch.drain().zip(verdicts) {
+            if let Some(before) = of.replace(*verdict).filter(|before| before != verdict) {
+                Self::deliver_batch(at, &mut run, before);
+            }
+            // It holds no more than the batch did, so that there is room.
+            let _ = run.push(packet);
+        }
+        if let Some(last) = of {
+            Self::deliver_batch(at, &mut run, last);
+        }
+        at.router.keep_spare(run);
+    }
+
     /// Passes packets on, each by its verdict; those of one verdict together, in their order.
     fn deliver_all(&self, at: At<'_>, batch: &mut Batch, verdicts: &mut [Verdict]) {
+        if at.outputs_meet() {
+            Self::deliver_in_order(at, batch, verdicts);
+            return;
+        }
         let mut count = batch.len();
         while let Some(first) = verdicts.first().copied().filter(|_| count > 0) {
             if verdicts[..count].iter().all(|verdict| *verdict == first) {
