@@ -284,9 +284,7 @@ impl Installed {
             } else {
                 "what handlers changed of it since is undone".into()
             };
-            let state =
-                if function.stateful && known.stateful { "; its state goes on where it fits" } else { "" };
-            difference.add(api::ChangeKind::Replaced, "function", &function.name, format!("{what}{state}"));
+            difference.add(api::ChangeKind::Replaced, "function", &function.name, what);
         }
         for function in &self.functions {
             if !after.functions.iter().any(|known| known.name == function.name) {
@@ -479,7 +477,8 @@ pub(crate) struct Difference {
 impl Difference {
     fn add(&mut self, kind: api::ChangeKind, part: &str, name: &str, detail: String) {
         let (part, name) = (part.to_owned(), name.to_owned());
-        self.changes.push(api::Change { kind, part, name, detail, copied_bytes: None });
+        let (states, copied_bytes) = (Vec::new(), None);
+        self.changes.push(api::Change { kind, part, name, detail, states, copied_bytes });
     }
 }
 

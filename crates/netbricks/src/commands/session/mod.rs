@@ -2,6 +2,9 @@
 
 mod apply;
 mod calls;
+mod carried;
+#[cfg(test)]
+mod carried_tests;
 mod control_tasks;
 mod installed;
 #[cfg(test)]
