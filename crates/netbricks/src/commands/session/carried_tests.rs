@@ -20,6 +20,61 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case {
+        name: "nat",
+        settings: [
+            "inside = [\"10.0.0.0/8\"]\ninside_ports = [\"lan\"]\npool = [\"203.0.113.0/28\"]",
+            "",
+            "mtu = 1_400\nrefusal = \"silent\"",
+        ],
+        written: None,
+        expected: &[("translations", StateWay::Whole)],
+        full: Some("translations"),
+    },
+    Case {
+        name: "nat",
+        settings: [
+            "inside = [\"10.0.0.0/8\"]\ninside_ports = [\"lan\"]\npool = [\"203.0.113.0/28\"]",
+            "udp = \"1 h\"",
+            "udp = \"2 h\"",
+        ],
+        written: None,
+        expected: &[("translations", StateWay::InSteps)],
+        full: Some("translations"),
+    },
+    Case {
+        name: "nat",
+        settings: [
+            "inside = [\"10.0.0.0/8\"]\ninside_ports = [\"lan\"]\npool = [\"203.0.113.0/28\"]",
+            "",
+            "capacity = 1_000",
+        ],
+        written: None,
+        expected: &[("translations", StateWay::Copied)],
+        full: Some("translations"),
+    },
+    Case {
+        name: "nat",
+        settings: [
+            "inside = [\"10.0.0.0/8\"]\ninside_ports = [\"lan\"]\npool = [\"203.0.113.0/28\"]",
+            "capacity = 1_000",
+            "capacity = 2_000",
+        ],
+        written: None,
+        expected: &[("translations", StateWay::Copied)],
+        full: Some("translations"),
+    },
+    Case {
+        name: "nat",
+        settings: [
+            "inside = [\"10.0.0.0/8\"]\ninside_ports = [\"lan\"]\npool = [\"203.0.113.0/28\"]",
+            "capacity = 1_000",
+            "capacity = 16",
+        ],
+        written: None,
+        expected: &[("translations", StateWay::Anew)],
+        full: Some("translations"),
+    },
+    Case {
         name: "firewall",
         settings: ["lines = [\"policy allow\"]", "", "connections = 1_000"],
         written: Some(["rules", "load", "policy allow\ndeny tcp", "rules"]),
