@@ -128,8 +128,12 @@ pub trait Dataplane {
         None
     }
     /// The running file with what these writes changed as keys of it, and those writes that no key can say.
-    fn with_written(&self, written: &[Written]) -> (Source, Vec<Written>) {
+    fn with_written(&mut self, written: &[Written]) -> (Source, Vec<Written>) {
         (self.source(), written.to_vec())
+    }
+    /// Those of these writes that another file has as keys, so that they are not made again under it.
+    fn said_by(&mut self, _source: &Source, _written: &[Written]) -> Vec<Written> {
+        Vec::new()
     }
     /// Prepares a change: checks the file, opens new ports, and makes large tables. What runs goes on as it is.
     ///
@@ -254,7 +258,7 @@ impl<'d> Director<'d> {
     ///
     /// Routes, backends and the like that handlers changed since are keys of it. Comments behind it say all else that they
     /// changed.
-    pub fn running_source(&self) -> Source {
+    pub fn running_source(&mut self) -> Source {
         let (mut source, rest) = self.plane.with_written(self.records.written());
         if rest.is_empty() {
             return source;

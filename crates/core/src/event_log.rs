@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 
 use crate::node::Handler;
 use crate::shuffle::ShuffleKey;
-use crate::state::{Declared, Mobility, State};
+use crate::state::{Declared, Mobility, State, StateTerms, Succession};
 use crate::worker::Worker;
 
 /// The name of a log that a run follows by itself: its events are among those of `netbricks events`.
@@ -83,12 +83,21 @@ impl<T: 'static> Declared for Ring<T> {
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Stays
     }
+    fn terms(&self) -> StateTerms {
+        StateTerms::of::<Self>(self.kept.len() as u64).with(self.capacity)
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        match before.get::<usize>() {
+            _ if !before.is_of::<Self>() => Succession::unlike(),
+            Some(room) if *room != self.capacity => {
+                Succession::anew(format!("there is room for {} instead of {room} events", self.capacity))
+            }
+            _ => Succession::whole(),
+        }
+    }
     fn take_over(&mut self, old: &mut dyn Declared) -> bool {
         let old: &mut dyn Any = old;
         let Some(old) = old.downcast_mut::<Self>() else { return false };
-        if old.capacity != self.capacity {
-            return false;
-        }
         std::mem::swap(self, old);
         true
     }

@@ -99,7 +99,9 @@ pub use settings::{
     SettingsError, check_keys, nearest, open_file, read_private_text, read_settings, read_text,
 };
 pub use shuffle::{PacketPart, Shuffle, ShuffleConfig, ShuffleKey, WhenFull};
-pub use state::{Counter, Declared, Flows, Mobility, State, TableKey};
+pub use state::{
+    Counter, Declared, Flows, Mobility, State, StateSuccession, StateTerms, Succession, TableKey, Way,
+};
 pub use steps::{Steps, at_once};
 pub use stored::StoredFlow;
 pub use view::{Enclosing, Metadata, View};

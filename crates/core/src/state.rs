@@ -3,18 +3,22 @@
 //! Its user functions get handles. Export, rebuilding after a panic, metrics and tests all find state by that name.
 
 mod counter;
+mod flow_table;
+mod succession;
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::cell::{Ref, RefCell, RefMut};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
-use netbricks_packet::{FlowKey, HashKey};
-use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig, Key, MAXIMUM_WORK};
+use netbricks_packet::HashKey;
+use netbricks_tables::{Counters, Encode, FlowTable, FlowTableConfig};
 
 pub use self::counter::Counter;
 use self::counter::CounterState;
+use self::flow_table::take_moved;
+pub use self::succession::{StateSuccession, StateTerms, Succession, Way};
 use crate::consistency::SharedStateRef;
 use crate::context::Context;
 use crate::events::{Events, Schedule};
@@ -22,7 +26,6 @@ use crate::handlers::{Call, StepwiseCall};
 use crate::node::{CallError, Handler, ImportError, NodeState, Poll, Section, StateImage};
 use crate::shuffle::{PacketPart, Part, PartStep, ShuffleKey};
 use crate::steps::{Steps, at_once, to_the_end};
-use crate::stored::StoredFlow;
 use crate::worker::{BuildError, Worker};
 
 /// A handle to declared state, owned by one worker (`NoExternalAccess`, the paper's section 3.1).
@@ -98,6 +101,19 @@ pub trait Declared: Any {
     /// where nothing in the piece moves.
     fn take_part(&mut self, _part: &Part, _place: usize) -> (Vec<u8>, Option<usize>) {
         (Vec::new(), None)
+    }
+    /// The terms by which the state in its place decides how this one goes on, without work by entry.
+    fn terms(&self) -> StateTerms {
+        StateTerms::of::<Self>(self.occupancy().0)
+    }
+    /// How running state with these terms goes on in this one, which is new.
+    ///
+    /// A plan asks this, and so does a graph that takes over: what it answers is done.
+    fn succession(&self, before: &StateTerms) -> Succession {
+        match before.is_of::<Self>() {
+            true => Succession::copied("it has no other way"),
+            false => Succession::unlike(),
+        }
     }
     /// Goes on with the content of `old`, the state of this name of the node that this one replaces.
     ///
@@ -185,101 +201,6 @@ pub enum Mobility {
 impl Mobility {
     const fn of(follows: bool) -> Self {
         if follows { Self::Moves } else { Self::Bound }
-    }
-}
-
-/// Marks an export of moving flows, which exist nowhere else.
-///
-/// A table takes these in by its policy, while it takes all or none of a copy.
-const MOVED: &[u8; 4] = b"NBMV";
-
-/// Takes the flows for which `chosen` answers `true` out of a piece of a table, from slot `place` on.
-fn take_moved<K: Key + Encode, V: Encode + 'static>(
-    table: &mut FlowTable<K, V>,
-    place: usize,
-    chosen: impl FnMut(&K) -> bool,
-) -> (Vec<u8>, Option<usize>) {
-    let mut bytes = MOVED.to_vec();
-    let next = table.take_step(place, &mut bytes, chosen);
-    if bytes.len() == MOVED.len() {
-        bytes.clear();
-    }
-    (bytes, next)
-}
-
-/// Slots of a table from which flows move between two rounds of packets, in some ten microseconds.
-const MOVED_SLOTS: usize = 512;
-
-impl<K, V> Declared for FlowTable<K, V>
-where
-    K: Key + Encode,
-    V: Encode + 'static,
-{
-    fn export(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.encode(&mut bytes);
-        bytes
-    }
-    fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
-        let taken = match bytes.strip_prefix(MOVED) {
-            Some(moved) => self.admit(moved, now),
-            None => self.decode(bytes, now),
-        };
-        taken.map(|_| ()).map_err(|error| error.to_string())
-    }
-    fn occupancy(&self) -> (u64, u64) {
-        (self.len() as u64, self.capacity() as u64)
-    }
-    fn expire_all(&mut self, now: u64) {
-        Self::expire_all(self, now);
-    }
-    fn advance(&mut self, now: u64) {
-        self.expire(now, MAXIMUM_WORK);
-    }
-    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
-        let old: &mut dyn Any = old;
-        old.downcast_mut().is_some_and(|old| Self::succeed(self, old))
-    }
-    fn move_on(&mut self) -> bool {
-        Self::move_on(self, MOVED_SLOTS)
-    }
-    fn flow_counters(&self) -> Option<Counters> {
-        Some(self.counters())
-    }
-    fn mobility(&self, by: ShuffleKey) -> Mobility {
-        Mobility::of(stored_follows::<K>(by))
-    }
-    fn take_part(&mut self, part: &Part, place: usize) -> (Vec<u8>, Option<usize>) {
-        take_moved(self, place, |key| stored_in(key, part))
-    }
-}
-
-/// Whether entries with this stored key type move under the shuffle key `by`.
-///
-/// These are the stored types of the keys below.
-fn stored_follows<K: 'static>(by: ShuffleKey) -> bool {
-    let stored = TypeId::of::<K>();
-    if stored == TypeId::of::<StoredFlow>() {
-        FlowKey::follows(by)
-    } else if stored == TypeId::of::<IpAddr>() {
-        IpAddr::follows(by)
-    } else {
-        [TypeId::of::<[u64; 1]>(), TypeId::of::<u64>(), TypeId::of::<u32>()].contains(&stored)
-            && u64::follows(by)
-    }
-}
-
-fn stored_in(key: &dyn Any, part: &Part) -> bool {
-    if let Some(flow) = key.downcast_ref::<StoredFlow>() {
-        part.holds(FlowKey::restore(*flow))
-    } else if let Some(address) = key.downcast_ref::<IpAddr>() {
-        part.holds(*address)
-    } else if let Some([number]) = key.downcast_ref::<[u64; 1]>() {
-        part.holds(*number)
-    } else if let Some(number) = key.downcast_ref::<u64>() {
-        part.holds(*number)
-    } else {
-        key.downcast_ref::<u32>().is_some_and(|number| part.holds(*number))
     }
 }
 
@@ -703,20 +624,8 @@ impl NodeState for Declarations {
     fn declarations(&mut self) -> Option<&mut Declarations> {
         Some(self)
     }
-    fn take_over(&mut self, old: &mut dyn NodeState) -> Vec<String> {
-        let Some(old) = old.declarations() else { return Vec::new() };
-        let mut taken = Vec::new();
-        for (name, state) in &self.states {
-            let Some((_, before)) = old.states.iter().find(|(known, _)| known == name) else { continue };
-            // A state under two names is borrowed already.
-            let Ok(mut before) = before.try_borrow_mut() else { continue };
-            if state.borrow_mut().take_over(&mut *before) {
-                taken.push(name.clone());
-            }
-        }
-        // It has this node's state now, which is not to be exported.
-        old.states.retain(|(name, _)| !taken.contains(name));
-        taken
+    fn take_over(&mut self, old: &mut dyn NodeState, now: u64) -> Vec<StateSuccession> {
+        old.declarations().map(|old| self.take_states_over(old, now)).unwrap_or_default()
     }
     fn shared_state(&self) -> Vec<(String, SharedStateRef)> {
         let states = self.states.iter();

@@ -20,7 +20,8 @@ use netbricks_core::tables::{FlowTable, FlowTableConfig};
 use netbricks_core::{
     Blueprint, BuildError, CallError, Context, Departed, Edge, Graph, GraphBuilder, GraphError, Handler,
     ImportError, Node, NodeId, NodeQueue, NodeState, Operator, Output, Poll, Schedule, Section, Shape,
-    Shuffle, ShuffleConfig, ShuffleKey, StateImage, Steps, Turn, Worker, WorkerGroup, compose,
+    Shuffle, ShuffleConfig, ShuffleKey, StateImage, StateSuccession, Steps, Turn, Worker, WorkerGroup,
+    compose,
 };
 
 thread_local! {
@@ -197,7 +198,7 @@ impl NodeState for Fragile {
         reach(AuthorCall::Declarations);
         None
     }
-    fn take_over(&mut self, _: &mut dyn NodeState) -> Vec<String> {
+    fn take_over(&mut self, _: &mut dyn NodeState, _: u64) -> Vec<StateSuccession> {
         reach(AuthorCall::TakeOver);
         Vec::new()
     }

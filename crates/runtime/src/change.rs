@@ -3,7 +3,7 @@
 //! Graphs come, take over and go. Snapshots and reports of them are made here too.
 
 use netbricks_core::graph::{ShuffleEnd, TakenOver};
-use netbricks_core::{CallError, Graph, GraphBuilder, ImportError};
+use netbricks_core::{CallError, Graph, GraphBuilder, ImportError, StateSuccession, Way};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -248,13 +248,22 @@ impl Worker {
         new.graph.advance(time.max(old.graph.now()));
         tell_panics(old, &mut self.panics, &self.shared, index, self.now);
         let carried = taken.is_some();
-        let (mut moved, mut refused) = (taken.unwrap_or_default(), Vec::new());
+        let (mut moved, mut refused, mut anew) = (Vec::new(), Vec::new(), Vec::new());
+        for (node, StateSuccession { name, succession }) in taken.unwrap_or_default() {
+            if succession.way == Way::Anew {
+                refused.push(format!("{node}: `{name}` begins anew: {}", succession.reason));
+                anew.push((node, name));
+            } else {
+                moved.push((node, name));
+            }
+        }
         // Other workers may still write shared state from their old graphs. That state continues as it is.
         let shared = new.graph.adopt(&old.graph);
         let known: BTreeSet<_> = shared
             .iter()
             .map(|(node, state, _)| (node.clone(), state.clone()))
             .chain(moved.iter().cloned())
+            .chain(anew)
             .collect();
         for (node, state, done) in shared {
             match done {

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use netbricks_core::WorkerGroup;
 use netbricks_core::graph::ShuffleEnd;
+use netbricks_core::{StateTerms, WorkerGroup};
 
 use crate::config::{Change, Config, Factory};
 use crate::mailbox::{Claim, Letterbox};
@@ -25,6 +25,9 @@ use crate::worker::{Worker, contained};
 
 /// The time between two looks around while a call waits for a worker.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// The terms of the state that a node has declared, by name.
+pub type NodeTerms = Vec<(String, StateTerms)>;
 
 /// Takes a worker's report, on its thread.
 type Told = Box<dyn FnMut(WorkerReport)>;
@@ -539,6 +542,27 @@ impl Control {
         let asked: Vec<_> = (0..self.workers()).map(|worker| self.post(worker, names)).collect();
         let told = asked.into_iter().flatten().filter_map(|pending| self.wait(pending).ok());
         told.flatten().collect()
+    }
+
+    /// The terms of the state that these nodes have declared, of each worker that answers, by node.
+    ///
+    /// They take a worker no time by entry.
+    pub fn state_terms(&self, nodes: &BTreeSet<String>) -> Vec<BTreeMap<String, NodeTerms>> {
+        let nodes = Arc::new(nodes.clone());
+        let ask = |worker| {
+            let nodes = nodes.clone();
+            let terms = move |hands: &mut Worker| {
+                let of = |node: &String| {
+                    let terms = hands.graphs.iter().map(|hosted| hosted.graph.state_terms(node));
+                    Some((node.clone(), terms.flatten().collect::<NodeTerms>()))
+                        .filter(|(_, of)| !of.is_empty())
+                };
+                Ok(nodes.iter().filter_map(of).collect::<BTreeMap<_, _>>())
+            };
+            self.post(worker, terms)
+        };
+        let asked: Vec<_> = (0..self.workers()).map(ask).collect();
+        asked.into_iter().flatten().filter_map(|pending| self.wait(pending).ok()).collect()
     }
 
     fn snapshot_by(&self, of: fn(&mut Worker, Told)) -> Result<Snapshot, CommandError> {

@@ -75,7 +75,7 @@ mod worker;
 
 pub use clock::{Clock, Epoch};
 pub use config::{BURST, Change, Config, Factory, FactoryError, WorkerContext};
-pub use control::{Control, HandlerCall, StopHandle};
+pub use control::{Control, HandlerCall, NodeTerms, StopHandle};
 pub use event::{Event, EventSink, PanicReport};
 pub use idle::IdlePolicy;
 pub use observe::Observation;

@@ -16,7 +16,7 @@ use super::{
     What,
 };
 use netbricks_core::shuffle::{self, ShuffleKey};
-use netbricks_core::state::{Declared, Mobility};
+use netbricks_core::state::{Declared, Mobility, StateTerms, Succession};
 
 /// Configuration of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -535,6 +535,12 @@ impl<P: Protocol, F: WindowObserver + 'static> Declared for Windows<P, F> {
             return self.put(bytes, now);
         }
         self.streams.decode(bytes, now).map(|_| ())
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        match before.is_of::<Self>() {
+            true => Succession::copied_into(self.occupancy().1, before, "streams have no other way"),
+            false => Succession::unlike(),
+        }
     }
     fn mobility(&self, by: ShuffleKey) -> Mobility {
         // With any other key the two directions may be on different workers.

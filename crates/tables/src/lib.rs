@@ -33,8 +33,9 @@ mod wheel;
 
 pub use counter_array::{CounterArray, CounterChange, CounterOutcome, KeyedCounterArray};
 pub use flow::{
-    BUCKETS, Counters, Cursor, Encode, Entry, FlowHasher, FlowTable, FlowTableConfig, FlowTicket, Full,
-    ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied, TableError, Vacant,
+    BUCKETS, Counters, Cursor, Encode, Entry, FlowHasher, FlowSuccession, FlowTable, FlowTableConfig,
+    FlowTerms, FlowTicket, Full, ImportError, Iter, MAXIMUM_WORK, MapChange, MapOutcome, Occupied,
+    TableError, Vacant,
 };
 pub use handover::Handover;
 pub use hash::{Key, Secret, hash_pair, hash_words};

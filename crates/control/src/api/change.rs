@@ -65,11 +65,45 @@ pub struct Change {
     pub part: String,
     /// Its name.
     pub name: String,
-    /// One sentence: which keys changed, which state carries over.
+    /// One sentence: which keys changed.
     pub detail: String,
+    /// The state of a function that is replaced or updated, and how it goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<CarriedState>,
     /// Bytes of state copied while packets waited, on all workers; none in a plan, and without a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_bytes: Option<u64>,
+}
+
+/// State that a function has, and how it goes on after a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CarriedState {
+    /// Its name, such as `flows`.
+    pub name: String,
+    /// How it goes on.
+    pub way: StateWay,
+    /// Its entries on all workers.
+    pub entries: u64,
+    /// Bytes of the entries that move or are copied, where they are known; none where it is handed on whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Why it is not handed on whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// How state goes on after a change; later ones cost more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateWay {
+    /// It is handed on as it is.
+    Whole,
+    /// Its entries move in bounded steps with packets between them.
+    InSteps,
+    /// Its entries are copied while packets wait.
+    Copied,
+    /// It begins anew.
+    Anew,
 }
 
 /// The kind of a change.

@@ -12,7 +12,8 @@ mod state;
 mod trace;
 
 pub use change::{
-    Applied, ApplyOptions, Change, ChangeKind, ChangeOptions, ConfigurationState, HistoryEntry, Plan, Source,
+    Applied, ApplyOptions, CarriedState, Change, ChangeKind, ChangeOptions, ConfigurationState, HistoryEntry,
+    Plan, Source, StateWay,
 };
 pub use json::read;
 pub use observe::{ObserveKind, ObserveRequest};

@@ -566,6 +566,10 @@ impl Director<'_> {
         let state = ConfigurationState::Applied;
         let named = self.plane.named_files(source, files);
         let number = self.records.remember(source.clone(), &named, time_ns, note, state).map_err(kept)?;
+        let said = match again {
+            None => self.plane.said_by(&prepared.wanted.source, &prepared.wanted.written),
+            Some(_) => Vec::new(),
+        };
         let mut applied = match self.plane.apply(prepared) {
             Ok(applied) => applied,
             Err(problem) => {
@@ -579,7 +583,7 @@ impl Director<'_> {
             let until = Instant::now() + within;
             Unconfirmed { until, back_to, is_overdue: false }
         });
-        let written = self.written_after(&mut applied, again);
+        let written = self.written_after(&mut applied, again, &said);
         self.records.unconfirmed = unconfirmed;
         let begun =
             self.records.begin(number, written, &applied.plan.kept, time_ns).and_then(
@@ -602,8 +606,14 @@ impl Director<'_> {
 
     /// Makes the writes again that a change has undone. Answers the journal after it.
     ///
-    /// A rollback brings a journal of its own, `again`. Another file keeps the writes that still apply.
-    fn written_after(&mut self, applied: &mut Applied, again: Option<Vec<Written>>) -> Vec<Written> {
+    /// A rollback brings a journal of its own, `again`. Another file keeps the writes that still apply, but for those
+    /// that it says itself.
+    fn written_after(
+        &mut self,
+        applied: &mut Applied,
+        again: Option<Vec<Written>>,
+        said: &[Written],
+    ) -> Vec<Written> {
         let plan = &mut applied.plan;
         let kept: BTreeSet<&str> = plan.kept.iter().map(String::as_str).collect();
         let (mut written, others): (Vec<Written>, Vec<Written>) = self
@@ -621,7 +631,9 @@ impl Director<'_> {
             }
             None => {
                 let (lost, removed) = (lost(plan, &others), removed(plan));
-                let still = |written: &Written| !removed.contains(written.function.as_str());
+                let still = |written: &Written| {
+                    !removed.contains(written.function.as_str()) && !said.contains(written)
+                };
                 let again: Vec<Written> = others.into_iter().filter(still).collect();
                 let refused = self.write_again(&again, None);
                 plan.warnings.extend(lost);

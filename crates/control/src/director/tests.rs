@@ -143,6 +143,7 @@ impl Dataplane for Plane {
             part: "function".into(),
             name: name.clone(),
             detail: String::new(),
+            states: Vec::new(),
             copied_bytes: None,
         };
         let changes = self.removed.iter().map(removed).collect();

@@ -115,7 +115,7 @@ fn source(name: &str) -> Source {
 fn plan(kinds: &[(ChangeKind, &str)]) -> Plan {
     let change = |(kind, part): &(ChangeKind, &str)| {
         let (part, name, detail) = ((*part).to_owned(), "a".to_owned(), String::new());
-        api::Change { kind: *kind, part, name, detail, copied_bytes: None }
+        api::Change { kind: *kind, part, name, detail, states: Vec::new(), copied_bytes: None }
     };
     Plan { changes: kinds.iter().map(change).collect(), ..Plan::default() }
 }

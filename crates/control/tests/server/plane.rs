@@ -175,6 +175,7 @@ impl Dataplane for Plane {
             part: "function".into(),
             name: "routes".into(),
             detail: String::new(),
+            states: Vec::new(),
             copied_bytes: None,
         };
         Ok(Prepared::new(wanted.clone(), Plan { changes: vec![change], ..Plan::default() }, ()))

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
-use crate::state::{Declared, Mobility, Settle};
+use crate::state::{Declared, Mobility, Settle, StateTerms, Succession};
 use crate::worker::Worker;
 
 /// A handle to state under [`BoundedInconsistency`].
@@ -232,6 +232,33 @@ impl<T: Contents> Side<T> {
         // Set once: a graph takes over from one other.
         let _again = self.inherited.set(old.clone());
         Ok(())
+    }
+
+    /// The answer of `adopt` to state of these terms, without a change of it.
+    ///
+    /// It reads that state on any thread, as another worker.
+    fn succession(&self, before: &StateTerms, home: &Home<T>) -> Succession {
+        let Terms { config, .. } = &self.terms;
+        if home.gives_way_to(config) {
+            return Succession::configured();
+        }
+        if home.terms.lock().unwrap_or_else(PoisonError::into_inner).config == *config {
+            return Succession::whole();
+        }
+        let fitted = home.publication.reader().map(|reader| {
+            let _reading = Reading::enter();
+            reader.read(|state| state.fit(config).map(|change| change.is_some()))
+        });
+        match fitted {
+            Ok(Err(problem)) => Succession::anew(problem),
+            Ok(Ok(true)) => Succession::copied("it is fitted to other settings"),
+            Ok(Ok(false)) | Err(_) => self.made_from(before, "it is made again by other settings"),
+        }
+    }
+
+    /// The answer to state of these terms whose entries are copied.
+    fn made_from(&self, before: &StateTerms, reason: &str) -> Succession {
+        self.own.reader.read(|state| state.succession(&before.apart())).or_copied(reason)
     }
 
     /// Joins the state under this name, where a graph of this blueprint has taken it over from another.
@@ -460,6 +487,16 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         Bounded(self.0.clone()).read(|state| state.occupancy())
+    }
+    fn terms(&self) -> StateTerms {
+        let terms = Bounded(self.0.clone()).read(|state| state.terms());
+        terms.shared_by(self.0.joined().home.clone())
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        match before.shared::<Arc<Home<T>>>() {
+            Some(home) => self.0.succession(before, home),
+            None => self.0.made_from(before, "workers share it otherwise"),
+        }
     }
     fn flow_counters(&self) -> Option<Counters> {
         Bounded(self.0.clone()).read(|state| state.flow_counters())

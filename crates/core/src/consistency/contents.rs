@@ -7,7 +7,7 @@ use netbricks_tables::{
 };
 
 use super::Contents;
-use crate::state::Declared;
+use crate::state::{Declared, StateTerms, Succession};
 
 impl<K, V> Contents for FlowTable<K, V>
 where
@@ -55,6 +55,12 @@ impl<V: Copy + Eq + Hash + Encode + 'static> Declared for Routes<V> {
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.len() as u64, self.capacity() as u64)
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        match before.is_of::<Self>() {
+            true => Succession::copied_into(self.capacity() as u64, before, "the routes have no other way"),
+            false => Succession::unlike(),
+        }
     }
     fn flow_counters(&self) -> Option<Counters> {
         Some(self.counters())
@@ -105,6 +111,18 @@ impl Contents for CounterArray {
 }
 
 impl Declared for CounterArray {
+    fn terms(&self) -> StateTerms {
+        StateTerms::of::<Self>(self.all().len() as u64).sized(size_of::<u64>())
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        match self.all().len() as u64 {
+            _ if !before.is_of::<Self>() => Succession::unlike(),
+            counters if counters == before.entries() => Succession::copied("counters have no other way"),
+            counters => {
+                Succession::anew(format!("there are {counters} instead of {} counters", before.entries()))
+            }
+        }
+    }
     fn export(&self) -> Vec<u8> {
         self.encode()
     }

@@ -1,5 +1,7 @@
 //! Counters by key as declared state, and the entries of a lookup under each consistency.
 
+use std::any::Any;
+
 use netbricks_tables::{
     CounterChange, CounterOutcome, Counters, Encode, Entry, FlowTable, FlowTableConfig, Key,
     KeyedCounterArray,
@@ -8,7 +10,7 @@ use netbricks_tables::{
 use super::{Access, Bounded, CannotWrite, Contents, Shown};
 use crate::operators::Expiring;
 use crate::shuffle::{Part, ShuffleKey};
-use crate::state::{Declared, Mobility};
+use crate::state::{Declared, Mobility, StateTerms, Succession};
 
 /// A key's counter in a [`KeyedCounterArray`] of any consistency.
 ///
@@ -163,6 +165,19 @@ impl<K: Key + Encode> Declared for KeyedCounterArray<K> {
     }
     fn occupancy(&self) -> (u64, u64) {
         self.table().occupancy()
+    }
+    fn terms(&self) -> StateTerms {
+        Declared::terms(self.table())
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        Declared::succession(self.table(), before)
+    }
+    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+        let old: &mut dyn Any = old;
+        old.downcast_mut::<Self>().is_some_and(|old| Declared::take_over(self.table_mut(), old.table_mut()))
+    }
+    fn move_on(&mut self) -> bool {
+        Declared::move_on(self.table_mut())
     }
     fn flow_counters(&self) -> Option<Counters> {
         self.table().flow_counters()

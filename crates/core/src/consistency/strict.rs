@@ -12,7 +12,7 @@ use super::shared_state::{Fate, Given, SharedStateRef, TWICE, refitted};
 use super::{Access, CannotWrite, Consistency, Contents, Shares, Strict, bounded, export_in_steps, remaker};
 use crate::node::HandlerSide;
 use crate::shuffle::ShuffleKey;
-use crate::state::{Declared, Mobility};
+use crate::state::{Declared, Mobility, StateTerms, Succession};
 use crate::worker::Worker;
 
 /// A handle to state under [`Strict`] consistency.
@@ -216,6 +216,21 @@ impl<T: Contents> Declared for Seen<T> {
     }
     fn occupancy(&self) -> (u64, u64) {
         self.hold(|state| state.occupancy())
+    }
+    fn terms(&self) -> StateTerms {
+        self.hold(|state| state.terms()).shared_by(self.0.ranked().clone())
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        let config = &self.0.config;
+        let reason = match before.shared::<Arc<Ranked<T>>>() {
+            None => "workers share it otherwise",
+            Some(old) if old.gives_way_to(config) => return Succession::configured(),
+            Some(old) if *old.config.lock().unwrap_or_else(PoisonError::into_inner) == *config => {
+                return Succession::whole();
+            }
+            Some(_) => "it is made again by other settings",
+        };
+        self.hold(|state| state.succession(&before.apart())).or_copied(reason)
     }
     fn flow_counters(&self) -> Option<Counters> {
         self.hold(|state| state.flow_counters())

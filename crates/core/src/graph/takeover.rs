@@ -14,7 +14,7 @@ use super::{Graph, Slot, handoff};
 use crate::context::Context;
 use crate::node::Node;
 use crate::reason::DropReason;
-use crate::state::Declarations;
+use crate::state::{Declarations, StateSuccession, StateTerms};
 
 /// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
 const ROUNDS: usize = 1 << 10;
@@ -99,10 +99,21 @@ impl GraphBuilder {
     }
 }
 
-/// The state that went on in a graph that took over, by node and name.
-pub type TakenOver = Vec<(String, String)>;
+/// The state about which a graph that took over has decided, by the node that had it.
+///
+/// It went on without a copy, or begins anew.
+pub type TakenOver = Vec<(String, StateSuccession)>;
 
 impl Graph {
+    /// The terms of the state that a node has declared, without work by entry.
+    pub fn state_terms(&self, node: &str) -> Vec<(String, StateTerms)> {
+        let Some(place) = self.place(node) else { return Vec::new() };
+        let asked = self.slots[place].ask_state(&self.panics, self.now(), |state| {
+            state.declarations().map(|declared| declared.terms())
+        });
+        asked.flatten().unwrap_or_default()
+    }
+
     /// Makes the graph that takes over from `running`, between two batches.
     ///
     /// Nodes that the builder [keeps](GraphBuilder::keep) go on as they are. Nodes that go pass on the packets
@@ -185,9 +196,9 @@ impl Graph {
         for slot in running.slots.iter_mut().filter(|slot| slot.speaks && !slot.kept) {
             let successor = self.successor_place(&slot.name).filter(|place| !self.slots[*place].kept);
             let Some(place) = successor else { continue };
-            let old = slot.node.get_mut();
+            let (old, now) = (slot.node.get_mut(), self.cx.now());
             let states = self.guarded(place, |node| {
-                node.state(|state| old.state(|old| state.take_over(old))).flatten().unwrap_or_default()
+                node.state(|state| old.state(|old| state.take_over(old, now))).flatten().unwrap_or_default()
             });
             let held = slot.held(&running.panics, running.cx.now());
             let old = slot.node.get_mut();

@@ -4,7 +4,7 @@ use crate::consistency::SharedStateRef;
 use crate::events::Schedule;
 use crate::node::{CallError, Handler, HandlerKind, ImportError, Node, Section, StateImage};
 use crate::shuffle::{PacketPart, Part, PartStep, ShuffleKey};
-use crate::state::Declarations;
+use crate::state::{Declarations, StateSuccession, StateTerms};
 use crate::steps::{Steps, at_once};
 
 /// The state of a node, which the node shows by [`Node::with_state`].
@@ -55,8 +55,8 @@ pub trait NodeState {
     }
     /// Goes on with the state of the node that this one replaces, as far as that needs no copy.
     ///
-    /// Answers the names of the states that it took. The others move as [bytes](Self::import).
-    fn take_over(&mut self, _old: &mut dyn NodeState) -> Vec<String> {
+    /// Answers the states that it took, and those that begin anew here. The others move as [bytes](Self::import).
+    fn take_over(&mut self, _old: &mut dyn NodeState, _now: u64) -> Vec<StateSuccession> {
         Vec::new()
     }
     /// The node's declared state that workers share, by name, for the graph that replaces this one.
@@ -203,6 +203,15 @@ impl dyn Node + '_ {
         now: u64,
     ) -> Option<Result<(), ImportError>> {
         self.state(|state| state.adopt(name, shared, now)).flatten()
+    }
+    /// How running state with these terms, of the node that this one is to replace, goes on here.
+    ///
+    /// Where that `undoes` writes, what handlers wrote begins anew. Nothing is touched by the question, and a graph
+    /// that takes over decides alike.
+    pub fn successions(&mut self, before: &[(String, StateTerms)], undoes: bool) -> Vec<StateSuccession> {
+        let decided =
+            self.state(|state| state.declarations().map(|declared| declared.successions(before, undoes)));
+        decided.flatten().unwrap_or_else(|| Declarations::default().successions(before, undoes))
     }
     /// As [`NodeState::report`].
     pub fn report(&mut self) -> Vec<Section> {

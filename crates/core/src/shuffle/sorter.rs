@@ -66,8 +66,12 @@ macro_rules! sorters_state {
         fn declarations(&mut self) -> Option<&mut $crate::state::Declarations> {
             self.sorter.declarations_mut()
         }
-        fn take_over(&mut self, old: &mut dyn $crate::node::NodeState) -> Vec<String> {
-            self.sorter.declarations_mut().map_or_else(Vec::new, |declared| declared.take_over(old))
+        fn take_over(
+            &mut self,
+            old: &mut dyn $crate::node::NodeState,
+            now: u64,
+        ) -> Vec<$crate::state::StateSuccession> {
+            self.sorter.declarations_mut().map_or_else(Vec::new, |declared| declared.take_over(old, now))
         }
         fn shared_state(&self) -> Vec<(String, $crate::consistency::SharedStateRef)> {
             self.sorter.declared(|declared| declared.shared_state())

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use netbricks_tables::CounterArray;
 
-use super::{Declared, Mobility};
+use super::{Declared, Mobility, StateTerms, Succession};
 use crate::shuffle::ShuffleKey;
 
 /// A declared counter.
@@ -42,6 +42,12 @@ impl Declared for CounterState {
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.0.get(), u64::MAX)
+    }
+    fn terms(&self) -> StateTerms {
+        StateTerms::of::<Self>(1)
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        if before.is_of::<Self>() { Succession::whole() } else { Succession::unlike() }
     }
     fn take_over(&mut self, old: &mut dyn Declared) -> bool {
         let old: &mut dyn Any = old;

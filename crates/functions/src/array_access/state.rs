@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use netbricks_core::shuffle::ShuffleKey;
 use netbricks_core::tables::CounterArray;
-use netbricks_core::{Declared, Handler, Mobility, Worker};
+use netbricks_core::{Declared, Handler, Mobility, StateTerms, Succession, Worker};
 
 /// The number of cells, of 8 bytes each: 512 KiB, as in the paper's section 5.2.1.
 pub const CELLS: usize = 1 << 16;
@@ -58,6 +58,12 @@ impl Declared for CellsState {
     fn occupancy(&self) -> (u64, u64) {
         let used = self.0.0.iter().filter(|cell| cell.get() > 0).count();
         (used as u64, CELLS as u64)
+    }
+    fn terms(&self) -> StateTerms {
+        StateTerms::of::<Self>(CELLS as u64)
+    }
+    fn succession(&self, before: &StateTerms) -> Succession {
+        if before.is_of::<Self>() { Succession::whole() } else { Succession::unlike() }
     }
     fn take_over(&mut self, old: &mut dyn Declared) -> bool {
         let old: &mut dyn Any = old;

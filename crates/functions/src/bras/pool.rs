@@ -197,6 +197,24 @@ pub(super) struct Reserved {
     pub(super) v6: Vec<Ipv6Addr>,
 }
 
+/// Pools, without what sessions have of them.
+pub(super) struct Pools {
+    ranges: Vec<AddressRange>,
+    prefixes: Option<Prefix>,
+    len: u8,
+    reserved: Reserved,
+}
+
+impl Pools {
+    /// Whether sessions of the pools before surely go on with what they have of these.
+    pub(super) fn surely_serve(&self, before: &Self) -> bool {
+        self.ranges == before.ranges
+            && (self.prefixes, self.len) == (before.prefixes, before.len)
+            && self.reserved.v4.iter().all(|address| before.reserved.v4.contains(address))
+            && self.reserved.v6.iter().all(|address| before.reserved.v6.contains(address))
+    }
+}
+
 impl Reserved {
     /// Whether a host may have an address.
     pub(super) fn allows_v4(&self, address: Ipv4Addr) -> bool {
@@ -238,6 +256,12 @@ impl Addresses {
             free_v6: Free::new(count_v6),
             reserved,
         })
+    }
+
+    /// The pools, without what sessions have of them.
+    pub(super) fn pools(&self) -> Pools {
+        let (ranges, reserved) = (self.ranges.clone(), self.reserved.clone());
+        Pools { ranges, prefixes: self.prefixes, len: self.len, reserved }
     }
 
     /// Whether the pools are the same, so that sessions may go on with what they have.

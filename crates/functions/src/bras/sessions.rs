@@ -1,11 +1,13 @@
 //! All sessions of a worker: their places, the tables that find them, their timers and limits.
 
 use netbricks_core::Context;
+use netbricks_core::packet::MacAddress;
 use netbricks_core::tables::{FlowTable, FlowTableConfig, Table, TimerWheel};
 
 use super::access::Access;
 use super::discovery::{code, discovery_frame};
 use super::limits::{Bucket, DiscoveryLimits};
+use super::pool::Pools;
 use super::ppp::{Env, Reply, Shared};
 use super::random::Random;
 use super::session::{Line, NEVER, Session, Which};
@@ -49,6 +51,20 @@ struct Host {
     count: u32,
     /// The place of the last one.
     last: u32,
+}
+
+/// The terms on which sessions go on with what they have.
+pub(super) struct Settled {
+    capacity: usize,
+    mac: MacAddress,
+    pools: Pools,
+}
+
+impl Settled {
+    /// Whether sessions of these terms before surely go on as they are.
+    pub(super) fn surely_continues(&self, before: &Self) -> bool {
+        (self.capacity, self.mac) == (before.capacity, before.mac) && self.pools.surely_serve(&before.pools)
+    }
 }
 
 /// The sessions of a worker.
@@ -328,6 +344,12 @@ impl Sessions {
     /// When the next timer is due (ns).
     pub(super) fn next_due(&self) -> Option<u64> {
         self.wheel.next_deadline().map(|tick| tick.saturating_mul(MS))
+    }
+
+    /// The terms on which its sessions go on.
+    pub(super) fn settled(&self) -> Settled {
+        let (mac, pools) = (self.shared.fixed.mac, self.shared.addresses.pools());
+        Settled { capacity: self.capacity, mac, pools }
     }
 
     /// Goes on with the sessions of the node that this one replaces, where the same pools serve both.

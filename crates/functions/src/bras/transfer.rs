@@ -4,13 +4,13 @@ use std::any::Any;
 use std::net::Ipv4Addr;
 
 use netbricks_core::tables::{FlowTable, FlowTableConfig, Table};
-use netbricks_core::{Declared, Mobility, ShuffleKey};
+use netbricks_core::{Declared, Mobility, ShuffleKey, StateTerms, Succession};
 
 use super::automaton::State;
 use super::config::Authentication;
 use super::pool::Prefix;
 use super::session::{LONGEST_NAME, Line, NEVER, Name, Proof, Session, Traffic, Which};
-use super::sessions::Sessions;
+use super::sessions::{Sessions, Settled};
 use super::users::{Class, LONGEST_CLASS};
 
 /// Bytes of a record for the name and for the Class, each behind its length.
@@ -178,6 +178,19 @@ impl Declared for Sessions {
 
     fn mobility(&self, _: ShuffleKey) -> Mobility {
         Mobility::Bound
+    }
+
+    fn terms(&self) -> StateTerms {
+        StateTerms::of::<Self>(self.len() as u64).sized(Records::RECORD).with(self.settled())
+    }
+
+    fn succession(&self, before: &StateTerms) -> Succession {
+        let room = self.capacity() as u64;
+        match before.get::<Settled>() {
+            _ if !before.is_of::<Self>() => Succession::unlike(),
+            Some(settled) if self.settled().surely_continues(settled) => Succession::whole(),
+            _ => Succession::copied_into(room, before, "the room, the own address or the pools are others"),
+        }
     }
 
     fn take_over(&mut self, old: &mut dyn Declared) -> bool {

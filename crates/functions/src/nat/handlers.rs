@@ -231,14 +231,14 @@ fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         {
             return Err(format!("{} is none of `inside`: its answers would not be translated", host.address));
         }
-        changed.borrow_mut().add_static(&mapping)?;
+        changed.borrow_mut().altered().add_static(&mapping)?;
         Ok(format!("added {mapping}"))
     });
     let changed = state.clone();
     let summary = "Removes a static mapping and ends its sessions.";
     worker.handler(Handler::write("static-remove", summary).argument(syntax), move |argument| {
         let mapping: Static = argument.trim().parse()?;
-        changed.borrow_mut().remove_static(&mapping)?;
+        changed.borrow_mut().altered().remove_static(&mapping)?;
         Ok(format!("removed {mapping}"))
     });
     let changed = state.clone();
@@ -302,6 +302,7 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
             return Err("blocks are deterministic: another pool would give subscribers other blocks".into());
         }
         let mut state = changed.borrow_mut();
+        state.altered();
         let whole = |state: &Translations, address| {
             state.whole_outside.iter().any(|(external, _)| *external == address)
         };
@@ -328,6 +329,7 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         worker.handler(Handler::write(handler, summary).argument(syntax), move |argument| {
             let range: PoolRange = argument.trim().parse()?;
             let mut state = changed.borrow_mut();
+            state.altered();
             let found: Vec<u16> = (state.ports.iter())
                 .filter(|(index, place)| {
                     place.status != Status::Fixed

@@ -76,6 +76,11 @@ impl Log {
         }
     }
 
+    /// Whether it has as much room as the other.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.most == other.most
+    }
+
     fn add(&mut self, now: u64, event: Event) {
         if self.events.len() == self.most {
             self.events.pop_front();

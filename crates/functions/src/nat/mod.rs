@@ -29,8 +29,10 @@ mod spec;
 mod state;
 mod statics;
 mod subscribers;
+mod succession;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod transfer;
 mod version;
 

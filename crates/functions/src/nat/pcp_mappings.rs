@@ -104,6 +104,11 @@ impl Pcp {
         }
     }
 
+    /// Gives lifetimes within the bounds that the other has, and as many to a subscriber.
+    pub(super) fn give_like(&mut self, other: &Self) {
+        (self.shortest, self.longest, self.each) = (other.shortest, other.longest, other.each);
+    }
+
     /// Those of a subscriber, of which the first is given.
     fn list(&self, first: Option<u32>) -> impl Iterator<Item = (u32, &PcpMapping)> {
         std::iter::successors(first, |number| self.mappings.get(*number)?.next)

@@ -111,6 +111,11 @@ impl Ports {
         ports
     }
 
+    /// Holds released ports back for as long as the other does.
+    pub(super) fn hold_like(&mut self, other: &Self) {
+        self.hold_down = other.hold_down;
+    }
+
     /// The next number of a sequence that packets cannot predict.
     pub(super) fn draw(&mut self) -> u64 {
         self.random.draw()

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use netbricks_core::packet::{FlowKey, MacAddress};
 use netbricks_core::tables::{Entry, FlowTable, FlowTableConfig, Full, Table, TableError, TimerWheel};
@@ -19,6 +20,8 @@ use super::session::{
 };
 use super::slab::Slab;
 use super::spec::{Endpoint, Prefix, Transport};
+use super::succession::Ground;
+use super::timeouts::Timeouts;
 
 /// A tick of the timers: 2²⁴ ns, 17 ms.
 const TICK: u32 = 24;
@@ -27,16 +30,6 @@ const SLACK: u64 = 1 << 21;
 
 /// Hosts inside whose Ethernet addresses are known at most.
 const MOST_HOSTS: usize = 1 << 16;
-
-/// How long sessions live without a packet (ns).
-#[derive(Clone, Copy)]
-pub(super) struct Timeouts {
-    pub(super) tcp: u64,
-    pub(super) transitory: u64,
-    pub(super) udp: u64,
-    pub(super) icmp: u64,
-    pub(super) inbound_refresh: bool,
-}
 
 /// The limits of a subscriber; 0 is none.
 #[derive(Clone, Copy)]
@@ -110,6 +103,11 @@ pub(super) struct State {
     pub(super) pcp: Pcp,
     /// Sessions that the operator ends.
     pub(super) purges: VecDeque<Purge>,
+    pub(super) ground: Arc<Ground>,
+    /// Whether handlers have changed the pool or static mappings.
+    pub(super) is_altered: bool,
+    /// The next session whose timer is set again by other timeouts.
+    pub(super) next_timer: Option<usize>,
 }
 
 impl State {
@@ -150,13 +148,7 @@ impl State {
                 full: Full::EvictOldest,
                 ..table(if small { 1 } else { capacity.min(MOST_HOSTS) }, None)
             })?,
-            timeouts: Timeouts {
-                tcp: config.tcp.nanoseconds(),
-                transitory: config.tcp_transitory.nanoseconds(),
-                udp: config.udp.nanoseconds(),
-                icmp: config.icmp.nanoseconds(),
-                inbound_refresh: config.inbound_refresh,
-            },
+            timeouts: Timeouts::new(config),
             limits: Limits {
                 ports: config.subscriber_ports,
                 sessions: config.subscriber_sessions,
@@ -176,6 +168,9 @@ impl State {
             identifications: config.identification.then(|| Identifications::new(seed)),
             pcp: Pcp::new(config, small),
             purges: VecDeque::new(),
+            ground: Arc::new(Ground::new(config)),
+            is_altered: false,
+            next_timer: None,
         };
         if !small {
             for mapping in &config.fixed {
@@ -772,18 +767,6 @@ pub(super) struct NewSession {
     pub(super) remote: Endpoint,
     pub(super) transport: Transport,
     pub(super) phase: Phase,
-}
-
-impl Timeouts {
-    /// The time (ns) without a packet after which a session is over.
-    pub(super) fn of(&self, session: &Session) -> u64 {
-        match session.transport {
-            Transport::Udp => self.udp,
-            Transport::Icmp => self.icmp,
-            Transport::Tcp if session.phase.is_transitory() => self.transitory,
-            Transport::Tcp => self.tcp,
-        }
-    }
 }
 
 /// The other address of a whole mapping.

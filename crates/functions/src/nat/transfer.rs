@@ -1,11 +1,12 @@
 //! Export and import of translations: for a change, a restart, or subscribers that move to another worker.
 
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
 
 use netbricks_core::packet::{FlowKey, MacAddress};
 use netbricks_core::shuffle::Part;
 use netbricks_core::tables::{Counters, Encode, FlowTable, FlowTableConfig, Table};
-use netbricks_core::{Declared, Mobility, ShuffleKey, StoredFlow, TableKey};
+use netbricks_core::{Declared, Mobility, ShuffleKey, StateTerms, StoredFlow, Succession, TableKey, Way};
 
 use super::config::is_in;
 use super::ports::Status;
@@ -234,6 +235,7 @@ impl State {
             let is_other = is_in(&self.inside, (*address).into())
                 || self.whole_outside.iter().any(|(external, _)| external == address);
             if !is_other && self.ports.index(*address).is_none() {
+                self.is_altered = true;
                 // Where there are too many, their sessions find no place.
                 let _full = self.ports.add(*address, Status::Draining);
             }
@@ -272,6 +274,28 @@ impl Declared for State {
 
     fn occupancy(&self) -> (u64, u64) {
         (self.sessions.len() as u64, self.capacity as u64)
+    }
+
+    fn terms(&self) -> StateTerms {
+        self.state_terms(StateTerms::of::<Self>(self.sessions.len() as u64).sized(Records::RECORD))
+    }
+
+    fn succession(&self, before: &StateTerms) -> Succession {
+        self.decide(before)
+    }
+
+    fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+        let old: &mut dyn Any = old;
+        let Some(old) = old.downcast_mut::<Self>() else { return false };
+        let goes_on = self.decide(&old.terms()).way <= Way::InSteps;
+        if goes_on {
+            self.continue_with(old);
+        }
+        goes_on
+    }
+
+    fn move_on(&mut self) -> bool {
+        self.set_timers_on()
     }
 
     fn expire_all(&mut self, now: u64) {

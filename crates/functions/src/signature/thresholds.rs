@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netbricks_core::packet::FlowKey;
 use netbricks_core::tables::{FlowTable, FlowTableConfig, Full, Table, TableError};
-use netbricks_core::{Declared, Mobility, ShuffleKey, StoredFlow, TableKey};
+use netbricks_core::{Declared, Mobility, ShuffleKey, StateTerms, StoredFlow, Succession, TableKey};
 
 use super::language::{Threshold, ThresholdKind, Track};
 
@@ -76,6 +76,9 @@ impl Declared for Thresholds {
         } else {
             Err(format!("counts come without bytes, found {}", bytes.len()))
         }
+    }
+    fn succession(&self, _: &StateTerms) -> Succession {
+        Succession::anew("counts belong to the rules that made them")
     }
     fn occupancy(&self) -> (u64, u64) {
         (self.0.len() as u64, self.0.capacity() as u64)

@@ -29,6 +29,20 @@ pub(crate) fn with_list(text: &str, function: &str, key: &str, items: &[String])
     is_header.then(|| format!("{}{key} = {list}\n{}", &text[..end], &text[end..]))
 }
 
+/// The text with this key of a function as a comment, where the function has it.
+///
+/// `None` where it has no line of its own.
+pub(crate) fn without(text: &str, function: &str, key: &str) -> Option<String> {
+    let document = parse(text, &mut Diagnostics::default());
+    let entry = document.functions.iter().find(|entry| entry.name.get_ref() == function)?;
+    let Some(known) = entry.settings.get_ref().get(key) else { return Some(text.to_owned()) };
+    let value = known.span();
+    let start = text.get(..value.start)?.rfind('\n').map_or(0, |end| end + 1);
+    let (before, rest) = (text.get(start..value.start)?, text.get(value.clone())?);
+    let is_its = before.split('=').next().is_some_and(|name| name.trim() == key) && !rest.contains('\n');
+    is_its.then(|| format!("{}# {}", &text[..start], &text[start..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +63,11 @@ mod tests {
         let again = with_list(&other, "other", "routes", &list(&[])).unwrap();
         assert_eq!(again, text.replace("[function.other]\n", "[function.other]\nroutes = []\n"));
         assert_eq!(with_list(text, "none", "routes", &long), None);
+        let other = without(text, "fib", "count").unwrap();
+        assert_eq!(other, text.replace("count = true", "# count = true"));
+        assert_eq!(without(text, "other", "count").as_deref(), Some(text));
+        assert_eq!(without(text, "fib", "routes"), None, "it has several lines");
+        assert_eq!(without("function = { fib = { use = \"lpm\", count = true } }\n", "fib", "count"), None);
         assert_eq!(with_list("function = { fib = { use = \"lpm\" } }\n", "fib", "routes", &long), None);
     }
 }

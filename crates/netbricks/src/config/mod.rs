@@ -35,7 +35,7 @@ pub use runtime::{Cores, Idle, RuntimeSettings};
 pub use tenants::{Network, PlannedTenant, TenantEntry, TenantSettings};
 
 pub(crate) use contents::named_files;
-pub(crate) use lists::with_list;
+pub(crate) use lists::{with_list, without};
 pub(crate) use plan::resolve_ports;
 pub(crate) use tenants::QUEUE;
 pub(crate) use written::{Written, difference};

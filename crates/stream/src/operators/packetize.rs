@@ -20,7 +20,7 @@ use crate::{
 };
 use netbricks_core::reason::{DropReason, Edge, Verdict};
 use netbricks_core::shuffle::{self, ShuffleKey};
-use netbricks_core::state::{Declared, Mobility, State};
+use netbricks_core::state::{Declared, Mobility, State, StateTerms, Succession};
 use netbricks_core::{BuildError, Worker};
 
 /// The most connections that one run of the timeout's event forgets.
@@ -95,6 +95,9 @@ impl<R: Rewriter> Declared for Packetizer<R> {
     }
     fn import(&mut self, bytes: &[u8], now: u64) -> Result<(), String> {
         if bytes.is_empty() { Ok(()) } else { self.put(bytes, now) }
+    }
+    fn succession(&self, _: &StateTerms) -> Succession {
+        Succession::anew("the numbers of segments that were changed are not known there")
     }
     fn mobility(&self, by: ShuffleKey) -> Mobility {
         // With any other key the two directions may be on different workers.

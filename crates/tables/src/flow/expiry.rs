@@ -45,9 +45,9 @@ impl Clock {
         self.longest
     }
 
-    /// Whether its ticks are as long as those of the other.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.shift == other.shift
+    /// The length of a tick, as a power of two in ns.
+    pub(super) fn pace(&self) -> u32 {
+        self.shift
     }
 
     /// A timeout in ticks: never shorter than `timeout` ns, however the last hit and the tick fell.

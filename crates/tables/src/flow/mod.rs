@@ -22,6 +22,7 @@ pub use change::{MapChange, MapOutcome};
 pub use encode::Encode;
 pub use entry::{Entry, Occupied, Vacant};
 pub use iterate::{Cursor, Iter};
+pub use succeed::{FlowSuccession, FlowTerms};
 pub use transfer::{BUCKETS, ImportError};
 
 use crate::group::{Group, WIDTH};
@@ -308,10 +309,7 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// or this one has flows. The other table then has this one's memory, without flows.
     #[must_use]
     pub fn take_over(&mut self, other: &mut Self) -> bool {
-        let fits = self.is_empty()
-            && self.capacity() == other.capacity()
-            && self.idle_timeout == other.idle_timeout
-            && self.clock.is_like(&other.clock);
+        let fits = self.succession(&other.terms()) == FlowSuccession::Whole;
         if fits {
             std::mem::swap(self, other);
             std::mem::swap(&mut self.full, &mut other.full);

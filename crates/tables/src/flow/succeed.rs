@@ -8,7 +8,53 @@ use super::slots::NEVER;
 use super::{FlowTable, FlowTableConfig};
 use crate::hash::Key;
 
+/// The terms of a table by which another decides [how its flows go on](FlowTable::succession).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowTerms {
+    /// The flows in it, including those that expired and wait to be collected.
+    pub flows: usize,
+    /// The most flows held at a time.
+    pub capacity: usize,
+    /// The timeout in ticks, and the length of a tick.
+    times: (u32, u32),
+}
+
+/// The way in which the flows of a table go on in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowSuccession {
+    /// The table is handed over as it is.
+    Whole,
+    /// The flows move a bounded number at a time, for the table has another capacity or timeout.
+    InSteps,
+    /// There are more flows than the table has room for.
+    NoRoom,
+    /// The table has flows already.
+    Occupied,
+}
+
 impl<K: Key, V: 'static> FlowTable<K, V> {
+    /// The terms by which another table decides how the flows of this one go on.
+    #[must_use]
+    pub fn terms(&self) -> FlowTerms {
+        let times = (self.idle_timeout, self.clock.pace());
+        FlowTerms { flows: self.len(), capacity: self.capacity(), times }
+    }
+
+    /// The way in which the flows of a table with these terms go on in this one, by [`succeed`](Self::succeed).
+    #[must_use]
+    pub fn succession(&self, before: &FlowTerms) -> FlowSuccession {
+        let own = self.terms();
+        if own.flows > 0 {
+            FlowSuccession::Occupied
+        } else if (own.capacity, own.times) == (before.capacity, before.times) {
+            FlowSuccession::Whole
+        } else if before.flows > self.capacity {
+            FlowSuccession::NoRoom
+        } else {
+            FlowSuccession::InSteps
+        }
+    }
+
     /// Goes on with the flows of another table of any capacity and timeout, without a copy of all.
     ///
     /// Where [`take_over`](Self::take_over) is not possible, flows move when they are looked up, and by
@@ -33,11 +79,10 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
     /// ```
     #[must_use]
     pub fn succeed(&mut self, other: &mut Self) -> bool {
-        if self.take_over(other) {
-            return true;
-        }
-        if !self.is_empty() || other.len() > self.capacity {
-            return false;
+        match self.succession(&other.terms()) {
+            FlowSuccession::Whole => return self.take_over(other),
+            FlowSuccession::InSteps => {}
+            FlowSuccession::NoRoom | FlowSuccession::Occupied => return false,
         }
         let Ok(none) = Self::new(FlowTableConfig::new(1)) else { return false };
         other.move_all();

@@ -169,7 +169,8 @@ impl<K: Key, V: 'static> FlowTable<K, V> {
 
 impl<K: Key + Encode, V: Encode + 'static> FlowTable<K, V> {
     pub(super) const HEADER: usize = HEADER;
-    pub(super) const RECORD: usize = K::SIZE + V::SIZE + TIMES;
+    /// The bytes of one flow in an export.
+    pub const RECORD: usize = K::SIZE + V::SIZE + TIMES;
 
     /// Appends all flows that are not expired to `to`, in a form that [`decode`](Self::decode) reads.
     pub fn encode(&self, to: &mut Vec<u8>) {

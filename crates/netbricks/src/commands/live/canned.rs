@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use clap::{CommandFactory, FromArgMatches};
 use netbricks_control::api::{
-    Answers, Applied, ApplyOptions, Change, ChangeKind, ChangeOptions, ConfigurationState, Count, Edge,
-    Event, EventLevel, Function, Graph, Handler, HandlerAnswer, HistoryEntry, Node, NodeStats, Plan, Port,
-    PortStats, Problem, RunState, Source, Stats, Status, TenantStats, TraceRecord, Worker,
+    Answers, Applied, ApplyOptions, CarriedState, Change, ChangeKind, ChangeOptions, ConfigurationState,
+    Count, Edge, Event, EventLevel, Function, Graph, Handler, HandlerAnswer, HistoryEntry, Node, NodeStats,
+    Plan, Port, PortStats, Problem, RunState, Source, StateWay, Stats, Status, TenantStats, TraceRecord,
+    Worker,
 };
 
 use super::super::arguments::{Command, CommandLine};
@@ -179,6 +180,24 @@ fn functions() -> Vec<Function> {
     ]
 }
 
+/// State of a function that is replaced, in every way.
+fn states() -> Vec<CarriedState> {
+    let state = |name: &str, way, entries, bytes, reason: &str| CarriedState {
+        name: name.into(),
+        way,
+        entries,
+        bytes,
+        reason: reason.into(),
+    };
+    let configured = "the file names another content than it began with";
+    vec![
+        state("hits", StateWay::Whole, 1, None, ""),
+        state("sessions", StateWay::Copied, 120_000, Some(12_400_000), "the pool is another"),
+        state("rules", StateWay::Anew, 3, None, configured),
+        state("log", StateWay::Whole, 20, None, ""),
+    ]
+}
+
 impl Default for Canned {
     fn default() -> Self {
         let port = |name: &str, driver: &str, mtu: usize| Port {
@@ -197,7 +216,8 @@ impl Default for Canned {
             message: message.into(),
         };
         let change = |kind: ChangeKind, part: &str, name: &str, detail: &str, copied_bytes: Option<u64>| {
-            Change { kind, part: part.into(), name: name.into(), detail: detail.into(), copied_bytes }
+            let states = if copied_bytes.is_some() { states() } else { Vec::new() };
+            Change { kind, part: part.into(), name: name.into(), detail: detail.into(), states, copied_bytes }
         };
         let entry = |number: u64, state: ConfigurationState, note: &str| HistoryEntry {
             number,
@@ -207,7 +227,7 @@ impl Default for Canned {
             state,
             running: number == 3,
         };
-        let nat = "`capacity` is 200000 instead of 100000; carries over `mappings`";
+        let nat = "`capacity` is 200000 instead of 100000";
         let plan = Plan {
             generation: 12,
             unchanged: false,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use netbricks_control::api::{
-    Applied, ApplyOptions, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source, Status,
+    Applied, ApplyOptions, CarriedState, Change, ChangeKind, ConfigurationState, HistoryEntry, Plan, Source,
+    StateWay, Status,
 };
 
 use super::super::file::File;
@@ -15,7 +16,7 @@ use super::units::{date_time, period, running_for};
 use super::{Api, Failure, Output, Trouble};
 use crate::diagnostic::{visible, width};
 use crate::report::Align::{Left, Right};
-use crate::report::{Table, counted, memory};
+use crate::report::{Table, counted, memory, thousands};
 
 /// The end of a change that was only checked.
 pub(super) const NOTHING_CHANGED: &str = "a dry run: nothing has changed\n";
@@ -162,6 +163,7 @@ fn plan_text(output: &Output<'_>, name: &str, title: &str, plan: &Plan) -> Strin
         }
         text.push_str(format!("  {title}  {detail}").trim_end());
         text.push('\n');
+        states_text(&change.states, &mut text);
     }
     if !plan.kept.is_empty() {
         let kept: Vec<_> = plan.kept.iter().map(|name| visible(name)).collect();
@@ -169,6 +171,34 @@ fn plan_text(output: &Output<'_>, name: &str, title: &str, plan: &Plan) -> Strin
     }
     text.push_str(&format!("\n{}\n", sums(plan)));
     text
+}
+
+/// How the state of a function goes on: a line for what stays as it is, and one for each other state.
+fn states_text(states: &[CarriedState], text: &mut String) {
+    let entries = |state: &CarriedState| match state.entries {
+        1 => "1 entry".to_owned(),
+        several => format!("{} entries", thousands(several)),
+    };
+    let whole = states.iter().filter(|state| state.way == StateWay::Whole);
+    let whole: Vec<String> =
+        whole.map(|state| format!("`{}` ({})", visible(&state.name), entries(state))).collect();
+    if !whole.is_empty() {
+        text.push_str(&format!("      state goes on whole: {}\n", whole.join(", ")));
+    }
+    for state in states.iter().filter(|state| state.way != StateWay::Whole) {
+        let bytes = state.bytes.map(|bytes| format!(", {}", memory(bytes))).unwrap_or_default();
+        let way = match state.way {
+            StateWay::Whole | StateWay::InSteps => "moves in steps",
+            StateWay::Copied => "is copied while packets wait",
+            StateWay::Anew => "begins anew",
+        };
+        let name = visible(&state.name);
+        text.push_str(&format!("      `{name}` ({}{bytes}) {way}", entries(state)));
+        if !state.reason.is_empty() {
+            text.push_str(&format!(": {}", visible(&state.reason)));
+        }
+        text.push('\n');
+    }
 }
 
 fn kind(kind: ChangeKind) -> &'static str {
@@ -258,7 +288,10 @@ FILE: changes to generation 12
 
   - port     spare    removed   no chain uses it
   + function rate     added     `policer`
-  ~ function nat      replaced  `capacity` is 200000 instead of 100000; carries over `mappings` (copies 12 MB while packets wait)
+  ~ function nat      replaced  `capacity` is 200000 instead of 100000 (copies 12 MB while packets wait)
+      state goes on whole: `hits` (1 entry), `log` (20 entries)
+      `sessions` (120,000 entries, 12 MB) is copied while packets wait: the pool is another
+      `rules` (3 entries) begins anew: the file names another content than it began with
   ~ chain    lan-wan  updated   goes through `rate`, too
     as before: lan, wan, ttl
 

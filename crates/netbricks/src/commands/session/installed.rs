@@ -6,11 +6,11 @@ use netbricks_control::{Written as HandlerWrite, api};
 use netbricks_core::LiveChange;
 
 use super::super::file::{Checked, File};
-use super::said::Said;
+use super::said::{Read, Said};
 use super::tenants::{self, InstalledTenant};
 use crate::chain::{Design, Filters, Kept, Layout, Partition, Place};
 use crate::config::{
-    ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference, with_list,
+    ControlSettings, Origin, Plan, PlannedPort, RuntimeSettings, Written, difference, with_list, without,
 };
 
 /// A configuration without the text that its plan borrows.
@@ -284,9 +284,7 @@ impl Installed {
             } else {
                 "what handlers changed of it since is undone".into()
             };
-            let state =
-                if function.stateful && known.stateful { "; its state goes on where it fits" } else { "" };
-            difference.add(api::ChangeKind::Replaced, "function", &function.name, format!("{what}{state}"));
+            difference.add(api::ChangeKind::Replaced, "function", &function.name, what);
         }
         for function in &self.functions {
             if !after.functions.iter().any(|known| known.name == function.name) {
@@ -320,7 +318,13 @@ impl Installed {
     }
 
     /// The file with what these writes of handlers changed as keys, and the writes that no key can say.
-    pub(crate) fn with_written(&self, written: &[HandlerWrite]) -> (api::Source, Vec<HandlerWrite>) {
+    ///
+    /// `read` answers a function's read handlers.
+    pub(crate) fn with_written(
+        &self,
+        written: &[HandlerWrite],
+        read: &mut Read<'_>,
+    ) -> (api::Source, Vec<HandlerWrite>) {
         let mut source = self.source.clone();
         // By function the handlers whose writes are said; all of them where there is no list.
         let mut said: BTreeMap<&String, Option<&[&str]>> = BTreeMap::new();
@@ -332,12 +336,14 @@ impl Installed {
             let Some((key, list)) = blueprint.live_list(&writes) else {
                 let writes: Vec<&HandlerWrite> =
                     written.iter().filter(|written| written.function == function.name).collect();
-                if let Some(Said { key, list, handlers }) =
-                    Said::of(&function.definition, &function.name, &source.text, &writes)
-                    && let Some(text) = with_list(&source.text, &function.name, key, &list)
+                let name = &function.name;
+                if let Some(Said { key, list, handlers, instead_of }) =
+                    Said::of(&function.definition, name, &source.text, &writes, read)
+                    && let Some(text) = with_list(&source.text, name, key, &list)
+                    && let Some(text) = instead_of.map_or(Some(text.clone()), |key| without(&text, name, key))
                 {
                     source.text = text;
-                    said.insert(&function.name, Some(handlers));
+                    said.insert(name, Some(handlers));
                 }
                 continue;
             };
@@ -471,7 +477,8 @@ pub(crate) struct Difference {
 impl Difference {
     fn add(&mut self, kind: api::ChangeKind, part: &str, name: &str, detail: String) {
         let (part, name) = (part.to_owned(), name.to_owned());
-        self.changes.push(api::Change { kind, part, name, detail, copied_bytes: None });
+        let (states, copied_bytes) = (Vec::new(), None);
+        self.changes.push(api::Change { kind, part, name, detail, states, copied_bytes });
     }
 }
 

@@ -178,11 +178,74 @@ fn the_running_file_has_rules_and_mappings_that_handlers_wrote() {
         asking.ask(move |director| director.apply(file, forget, None, 0)).unwrap();
         let rules = asking.call("fw", "rules", "", false).unwrap().answers[0].value.clone();
         assert!(rules.contains("dns"), "{rules}");
-        // A set that was changed later is in no list.
+        // A set that was changed later has all its values.
         asking.write("fw", "load", "set @web { 192.0.2.1 }\npolicy allow");
         asking.write("fw", "set", "add @web 192.0.2.2");
-        let text = asking.ask(|director| director.running_source().text);
-        assert!(text.contains("#   netbricks set fw.set add @web 192.0.2.2"), "{text}");
+        let before = asking.call("fw", "rules", "", false).unwrap().answers[0].value.clone();
+        let file = asking.ask(|director| director.running_source());
+        assert!(!file.text.contains("netbricks set fw.set"), "{}", file.text);
+        let forget = netbricks_control::api::ApplyOptions { forget: true, ..Default::default() };
+        asking.ask(move |director| director.apply(file, forget, None, 0)).unwrap();
+        assert_eq!(asking.call("fw", "rules", "", false).unwrap().answers[0].value, before);
+    });
+}
+
+/// What was typed live is in the file's keys: another process that begins with it has the same rules.
+#[test]
+fn the_running_file_has_all_that_was_typed_to_an_mmb() {
+    let directory = std::env::temp_dir().join(format!("nb-typed-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let rules = directory.join("edge.mmb");
+    std::fs::write(&rules, "define @old { 192.0.2.9 }\nadd name first ip-saddr @old drop\n").unwrap();
+    let edge = format!(
+        "[function.edge]\nuse = \"mmb\"\nrules = {:?} # kept\nlines = [\"add name second udp-dport 9 drop\"]\n\
+         [function.plain]\nuse = \"mmb\"",
+        rules.to_str().unwrap()
+    );
+    let many: Vec<String> =
+        (0..600).map(|number| format!("10.1.{}.{}", number / 256, number % 256)).collect();
+    let typed = [
+        "mode all-match".to_owned(),
+        "policy drop".into(),
+        format!("define @many {{ {} }}", many[..300].join(", ")),
+        format!("extend @many {{ {} }}\ndefine @both {{ @many, @old }}", many[300..].join(", ")),
+        "add name web tcp-dport { 80, 443 } accept comment \"a \\\"quoted\\\" word\"".into(),
+        "add-stateful at 1 name dns udp-dport 53 accept\nadd ip-saddr @both mod ip-ttl 9".into(),
+        "delete second\ndisable out".into(),
+        "shrink @many { 10.1.0.7 }".into(),
+    ];
+    let first = chain("\"edge\", \"plain\"", &edge);
+    let lines = |asking: &Asking, function: &str| {
+        asking.call(function, "lines", "", false).unwrap().answers[0].value.clone()
+    };
+    let (sender, printed) = channel();
+    while_running(&first, move |asking| {
+        typed.iter().for_each(|commands| asking.write("edge", "run", commands));
+        asking.write("plain", "run", "add all drop");
+        asking.write("plain", "replace", "policy drop");
+        let file = asking.ask(|director| director.running_source());
+        let before = ["edge", "plain"].map(|function| lines(asking, function));
+        assert!(!file.text.contains("Changed live") && file.text.contains("# rules = "), "{}", file.text);
+        // Applied here, it makes nothing twice: what it says is not written again.
+        let (again, keep) = (file.clone(), netbricks_control::api::ApplyOptions::default());
+        let applied = asking.ask(move |director| director.apply(again, keep, None, 0)).unwrap();
+        assert_eq!(applied.plan.warnings, Vec::<String>::new());
+        assert_eq!(["edge", "plain"].map(|function| lines(asking, function)), before);
+        assert_eq!(asking.ask(|director| director.running_source().text), file.text);
+        asking.let_packets_pass();
+        sender.send((file.text, before)).unwrap();
+    });
+    let (text, before) = printed.recv().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    let file = super::super::file::File::of(&source(&text), &netbricks_control::Files::new());
+    let app = super::super::Application::new(crate::standard(), crate::Drivers::standard());
+    assert!(super::super::file::check(&app, &file).is_ok(), "{text}");
+    while_running(&text, move |asking| {
+        assert_eq!(["edge", "plain"].map(|function| lines(asking, function)), before);
+        for part in ["mode all-match\n", "policy drop\n", "disable out\n", "define @both", "extend @many"] {
+            assert!(before[0].contains(part), "{part}: {}", before[0]);
+        }
+        assert_eq!(before[1], "policy drop\n");
     });
 }
 

@@ -2,6 +2,9 @@
 
 mod apply;
 mod calls;
+mod carried;
+#[cfg(test)]
+mod carried_tests;
 mod control_tasks;
 mod installed;
 #[cfg(test)]
@@ -250,8 +253,17 @@ impl Dataplane for Session<'_> {
         Some(Subject { name: subject.name, sets: subject.sets, by_lines })
     }
 
-    fn with_written(&self, written: &[Written]) -> (api::Source, Vec<Written>) {
-        self.installed.with_written(written)
+    fn with_written(&mut self, written: &[Written]) -> (api::Source, Vec<Written>) {
+        let Self { installed, copies, .. } = self;
+        installed.with_written(written, &mut |function, handler| {
+            copies.get_mut(function)?.call_as(HandlerKind::Read, handler, "").ok()
+        })
+    }
+
+    fn said_by(&mut self, source: &api::Source, written: &[Written]) -> Vec<Written> {
+        let (printed, rest) = self.with_written(written);
+        let is_said = said::alike(&printed.text, &source.text);
+        written.iter().filter(|of| !rest.contains(of) && is_said(&of.function)).cloned().collect()
     }
 
     fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, api::Problem> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use netbricks_buffer::Pool;
 use netbricks_control::api::{self, Code, Problem};
 use netbricks_control::{Answer, Prepared, Wanted, Written};
-use netbricks_core::Worker;
 use netbricks_core::graph::contain;
 use netbricks_core::tables::stock;
+use netbricks_core::{Worker, WorkerGroup};
 use netbricks_ports::Port;
 use netbricks_ports::steer::Filtering;
 use netbricks_runtime::Control;
@@ -150,6 +150,22 @@ impl Session<'_> {
 }
 
 impl Basis {
+    /// The configuration that runs.
+    pub(super) fn installed(&self) -> &Installed {
+        &self.installed
+    }
+
+    /// The control side of the workers.
+    pub(super) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// A worker for nodes that never run, as they are made beside the running ones.
+    pub(super) fn trial_worker(&self) -> Worker {
+        let group = WorkerGroup::new(self.control.workers());
+        Worker::new(0, self.seed, self.pool.clone()).in_group(group).on_trial()
+    }
+
     fn port(&self, name: &str) -> Option<&Running> {
         self.ports.iter().find(|port| port.name == name)
     }
@@ -173,10 +189,11 @@ impl Basis {
         let mut candidate = self.candidate(checked, &file, known, &expected, &undo)?;
         candidate.written = wanted.written.clone();
         self.tell_tables(&mut candidate.difference.changes);
+        self.label_ports(&mut candidate, known);
+        self.tell_states(&mut candidate);
         let plan = plan_of(&candidate);
-        if let (Ok(opened), false) = (&opened, wanted.is_plan) {
+        if opened.is_ok() && !wanted.is_plan {
             self.keep_blueprints(&mut candidate);
-            self.label_ports(&mut candidate, opened);
             let kept = |name: &str| candidate.difference.kept_functions.contains(name);
             let workers = self.control.workers();
             // State that workers share is made here, so that the director and the workers only join it.
@@ -314,12 +331,10 @@ impl Basis {
         checked.network.filters(&checked.plan, divisions, shares, &circumstances)
     }
 
-    /// Tells of functions that are replaced or go how many entries their tables have now.
+    /// Tells of functions that go how many entries their tables have now.
     fn tell_tables(&self, changes: &mut [api::Change]) {
-        let ends = |change: &&mut api::Change| {
-            change.part == "function"
-                && matches!(change.kind, api::ChangeKind::Replaced | api::ChangeKind::Removed)
-        };
+        let ends =
+            |change: &&mut api::Change| change.part == "function" && change.kind == api::ChangeKind::Removed;
         let mut changes = changes.iter_mut().filter(ends).peekable();
         // Workers are asked only where there is something to tell.
         let Some(Ok(snapshot)) = changes.peek().map(|_| self.control.counters()) else { return };

@@ -2,26 +2,53 @@
 
 use netbricks_control::Written;
 
+/// Answers a read handler of a function, by their names.
+pub(super) type Read<'r> = dyn FnMut(&str, &str) -> Option<String> + 'r;
+
 /// A list of settings, and the handlers whose writes it says.
 pub(super) struct Said {
     pub(super) key: &'static str,
     pub(super) list: Vec<String>,
     pub(super) handlers: &'static [&'static str],
+    /// The key whose content the list has, too.
+    pub(super) instead_of: Option<&'static str>,
+}
+
+/// Whether two files have the same settings of a function.
+pub(super) fn alike(one: &str, other: &str) -> impl Fn(&str) -> bool + use<> {
+    let functions = |text: &str| match text.parse::<toml::Table>().ok()?.remove("function")? {
+        toml::Value::Table(functions) => Some(functions),
+        _ => None,
+    };
+    let files = functions(one).zip(functions(other));
+    move |function| {
+        let of = files.as_ref().map(|(one, other)| (one.get(function), other.get(function)));
+        of.is_some_and(|(one, other)| one.is_some() && one == other)
+    }
 }
 
 impl Said {
     /// The list of this function after its writes, where a key can say them.
     ///
     /// `text` is the file that they change. Writes for one worker alone are in no file.
-    pub(super) fn of(definition: &str, function: &str, text: &str, writes: &[&Written]) -> Option<Self> {
-        let of: fn(&toml::Table, &[&Written]) -> Option<Self> = match definition {
-            "firewall" => rules,
-            "nat" => mappings,
-            _ => return None,
-        };
+    pub(super) fn of(
+        definition: &str,
+        function: &str,
+        text: &str,
+        writes: &[&Written],
+        read: &mut Read<'_>,
+    ) -> Option<Self> {
         let table = text.parse::<toml::Table>().ok()?;
         let settings = table.get("function")?.get(function)?.as_table()?;
-        let said = of(settings, writes)?;
+        let said = match definition {
+            "firewall" => match rules(settings, writes) {
+                Some(said) => said,
+                None => present(&read(function, "rules")?, &["load", "set"], writes)?,
+            },
+            "mmb" => present(&read(function, "lines")?, &["run", "replace"], writes)?,
+            "nat" => mappings(settings, writes)?,
+            _ => return None,
+        };
         let is_said = |written: &&&Written| said.handlers.contains(&&*written.handler);
         writes.iter().filter(is_said).all(|written| written.worker.is_none()).then_some(said)
     }
@@ -33,7 +60,14 @@ fn rules(settings: &toml::Table, writes: &[&Written]) -> Option<Said> {
     // Lines come behind a file of rules, and not in its place.
     let loaded = last.handler == "load" && !settings.contains_key("rules");
     let list = last.argument.lines().map(str::to_owned).collect();
-    loaded.then_some(Said { key: "lines", list, handlers: &["load", "set"] })
+    loaded.then_some(Said { key: "lines", list, handlers: &["load", "set"], instead_of: None })
+}
+
+/// The lines that make the present rules, as their function tells them: those of its file, too.
+fn present(lines: &str, handlers: &'static [&'static str], writes: &[&Written]) -> Option<Said> {
+    writes.iter().find(|written| handlers.contains(&&*written.handler))?;
+    let list = lines.lines().map(str::to_owned).collect();
+    Some(Said { key: "lines", list, handlers, instead_of: Some("rules") })
 }
 
 /// The static mappings of a translator.
@@ -55,5 +89,5 @@ fn mappings(settings: &toml::Table, writes: &[&Written]) -> Option<Said> {
         }
         any = true;
     }
-    any.then_some(Said { key: "static", list, handlers: &["static-add", "static-remove"] })
+    any.then_some(Said { key: "static", list, handlers: &["static-add", "static-remove"], instead_of: None })
 }
