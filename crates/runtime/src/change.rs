@@ -251,7 +251,7 @@ impl Worker {
         let (mut moved, mut refused, mut anew) = (Vec::new(), Vec::new(), Vec::new());
         for (node, StateSuccession { name, succession }) in taken.unwrap_or_default() {
             if succession.way == Way::Anew {
-                refused.push(format!("{node}: `{name}` begins anew: {}", succession.reason));
+                refused.push(format!("{node}: `{name}` begins again: {}", succession.reason));
                 anew.push((node, name));
             } else {
                 moved.push((node, name));

@@ -102,7 +102,7 @@ pub enum StateWay {
     InSteps,
     /// Its entries are copied while packets wait.
     Copied,
-    /// It begins anew.
+    /// It begins again.
     Anew,
 }
 

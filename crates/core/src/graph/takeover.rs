@@ -101,7 +101,7 @@ impl GraphBuilder {
 
 /// The state about which a graph that took over has decided, by the node that had it.
 ///
-/// It went on without a copy, or begins anew.
+/// It went on without a copy, or begins again.
 pub type TakenOver = Vec<(String, StateSuccession)>;
 
 impl Graph {

@@ -55,7 +55,7 @@ pub trait NodeState {
     }
     /// Goes on with the state of the node that this one replaces, as far as that needs no copy.
     ///
-    /// Answers the states that it took, and those that begin anew here. The others move as [bytes](Self::import).
+    /// Answers the states that it took, and those that begin again here. The others move as [bytes](Self::import).
     fn take_over(&mut self, _old: &mut dyn NodeState, _now: u64) -> Vec<StateSuccession> {
         Vec::new()
     }
@@ -206,7 +206,7 @@ impl dyn Node + '_ {
     }
     /// How running state with these terms, of the node that this one is to replace, goes on here.
     ///
-    /// Where that `undoes` writes, what handlers wrote begins anew. Nothing is touched by the question, and a graph
+    /// Where that `undoes` writes, what handlers wrote begins again. Nothing is touched by the question, and a graph
     /// that takes over decides alike.
     pub fn successions(&mut self, before: &[(String, StateTerms)], undoes: bool) -> Vec<StateSuccession> {
         let decided =

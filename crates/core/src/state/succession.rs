@@ -46,7 +46,7 @@ impl StateTerms {
     pub(crate) fn apart(&self) -> Self {
         Self { shared: None, ..self.clone() }
     }
-    /// What workers [share](Self::shared_by) the state by.
+    /// The terms [by which](Self::shared_by) workers share the state.
     pub(crate) fn shared<T: Any>(&self) -> Option<&T> {
         self.shared.as_ref()?.downcast_ref()
     }
@@ -87,7 +87,7 @@ pub enum Way {
     InSteps,
     /// Its entries are copied while packets wait.
     Copied,
-    /// It begins anew.
+    /// It begins again.
     Anew,
 }
 
@@ -113,19 +113,19 @@ impl Succession {
     pub fn copied(reason: impl Into<String>) -> Self {
         Self { way: Way::Copied, reason: reason.into() }
     }
-    /// It begins anew, for this reason.
+    /// It begins again, for this reason.
     pub fn anew(reason: impl Into<String>) -> Self {
         Self { way: Way::Anew, reason: reason.into() }
     }
-    /// It begins anew, since another configuration counts more than what handlers changed since.
+    /// It begins again, since another configuration counts more than what handlers changed since.
     pub fn configured() -> Self {
         Self::anew("the file names another content than it began with")
     }
-    /// It begins anew, since the state under its name has another type there.
+    /// It begins again, since the state under its name has another type there.
     pub fn unlike() -> Self {
         Self::anew("the state of this name has another layout there")
     }
-    /// It begins anew, since there is room for less.
+    /// It begins again, since there is room for less.
     pub fn no_room(room: u64, terms: &StateTerms) -> Self {
         Self::anew(format!("there is room for {room} of {} entries", terms.entries))
     }
@@ -144,7 +144,7 @@ impl Succession {
     }
 }
 
-/// Why written state begins anew where handlers' changes are undone.
+/// Why written state begins again where handlers' changes are undone.
 const UNDONE: &str = "it begins as the file says, and the writes of handlers that stay are made again";
 
 /// State of a node that is replaced, and how it goes on.
@@ -187,7 +187,7 @@ impl Declarations {
 
     /// Goes on with the state of `old` as far as that needs no copy, and decides about the rest.
     ///
-    /// State that begins anew leaves `old`, so that it is not exported.
+    /// State that begins again leaves `old`, so that it is not exported.
     pub(crate) fn take_states_over(&self, old: &mut Self, now: u64) -> Vec<StateSuccession> {
         let mut decided = Vec::new();
         for (name, state) in &self.states {

@@ -173,7 +173,7 @@ fn plan_text(output: &Output<'_>, name: &str, title: &str, plan: &Plan) -> Strin
     text
 }
 
-/// How the state of a function goes on: a line for what stays as it is, and one for each other state.
+/// The state of a function: a line for all that is handed on whole, and one for each other.
 fn states_text(states: &[CarriedState], text: &mut String) {
     let entries = |state: &CarriedState| match state.entries {
         1 => "1 entry".to_owned(),
@@ -190,7 +190,7 @@ fn states_text(states: &[CarriedState], text: &mut String) {
         let way = match state.way {
             StateWay::Whole | StateWay::InSteps => "moves in steps",
             StateWay::Copied => "is copied while packets wait",
-            StateWay::Anew => "begins anew",
+            StateWay::Anew => "begins again",
         };
         let name = visible(&state.name);
         text.push_str(&format!("      `{name}` ({}{bytes}) {way}", entries(state)));
@@ -291,7 +291,7 @@ FILE: changes to generation 12
   ~ function nat      replaced  `capacity` is 200000 instead of 100000 (copies 12 MB while packets wait)
       state goes on whole: `hits` (1 entry), `log` (20 entries)
       `sessions` (120,000 entries, 12 MB) is copied while packets wait: the pool is another
-      `rules` (3 entries) begins anew: the file names another content than it began with
+      `rules` (3 entries) begins again: the file names another content than it began with
   ~ chain    lan-wan  updated   goes through `rate`, too
     as before: lan, wan, ttl
 

@@ -1,4 +1,4 @@
-//! What becomes of the state of functions that a change replaces or updates.
+//! The fate of the state of functions that a change replaces or updates.
 //!
 //! A plan touches nothing. It asks running nodes for the terms of their state, and nodes that never run for the
 //! decision that the change itself asks its new nodes for.

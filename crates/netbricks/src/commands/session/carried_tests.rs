@@ -225,7 +225,7 @@ fn compare(case: &Case, planned: &BTreeMap<String, (StateWay, String)>, applied:
     for (state, (way, reason)) in planned {
         assert_eq!(*way == StateWay::Whole, reason.is_empty(), "{name}: {state}: {reason}");
         let is_lost =
-            applied.refused.iter().any(|refused| refused.contains(&format!("`{state}` begins anew")));
+            applied.refused.iter().any(|refused| refused.contains(&format!("`{state}` begins again")));
         let is_moved = applied.moved.contains(&format!("f: {state}"));
         match way {
             // What all workers share gives way without a word.

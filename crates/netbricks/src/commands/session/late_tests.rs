@@ -190,7 +190,7 @@ fn the_running_file_has_rules_and_mappings_that_handlers_wrote() {
     });
 }
 
-/// What was typed live is in the file's keys: another process that begins with it has the same rules.
+/// Commands that were typed live are in the file's keys: another process that begins with it has the same rules.
 #[test]
 fn the_running_file_has_all_that_was_typed_to_an_mmb() {
     let directory = std::env::temp_dir().join(format!("nb-typed-{}", std::process::id()));
