@@ -13,7 +13,7 @@ const MOST_STEPS: usize = 1 << 22;
 /// Of each element the group of each output, where some outputs meet. Outputs of one group can meet.
 type Groups = Box<[Option<Box<[u32]>>]>;
 
-/// What is known of the places where packets meet.
+/// Places where packets of one burst meet.
 #[derive(Default)]
 pub(super) struct Meetings {
     /// Elements that named others when they were configured, as those that share a table do.
