@@ -116,9 +116,8 @@ impl<'r> Search<'r> {
 
     fn groups(&mut self, splitter: usize) -> Option<Box<[u32]>> {
         let outputs = &self.router.instances[splitter].outputs;
-        if outputs.iter().flatten().nth(1).is_none() {
-            return None;
-        }
+        // With one output or none there is nothing to meet.
+        outputs.iter().flatten().nth(1)?;
         self.meets = (0..outputs.len()).collect();
         self.counts = vec![false; outputs.len()];
         for (output, target) in outputs.iter().enumerate() {
