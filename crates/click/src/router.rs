@@ -19,6 +19,7 @@ use crate::notifier::Notice;
 use crate::scheduler::{Tasks, Timers};
 
 mod at;
+mod devices;
 mod gather;
 mod meeting;
 mod memory;
@@ -692,34 +693,6 @@ impl Router {
             self.element(*element).signalled(self.at(*element), signal);
         }
         !waiting.is_empty()
-    }
-
-    /// The number of a device that packets leave by: they are numbered in the order in which elements name them.
-    pub fn device(&self, name: &str) -> usize {
-        let mut devices = self.devices.borrow_mut();
-        devices.iter().position(|known| known == name).unwrap_or_else(|| {
-            devices.push(name.to_owned());
-            devices.len() - 1
-        })
-    }
-    /// Notes a device by which only answers leave: it is numbered behind those that elements send to.
-    pub(crate) fn answers_by(&self, name: &str) {
-        self.answering.borrow_mut().push(name.to_owned());
-    }
-    /// The devices that packets leave by.
-    pub fn devices(&self) -> Vec<String> {
-        let mut devices = self.devices.borrow().clone();
-        for name in self.answering.borrow().iter() {
-            if !devices.contains(name) {
-                devices.push(name.clone());
-            }
-        }
-        devices
-    }
-    /// Whether only answers leave by a device.
-    pub(crate) fn is_answering(&self, name: &str) -> bool {
-        let sends = self.devices.borrow().iter().any(|known| known == name);
-        !sends && self.answering.borrow().iter().any(|known| known == name)
     }
 
     /// Descriptors that elements wait for.

@@ -13,7 +13,7 @@ const MOST_STEPS: usize = 1 << 22;
 /// Of each element the group of each output, where some outputs meet. Outputs of one group can meet.
 type Groups = Box<[Option<Box<[u32]>>]>;
 
-/// What is known of the places where packets meet.
+/// Places where packets of one burst meet.
 #[derive(Default)]
 pub(super) struct Meetings {
     /// Elements that named others when they were configured, as those that share a table do.
@@ -116,9 +116,8 @@ impl<'r> Search<'r> {
 
     fn groups(&mut self, splitter: usize) -> Option<Box<[u32]>> {
         let outputs = &self.router.instances[splitter].outputs;
-        if outputs.iter().flatten().nth(1).is_none() {
-            return None;
-        }
+        // With one output or none there is nothing to meet.
+        outputs.iter().flatten().nth(1)?;
         self.meets = (0..outputs.len()).collect();
         self.counts = vec![false; outputs.len()];
         for (output, target) in outputs.iter().enumerate() {

@@ -10,7 +10,7 @@ use netbricks_core::buffer::Batch;
 use super::program::matcher::DROP;
 use crate::router::At;
 
-/// Passes the packets of batches on to outputs, those of one output together, and each place gets them in their order.
+/// Passes the packets of batches on to outputs, those of one output together, and in order wherever they meet.
 #[derive(Default)]
 pub(crate) struct Sorter {
     scratch: RefCell<Scratch>,

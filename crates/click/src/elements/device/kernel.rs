@@ -22,7 +22,9 @@ const HERE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// The way to the kernel of a `KernelTun` or `KernelTap`.
 pub(super) struct Kernel {
-    /// The number of the device that packets leave by; that of one for answers only is known when all are configured.
+    /// The number of the device that packets leave by.
+    ///
+    /// That of a device for answers only is known when all are configured.
     pub(super) device: Cell<usize>,
     /// Whether packets have an Ethernet header inside the configuration.
     pub(super) is_tap: bool,

@@ -94,7 +94,9 @@ fn configuration(random: &mut Random) -> String {
     text
 }
 
-/// An Ethernet frame of an IPv4 packet of a few flows, of which some are odd; its number is in its identification.
+/// An Ethernet frame of an IPv4 packet of a few flows.
+///
+/// Some are odd. Its number is in its identification.
 fn frame(random: &mut Random, number: u16) -> Vec<u8> {
     let options = if random.below(6) == 0 { 4 } else { 0 };
     let payload = [8, 26, 60, 100][random.below(4)];
