@@ -15,10 +15,10 @@ pub(super) const TRACE: usize = FLOWS * 10;
 pub(super) const FRAME: usize = 64;
 
 /// The yardstick's random numbers (xorshift64*).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -3,7 +3,9 @@
 mod cores;
 mod counting;
 mod feed;
+pub(crate) mod filters;
 mod fused;
+pub(crate) mod gaps;
 mod payloads;
 mod sandboxed;
 mod scenario;
@@ -117,6 +119,13 @@ struct Reservation {
 
 /// The benchmark of the control API, which runs a whole dataplane.
 pub(crate) const CONTROL: &str = "control";
+/// The benchmark of rules that are typed and loaded while packets flow, which runs a whole dataplane too.
+pub(crate) const MMB_LIVE: &str = "mmb-live";
+/// The benchmarks that run a whole dataplane, with what each measures.
+const WHOLE: [Listed<'_>; 2] = [
+    Listed { name: CONTROL, summary: "Round trips of handlers under load, and changes of the file" },
+    Listed { name: MMB_LIVE, summary: "Rules of mmb that are typed, and 100,000 loaded, beside 1 Mpps" },
+];
 
 /// Packets in a burst, as in the C yardstick.
 const BURST: usize = 32;
@@ -188,7 +197,7 @@ pub(crate) fn command(console: Console, arguments: &BenchArguments) -> Result<()
 }
 
 /// A benchmark in the list that `--list` prints.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Listed<'a> {
     name: &'a str,
     summary: &'a str,
@@ -200,10 +209,7 @@ fn listed(scenarios: &[Scenario]) -> Vec<Listed<'_>> {
         .iter()
         .map(|scenario| Listed { name: &scenario.name, summary: &scenario.summary })
         .chain(cores)
-        .chain([Listed {
-            name: CONTROL,
-            summary: "Round trips of handlers under load, and changes of the file",
-        }])
+        .chain(WHOLE)
         .collect()
 }
 
@@ -212,7 +218,7 @@ fn known_names(scenarios: &[Scenario]) -> impl Iterator<Item = &str> {
         .iter()
         .map(|scenario| scenario.name.as_str())
         .chain(Cores::ALL.iter().map(|cores| cores.name))
-        .chain([CONTROL])
+        .chain(WHOLE.iter().map(|whole| whole.name))
 }
 
 /// The cores to measure on: the wanted core, or else the last allowed one, followed by the other allowed

@@ -1,7 +1,7 @@
 //! `bench`: measures graphs that are built exactly as `run` builds them.
 
 use super::{Console, Failure};
-use crate::bench::BenchError;
+use crate::bench::{BenchError, CONTROL, MMB_LIVE};
 
 /// The arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,16 +30,21 @@ pub(crate) struct BenchArguments {
 }
 
 pub(super) fn bench(console: Console, arguments: &BenchArguments) -> Result<(), Failure> {
-    let (control, graphs): (Vec<String>, Vec<String>) =
-        arguments.names.iter().cloned().partition(|name| name == crate::bench::CONTROL);
+    let is_whole = |name: &String| [CONTROL, MMB_LIVE].contains(&&name[..]);
+    let (whole, graphs): (Vec<String>, Vec<String>) = arguments.names.iter().cloned().partition(is_whole);
     if arguments.list || !graphs.is_empty() {
         crate::bench::command(console, &BenchArguments { names: graphs, ..arguments.clone() })?;
     }
-    if control.is_empty() || arguments.list {
-        Ok(())
-    } else {
-        super::bench_control::bench_control(console, arguments)
+    if arguments.list {
+        return Ok(());
     }
+    if whole.iter().any(|name| name == CONTROL) {
+        super::bench_control::bench_control(console, arguments)?;
+    }
+    if whole.iter().any(|name| name == MMB_LIVE) {
+        super::bench_rules::bench_rules(console, arguments)?;
+    }
+    Ok(())
 }
 
 impl From<BenchError> for Failure {

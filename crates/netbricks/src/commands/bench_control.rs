@@ -95,28 +95,56 @@ pub(super) fn bench_control(console: Console, arguments: &BenchArguments) -> Res
 
 fn measured(console: Console, extent: &'static Extent) -> Result<Figures, Failure> {
     let app = Application::new(crate::standard(), crate::Drivers::standard());
+    beside_a_run(&app, console, CONFIGURATION, move |run: &Asked| {
+        write_tables(&run.directory, extent.table)?;
+        measure(&run.client, &run.address, &run.directory, extent)
+    })
+}
+
+/// A run that is measured, as the thread that measures sees it.
+pub(super) struct Asked {
+    pub(super) client: Client,
+    pub(super) address: Address,
+    /// The way to the director within the process.
+    pub(super) tasks: Tasks,
+    /// A directory for files.
+    pub(super) directory: PathBuf,
+}
+
+/// Runs a configuration, and has another thread measure it, at whose end the run ends.
+///
+/// # Errors
+/// When it does not start, the thread fails, or packets were lost.
+pub(super) fn beside_a_run<F: Send + 'static>(
+    app: &Application,
+    console: Console,
+    configuration: &str,
+    measure: impl FnOnce(&Asked) -> Result<F, Problem> + Send + 'static,
+) -> Result<F, Failure> {
     let file = File {
         name: "bench.toml".into(),
-        text: CONFIGURATION.into(),
+        text: configuration.into(),
         directory: PathBuf::from("/"),
         files: Files::new(),
     };
-    let checked = file::check(&app, &file).map_err(|faults| faults.told(console))?;
+    let checked = file::check(app, &file).map_err(|faults| faults.told(console))?;
     let temporary = tempfile::Builder::new().prefix("netbricks-bench-").tempdir();
     let temporary =
         temporary.map_err(|error| Failure::Failed(format!("there is no directory to work in: {error}")))?;
     let directory = temporary.path().to_owned();
-    write_tables(&directory, extent.table)?;
     let socket = directory.join("control.sock");
     let control = ControlArguments { socket: Some(socket.clone()), state: None, no_control: false };
     let limits = RunLimits { quiet: true, unannounced: true, ..RunLimits::default() };
-    let measuring: Mutex<Option<JoinHandle<Result<Figures, Problem>>>> = Mutex::new(None);
-    let begun = |_: &Tasks| {
-        let (address, directory) = (Address::Unix(socket.clone()), directory.clone());
+    let waiting = Mutex::new(Some(measure));
+    let measuring: Mutex<Option<JoinHandle<Result<F, Problem>>>> = Mutex::new(None);
+    let begun = |tasks: &Tasks| {
+        let address = Address::Unix(socket.clone());
+        let client = Client::new(address.clone());
+        let run = Asked { client, address, tasks: tasks.clone(), directory: directory.clone() };
+        let Some(measure) = waiting.lock().ok().and_then(|mut waiting| waiting.take()) else { return };
         let thread = std::thread::spawn(move || {
-            let client = Client::new(address.clone());
-            let figures = measure(&client, &address, &directory, extent);
-            client.stop()?;
+            let figures = measure(&run);
+            run.client.stop()?;
             figures
         });
         if let Ok(mut measuring) = measuring.lock() {
@@ -124,7 +152,7 @@ fn measured(console: Console, extent: &'static Extent) -> Result<Figures, Failur
         }
     };
     let how = How { control: Some(&control), begun: Some(&begun), ..How::plain(&limits, true) };
-    let summary = execute(&app, console, &file, checked, &how, None).map_err(|_| {
+    let summary = execute(app, console, &file, checked, &how, None).map_err(|_| {
         Failure::Failed("the dataplane of the benchmark did not start: see the lines above".into())
     })?;
     let thread = measuring.into_inner().ok().flatten();
@@ -192,13 +220,14 @@ fn measure(client: &Client, address: &Address, tables: &Path, extent: &Extent) -
 }
 
 /// Writes two tables of routes.
-fn write_tables(directory: &Path, routes: usize) -> Result<(), Failure> {
+fn write_tables(directory: &Path, routes: usize) -> Result<(), Problem> {
     for table in 0..2 {
         let route = |n: usize| format!("{}.{}.{}.0/24 {table}\n", 1 + n / 65_536, n / 256 % 256, n % 256);
         let text: String = (0..routes).map(route).collect();
         let path = directory.join(format!("routes-{table}"));
         std::fs::write(&path, text).map_err(|error| {
-            Failure::Failed(format!("a table of routes cannot be written to {}: {error}", path.display()))
+            let detail = format!("a table of routes cannot be written to {}: {error}", path.display());
+            Problem::new(Code::Machine, detail)
         })?;
     }
     Ok(())

@@ -4,6 +4,7 @@ mod arguments;
 mod attend;
 mod bench;
 mod bench_control;
+mod bench_rules;
 mod check;
 mod click;
 #[cfg(test)]

@@ -257,6 +257,11 @@ impl Filter {
         }
     }
 
+    /// The number of tables that it knows.
+    pub(super) fn len(&self) -> usize {
+        self.tables.len()
+    }
+
     fn place(&self, table: usize) -> Option<usize> {
         self.places.get(table).filter(|place| **place != NOWHERE).map(|place| usize::from(*place))
     }

@@ -89,7 +89,8 @@ impl Classifier {
         };
         if let Some(filter) = &mut self.filter {
             filter.add_table(number, &mask);
-            self.stale = true;
+            // It knows the new one, and another filter costs much: a few more tables than it was made for do.
+            self.stale |= filter.len() > filter.built_for + filter.built_for / 4;
         }
         if let Some(sweep) = &mut self.sweep {
             sweep.add_table(number, &mask);

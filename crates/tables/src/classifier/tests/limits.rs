@@ -215,3 +215,39 @@ fn entries_that_differ_in_one_range_are_searched() {
     }
     assert_eq!(classifier.tables().count(), 0);
 }
+
+/// Flows of 14 to 32 words are kept where most are 0. The same values at other places are another flow.
+#[test]
+fn flows_of_many_words_are_kept_without_those_that_are_zero() {
+    for (words, kept) in [(13usize, 13usize), (14, 13), (20, 13), (32, 13), (33, 33), (40, 40)] {
+        let mut layout = Layout::new();
+        let fields: Vec<Field> = (0..words).map(|_| layout.field(32)).collect();
+        let mut classifier = Classifier::new(layout, ClassifierConfig::default());
+        let mut naive = Naive::default();
+        for (rule, field) in (0..).zip(&fields) {
+            let test = Test::Masked { value: 7, mask: u128::from(u32::MAX) };
+            let entry =
+                Entry { rule, order: rule.into(), last: rule > 1, conditions: vec![one(*field, test)] };
+            naive.insert(classifier.insert(entry.clone()).unwrap(), entry);
+        }
+        for others in 0..words {
+            let mut keys = Keys::new(words);
+            for place in 0..words {
+                let key = keys.push();
+                // As many other values behind this one.
+                (0..=others).for_each(|at| key[(place + at) % words] = 7 + at as u32);
+            }
+            let mut cache = MatchCache::new(1 << 13, 3);
+            compare(&classifier, &naive, &keys, &mut cache);
+            // It is asked for each key and its first rule twice, and for the keys of a batch twice.
+            let asked = 6 * words as u64;
+            let first = cache.hits().0;
+            assert_eq!(
+                first == asked - words as u64,
+                others < kept,
+                "{others} of {words}: {first} of {asked}"
+            );
+            assert!(others < kept || first == 0, "{others} of {words}: {first} of {asked}");
+        }
+    }
+}
