@@ -377,9 +377,9 @@ impl After<'_> {
             }
             self.names.insert(name.clone(), true);
         }
-        is_short("the rule", rule.to_string().len())?;
         self.lay_out(&rule.matches);
         let prepared = Arc::new(prepare(&self.rules.setup, self, &rule, name, &self.layout)?);
+        is_short("the rule", prepared.data.text.len())?;
         if prepared.data.translates() && !self.rules.may_translate {
             return Err(format!(
                 "a translation needs both directions of its connections on one worker, and {} workers share these \
@@ -494,7 +494,8 @@ pub(crate) fn prepare(
     };
     let data = RuleData {
         text: rule.to_string().into(),
-        key: hash_text(&without_comment(rule), &Secret::from_seed(0)),
+        // Numbers of stateful rules are made of it.
+        key: if rule.is_stateful { hash_text(&without_comment(rule), &Secret::from_seed(0)) } else { 0 },
         name,
         is_stateful: rule.is_stateful,
         tests_kinds: [conditions.options, conditions.extensions],
@@ -559,6 +560,22 @@ mod tests {
             "add udp-dport 1000-6000 accept",
         ] {
             assert!(warned(line).is_empty(), "{line}: {:?}", warned(line));
+        }
+    }
+
+    /// No packet of the new rule meets the one that hides it.
+    #[test]
+    fn a_rule_is_hidden_by_one_that_others_hide() {
+        for others in [3, 40, 2_000] {
+            let mut lines = String::from("add ip-saddr 10.3.0.0/17 drop\nadd ip-saddr 10.3.128.0/17 drop\n");
+            lines += &(0..others).map(|at| format!("add udp-dport {} accept\n", 1 + at)).collect::<String>();
+            lines += "add name all ip-saddr 10.3.0.0/16 drop\n";
+            let rules = rules(1, &lines);
+            let warnings = plan(&rules, "add ip-saddr 10.3.0.0/16 tcp-dport 80 accept").unwrap().warnings;
+            let [(1, said)] = &warnings[..] else { panic!("{others}: {warnings:?}") };
+            assert!(said.contains("rule all"), "{others}: {said}");
+            let wider = plan(&rules, "add ip-saddr 10.2.0.0/15 tcp-dport 5000 accept").unwrap().warnings;
+            assert!(wider.is_empty(), "{others}: {wider:?}");
         }
     }
 

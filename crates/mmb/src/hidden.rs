@@ -27,6 +27,8 @@ pub(crate) struct Row {
 
 /// Rules among which a single new one is compared with all.
 pub(crate) const FEW: usize = 1_000;
+/// The same of one behind all others, which hides none of them.
+const NEXT_TO_NONE: usize = 16;
 /// Packets of a new rule for which the classifier is asked where there are more.
 const SAMPLES: usize = 32;
 
@@ -82,7 +84,7 @@ pub(crate) fn shadowed(
         if new.is_empty() {
             return Vec::new();
         }
-        if old.len() <= FEW || new.len() > SEVERAL {
+        if old.len() <= NEXT_TO_NONE || new.len() > SEVERAL {
             return of_all((0..old.len()).filter_map(|at| Listed::old(old, at)).chain(new).collect());
         }
         let warned = (0..new.len()).flat_map(|at| {
@@ -169,23 +171,25 @@ fn is_told_here(lint: &Lint) -> bool {
     !matches!(lint, Lint::OneWay { .. })
 }
 
-/// The places of rules that match some packet that a new rule means.
+/// The places of rules that match most packets that a new rule means.
 ///
-/// A rule that hides the new one matches all its packets, and so those that are tried. It is left out where each of
-/// those meets another rule before it that ends the rules.
+/// A rule that hides the new one matches all of its packets, and so those that are tried.
 fn overlapping(rules: &Rules, rule: &Rule) -> BTreeSet<usize> {
     let wider = rules.layout.with(&rule.matches);
     let layout = wider.as_ref().unwrap_or(&rules.layout);
     let Ok(conditions) = compile(layout, &rule.matches, rules) else { return BTreeSet::new() };
-    let (mut random, mut found, mut places) = (Random::new(1, 0), Matches::default(), BTreeSet::new());
+    let (mut random, mut found) = (Random::new(1, 0), Matches::default());
+    let (mut tried, mut matched) = (0, HashMap::<u32, usize>::new());
     for conjunction in conditions.entries.iter().cycle().take(SAMPLES) {
         let key = sample(layout.layout().words(), conjunction, &mut random);
         if conjunction.iter().all(|condition| condition.holds(&key)) {
-            rules.classifier.matches(&key, &mut found);
-            places.extend(found.rules().filter_map(|slot| rules.place(slot)));
+            tried += 1;
+            rules.classifier.every(&key, &mut found);
+            found.rules().for_each(|slot| *matched.entry(slot).or_default() += 1);
         }
     }
-    places
+    let near = matched.into_iter().filter(|(_, times)| times * 2 > tried);
+    near.filter_map(|(slot, _)| rules.place(slot)).collect()
 }
 
 /// A key vector for which conditions hold, unless one excludes the values that were chosen for others.

@@ -22,7 +22,7 @@ use crate::shared::{Counts, RuleCount, Shared};
 pub(crate) struct RuleData {
     /// The rule as a line, in the canonical form.
     pub(crate) text: Box<str>,
-    /// A hash of the text without its comment.
+    /// A hash of a stateful rule's text without its comment.
     pub(crate) key: u64,
     /// Its name.
     pub(crate) name: Option<Box<str>>,
@@ -160,8 +160,8 @@ pub(crate) enum Edit {
 
 /// From so many new rules on, room is made for just these.
 const MANY: usize = 1_000;
-/// The least conditions of which the classifier is tidied at each change.
-const TIDIED: usize = 64;
+/// The least conditions of which the classifier is tidied at each change: a rule is typed in little time.
+const TIDIED: usize = 4;
 
 impl Edit {
     /// About how many conditions it changes.

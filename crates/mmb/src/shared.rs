@@ -137,7 +137,7 @@ mod tests {
     use netbricks_core::consistency::Contents;
 
     use super::*;
-    use crate::rules::{Rules, Setup};
+    use crate::rules::{RuleData, Rules, Setup, Slot};
     use crate::state::First;
 
     /// Rules of a file are in two copies, with their classifiers.
@@ -163,9 +163,14 @@ mod tests {
             alone = made.bytes_current;
         });
         let classifier = copies.as_ref().map_or(0, |[rules, _]| rules.classifier.bytes());
+        let text: usize = copies.iter().flat_map(|[first, _]| first.iter()).map(|rule| rule.text.len()).sum();
         println!(
-            "{} bytes a rule, {} of each classifier",
+            "{} bytes a rule: line {}, facts {}, counts {}, and of each copy place {} and classifier {}",
             both.bytes_current / i64::from(rules),
+            text / rules as usize,
+            size_of::<RuleData>() + 16,
+            size_of::<RuleCount>(),
+            size_of::<Option<Slot>>() + 4,
             classifier / rules as usize
         );
         assert!(

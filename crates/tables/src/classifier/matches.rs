@@ -135,6 +135,21 @@ impl Receive for Matches {
     }
 }
 
+/// Takes entries also behind one that is the last.
+pub(super) struct Every<'m>(pub(super) &'m mut Matches);
+
+impl Receive for Every<'_> {
+    fn bound(&self) -> u64 {
+        u64::MAX
+    }
+    fn take(&mut self, order: u64, rule: u32, _: bool) {
+        self.0.take(order, rule, false);
+    }
+    fn finish(&mut self) {
+        self.0.finish();
+    }
+}
+
 /// The entry of least order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct First {

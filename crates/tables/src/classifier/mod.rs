@@ -56,7 +56,7 @@ pub use matches::Matches;
 use bucket::Buckets;
 use filter::{Filter, TableSet, each};
 use maintain::Sweep;
-use matches::{First, Receive};
+use matches::{Every, First, Receive};
 use records::{NONE, RecordNumber};
 use table::{Hasher, Table};
 use tested::{Outside, Tested};
@@ -341,6 +341,12 @@ impl Classifier {
     pub fn matches(&self, key: &[u32], found: &mut Matches) {
         found.clear();
         self.search(key, found);
+    }
+
+    /// As [`matches`](Self::matches), with those behind an entry that is the last.
+    pub fn every(&self, key: &[u32], found: &mut Matches) {
+        found.clear();
+        self.search(key, &mut Every(found));
     }
 
     #[inline(always)]

@@ -31,6 +31,8 @@ fn compare(classifier: &Classifier, naive: &Naive, keys: &Keys, cache: &mut Matc
         let expected = naive.matches(key);
         classifier.matches(key, &mut one);
         assert_eq!(one.rules().collect::<Vec<_>>(), expected, "one by one");
+        classifier.every(key, &mut one);
+        assert_eq!(one.rules().collect::<Vec<_>>(), naive.every(key), "every");
         assert_eq!(batch.rules().collect::<Vec<_>>(), expected, "batch");
         assert_eq!(classifier.first(key), expected.first().copied(), "first");
         assert_eq!(firsts[at], expected.first().copied(), "first, batch");

@@ -45,6 +45,15 @@ impl Naive {
 
     /// The rules that match, up to the first of which an entry is the last.
     pub(super) fn matches(&self, key: &[u32]) -> Vec<u32> {
+        self.found(key, true)
+    }
+
+    /// All rules that match.
+    pub(super) fn every(&self, key: &[u32]) -> Vec<u32> {
+        self.found(key, false)
+    }
+
+    fn found(&self, key: &[u32], ends: bool) -> Vec<u32> {
         let matching = self.entries.values().filter(|entry| entry.conditions.iter().all(|c| passes(c, key)));
         let mut by_rank: BTreeMap<(u64, u32), bool> = BTreeMap::new();
         for entry in matching {
@@ -55,7 +64,7 @@ impl Naive {
             if !rules.contains(&rule) {
                 rules.push(rule);
             }
-            if last {
+            if last && ends {
                 break;
             }
         }
