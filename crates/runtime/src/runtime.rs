@@ -20,6 +20,11 @@ use crate::report::{CommandError, FinalReport, Snapshot, WorkerReport};
 use crate::shuffles::{ShuffleMismatch, compare};
 use crate::worker::{Worker, contained};
 
+/// Bytes of a worker's stack: elements of a Click configuration call each other up to 512 deep, with batches in their hands.
+///
+/// The system takes memory for what was used of it only.
+const STACK: usize = 16 << 20;
+
 /// The reason why a runtime does not start. No thread is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -125,6 +130,7 @@ impl Runtime {
             let seat = Seat { worker, core, shared: shared.clone(), mailbox, factories: factories(worker) };
             let thread = Builder::new()
                 .name(format!("netbricks-{worker}"))
+                .stack_size(STACK)
                 .spawn(move || seat.run(&ready, &gate))
                 .map_err(|source| StartError::System { worker, action: "starting its thread", source });
             match thread {
