@@ -231,14 +231,18 @@ fn changes(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         {
             return Err(format!("{} is none of `inside`: its answers would not be translated", host.address));
         }
-        changed.borrow_mut().altered().add_static(&mapping)?;
+        let mut state = changed.borrow_mut();
+        state.add_static(&mapping)?;
+        state.is_altered = true;
         Ok(format!("added {mapping}"))
     });
     let changed = state.clone();
     let summary = "Removes a static mapping and ends its sessions.";
     worker.handler(Handler::write("static-remove", summary).argument(syntax), move |argument| {
         let mapping: Static = argument.trim().parse()?;
-        changed.borrow_mut().altered().remove_static(&mapping)?;
+        let mut state = changed.borrow_mut();
+        state.remove_static(&mapping)?;
+        state.is_altered = true;
         Ok(format!("removed {mapping}"))
     });
     let changed = state.clone();
@@ -302,7 +306,6 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
             return Err("blocks are deterministic: another pool would give subscribers other blocks".into());
         }
         let mut state = changed.borrow_mut();
-        state.altered();
         let whole = |state: &Translations, address| {
             state.whole_outside.iter().any(|(external, _)| *external == address)
         };
@@ -318,6 +321,7 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
                     "{address} finds no place: there are too many, or a static mapping has it"
                 ));
             }
+            state.is_altered = true;
         }
         Ok(format!("added {range}"))
     });
@@ -329,7 +333,6 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
         worker.handler(Handler::write(handler, summary).argument(syntax), move |argument| {
             let range: PoolRange = argument.trim().parse()?;
             let mut state = changed.borrow_mut();
-            state.altered();
             let found: Vec<u16> = (state.ports.iter())
                 .filter(|(index, place)| {
                     place.status != Status::Fixed
@@ -344,9 +347,12 @@ fn pool(config: &NatConfig, state: &State<Translations>, worker: &Worker) {
             let count = found.len();
             if !at_once {
                 state.drain(&found);
+                state.is_altered = true;
                 return Ok(format!("{count} addresses"));
             }
-            Ok(match state.remove_addresses(found)? {
+            let ended = state.remove_addresses(found)?;
+            state.is_altered = true;
+            Ok(match ended {
                 true => format!("{count} addresses"),
                 false => format!("{count} addresses, whose sessions end a part at a time"),
             })

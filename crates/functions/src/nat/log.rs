@@ -81,6 +81,15 @@ impl Log {
         self.most == other.most
     }
 
+    /// Goes on with the last events of another that fit, and with its numbers.
+    pub(super) fn follow(&mut self, before: &mut Self) {
+        let gone = before.events.len().saturating_sub(self.most);
+        self.events.clear();
+        self.events.extend(before.events.drain(gone..));
+        (self.next, self.lost, self.exhausted_at) = (before.next, before.lost, before.exhausted_at);
+        std::mem::swap(&mut self.untold, &mut before.untold);
+    }
+
     fn add(&mut self, now: u64, event: Event) {
         if self.events.len() == self.most {
             self.events.pop_front();

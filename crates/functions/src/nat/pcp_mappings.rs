@@ -554,7 +554,7 @@ impl State {
                 if let Some(found) = self.sessions.get_mut(session) {
                     found.pcp = None;
                 }
-                self.set_timer(session);
+                self.reset_timer(session);
             }
         }
     }

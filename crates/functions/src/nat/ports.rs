@@ -59,7 +59,8 @@ impl PortRange {
 
 /// A released port that is not given out again yet.
 struct Held {
-    until: u64,
+    /// The time (ns) of its release.
+    released: u64,
     index: u16,
     transport: Transport,
     port: u16,
@@ -374,7 +375,7 @@ impl Ports {
         }
         // The oldest is free a little early: no memory grows.
         let early = if self.held.len() >= self.most_held { self.free_oldest() } else { None };
-        self.held.push_back(Held { until: now.saturating_add(self.hold_down), index, transport, port });
+        self.held.push_back(Held { released: now, index, transport, port });
         early
     }
 
@@ -400,10 +401,8 @@ impl Ports {
 
     /// Frees a port that is held down no longer; answers its address and number.
     pub(super) fn free_one_held(&mut self, now: u64) -> Option<(u16, u16)> {
-        if self.held.front().is_none_or(|held| held.until > now) {
-            return None;
-        }
-        self.free_oldest()
+        let is_over = |held: &Held| held.released.saturating_add(self.hold_down) <= now;
+        if self.held.front().is_some_and(is_over) { self.free_oldest() } else { None }
     }
 
     /// Frees the ports of an address that are held down.
@@ -567,5 +566,22 @@ mod tests {
         assert_eq!(ports.take(0, Transport::Udp, range, 9), None);
         assert_eq!(ports.free_one_held(1_000_000_005), Some((0, 9)));
         assert_eq!(ports.take(0, Transport::Udp, range, 9), Some(9));
+    }
+
+    #[test]
+    fn another_hold_down_is_that_of_ports_which_are_held_already() {
+        let range = PortRange { first: 9, last: 9 };
+        let held = || {
+            let mut ports = ports("hold_down = \"30 d\"");
+            assert_eq!(ports.take(0, Transport::Udp, range, 9), Some(9));
+            assert_eq!(ports.release(0, Transport::Udp, 9, false, 5), None);
+            ports
+        };
+        for (hold_down, until) in [("1 s", 1_000_000_005), ("0 s", 5)] {
+            let mut after = held();
+            after.hold_like(&ports(&format!("hold_down = \"{hold_down}\"")));
+            assert_eq!(after.free_one_held(until - 1), None, "{hold_down}");
+            assert_eq!(after.free_one_held(until), Some((0, 9)), "{hold_down}");
+        }
     }
 }

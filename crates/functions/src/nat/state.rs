@@ -263,11 +263,23 @@ impl State {
         }
     }
 
-    pub(super) fn set_timer(&mut self, number: u32) {
+    /// Files the timer of a session whose last packet came at this time.
+    fn set_timer(&mut self, number: u32, last: u64) {
         let Some(session) = self.sessions.get(number) else { return };
-        let ends = self.now.saturating_add(self.timeouts.of(session)).saturating_add(SLACK);
+        let ends = last.saturating_add(self.timeouts.of(session)).saturating_add(SLACK);
+        self.file_timer(number, ends);
+    }
+
+    /// Files the timer of a session again, for the time at which it ends by its last packet.
+    pub(super) fn reset_timer(&mut self, number: u32) {
+        let Some(session) = self.sessions.get(number) else { return };
+        self.file_timer(number, self.ends_at(session));
+    }
+
+    fn file_timer(&mut self, number: u32, ends: u64) {
+        let due = tick_after(ends.max(self.now));
         if let Some(wheel) = &mut self.wheel {
-            wheel.insert(number as usize, tick_after(ends));
+            wheel.insert(number as usize, due);
         }
     }
 
@@ -396,7 +408,7 @@ impl State {
             if before.is_settled() != after.is_settled() {
                 self.set_routes(number);
             }
-            self.set_timer(number);
+            self.set_timer(number, now);
         }
         true
     }
@@ -543,7 +555,7 @@ impl State {
             subscriber.sessions += 1;
         }
         self.tally.sessions_made += 1;
-        self.set_timer(number);
+        self.set_timer(number, session.known_at);
         Ok(number)
     }
 

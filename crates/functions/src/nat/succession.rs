@@ -16,6 +16,9 @@ use super::timeouts::Timeouts;
 /// Sessions whose timers are set between two rounds of packets.
 const STEP: usize = 512;
 
+/// The fate of sessions whose outside port, address or block the new tables cannot give them.
+const UNFIT: &str = "sessions that do not fit in end, and `sessions_not_admitted` of `counters` counts them";
+
 /// The settings that decide the form of the tables, and what is in them before the first packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ground {
@@ -54,7 +57,6 @@ impl Ground {
 
     /// The first key whose value is another.
     fn differs(&self, before: &Self) -> Option<&'static str> {
-        let blocks = |of: &Self| (of.parity, of.block, of.blocks, of.deterministic);
         let keys = [
             ("capacity", self.capacity != before.capacity),
             ("pool", self.pool != before.pool),
@@ -64,9 +66,12 @@ impl Ground {
             ("pcp_mappings", self.pcp_mappings != before.pcp_mappings),
             ("parts", self.parts != before.parts),
             ("subscriber_v6", self.subscriber_v6 != before.subscriber_v6),
+            ("parity", self.parity != before.parity),
+            ("block", self.block != before.block),
+            ("blocks", self.blocks != before.blocks),
+            ("deterministic", self.deterministic != before.deterministic),
         ];
-        let known = keys.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key);
-        known.or_else(|| (blocks(self) != blocks(before)).then_some("block"))
+        keys.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
     }
 }
 
@@ -79,12 +84,6 @@ struct Settled {
 }
 
 impl State {
-    /// The same state, of which a handler changes the pool or static mappings.
-    pub(super) fn altered(&mut self) -> &mut Self {
-        self.is_altered = true;
-        self
-    }
-
     pub(super) fn state_terms(&self, terms: StateTerms) -> StateTerms {
         let Self { ground, timeouts, is_altered, .. } = self;
         terms.with(Settled { ground: ground.clone(), timeouts: *timeouts, is_altered: *is_altered })
@@ -96,9 +95,12 @@ impl State {
             _ if !before.is_of::<Self>() => Succession::unlike(),
             None => copied("its terms are not known"),
             Some(_) if self.sessions.len() > 0 => copied("there are sessions already"),
-            Some(Settled { is_altered: true, .. }) => copied("handlers changed its pool or static mappings"),
+            Some(Settled { is_altered: true, .. }) => {
+                copied(&format!("handlers changed its pool or static mappings: {UNFIT}"))
+            }
             Some(settled) => match self.ground.differs(&settled.ground) {
-                Some(key) => copied(&format!("`{key}` is another")),
+                Some(key @ ("capacity" | "filtering")) => copied(&format!("`{key}` is another")),
+                Some(key) => copied(&format!("`{key}` is another: {UNFIT}")),
                 None if settled.timeouts == self.timeouts => Succession::whole(),
                 None => Succession::in_steps("its timers are set again by other timeouts"),
             },
@@ -118,6 +120,7 @@ impl State {
         self.ports.hold_like(&old.ports);
         self.pcp.give_like(&old.pcp);
         if !self.log.is_like(&old.log) {
+            old.log.follow(&mut self.log);
             std::mem::swap(&mut self.log, &mut old.log);
         }
         if self.identifications.is_some() != old.identifications.is_some() {
@@ -130,7 +133,7 @@ impl State {
         let Some(next) = self.next_timer else { return false };
         let last = self.sessions.end();
         let end = last.min(next.saturating_add(STEP));
-        (next as u32..end as u32).for_each(|number| self.set_timer(number));
+        (next as u32..end as u32).for_each(|number| self.reset_timer(number));
         self.next_timer = (end < last).then_some(end);
         self.next_timer.is_some()
     }
@@ -205,22 +208,69 @@ mod tests {
     }
 
     #[test]
+    fn other_timeouts_count_from_the_last_packet_of_each_session() {
+        for (way, capacity) in [(Way::InSteps, 100), (Way::Copied, 200)] {
+            for (udp, over) in [("2 h", 7_200), ("3 h", 10_800), ("1 h", 7_140)] {
+                let mut from = full("capacity = 100\nudp = \"2 h\"", 3);
+                // They are idle for 1 h 59.
+                from.expire_all(7_140 * SECOND);
+                let mut to = state(&format!("capacity = {capacity}\nudp = \"{udp}\"\nicmp = \"9 s\""));
+                assert_eq!(self::way(&from, &to).0, way);
+                if way == Way::Copied {
+                    to.import(&from.export(), 7_140 * SECOND).unwrap();
+                } else {
+                    assert!(to.take_over(&mut from));
+                    while to.move_on() {}
+                }
+                assert_eq!(to.sessions.len(), 3, "{udp}: {way:?}");
+                to.expire_all((over - 1) * SECOND);
+                assert_eq!(to.sessions.len(), 3, "{udp}: {way:?}");
+                to.expire_all((over + 1) * SECOND);
+                assert_eq!(to.sessions.len(), 0, "{udp}: {way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_another_size_goes_on_with_its_last_events() {
+        let shown = |state: &State, after| -> Vec<String> {
+            let lines = state.log.lines(after);
+            lines.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+        };
+        let mut from = state("capacity = 100\nlog = 10");
+        for second in 0..6 {
+            from.log.exhausted(second * SECOND, None);
+        }
+        for (log, expected) in [(3, vec!["5", "6", "7"]), (20, vec!["5", "6", "7", "8"])] {
+            let mut to = state(&format!("capacity = 100\nlog = {log}"));
+            assert_eq!(way(&from, &to).0, Way::Whole);
+            assert!(to.take_over(&mut from));
+            let next = if log == 3 { 6 } else { 7 };
+            to.log.exhausted(next * SECOND, None);
+            assert_eq!(shown(&to, 0), expected, "{log}");
+            from = to;
+        }
+    }
+
+    #[test]
     fn another_form_is_copied_as_far_as_there_is_room() {
         let from = full("capacity = 100", 3);
         let cases = [
             ("capacity = 200", Way::Copied, "`capacity` is another"),
             ("capacity = 2", Way::Anew, "there is room for 2 of 3 entries"),
-            ("capacity = 100\nparity = true", Way::Copied, "`block` is another"),
+            ("capacity = 100\nparity = true", Way::Copied, "`parity` is another: …"),
+            ("capacity = 100\nblock = 512", Way::Copied, "`block` is another: …"),
+            ("capacity = 100\nblocks = 2", Way::Copied, "`blocks` is another: …"),
             ("capacity = 100\nfiltering = \"address-dependent\"", Way::Copied, "`filtering` is another"),
             (
                 "capacity = 100\nstatic = [\"tcp 203.0.113.9:80 -> 10.0.0.9:80\"]",
                 Way::Copied,
-                "`static` is another",
+                "`static` is another: …",
             ),
         ];
         for (more, expected, reason) in cases {
             let mut to = state(more);
-            assert_eq!(way(&from, &to), (expected, reason.to_owned()), "{more}");
+            assert_eq!(way(&from, &to), (expected, reason.replace('…', UNFIT)), "{more}");
             let fits = to.import(&from.export(), 1).is_ok();
             assert_eq!(fits, expected == Way::Copied, "{more}");
             assert_eq!(to.sessions.len(), if fits { 3 } else { 0 }, "{more}");
