@@ -362,7 +362,7 @@ impl Rewriter {
 
     /// Passes packets on, each by its verdict, those that follow each other together: the outputs meet again.
     ///
-    /// Nobody sees when packets between them end.
+    /// Packets between them that end part none of these runs.
     fn deliver_in_order(at: At<'_>, batch: &mut Batch, verdicts: &[Verdict]) {
         let (mut waiting, mut run) = (at.router.take_turned(batch), at.router.spare_batch());
         let mut of = None;
