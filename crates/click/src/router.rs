@@ -382,9 +382,10 @@ impl Router {
                 return false;
             }
         }
-        // No packet waits for these.
+        // In a chain the node's first packets wait for these: names are known when all elements have begun.
         self.runs();
         self.meetings();
+        self.meetings.warn(errors);
         true
     }
 

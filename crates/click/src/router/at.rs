@@ -99,15 +99,11 @@ impl<'r> At<'r> {
             return;
         }
         let Some(&Some((id, input))) = self.instance().outputs.get(output) else {
-            for packet in batch.drain() {
-                self.drop_packet(packet, DropReason::Unconnected);
-            }
+            self.drop_batch(batch, DropReason::Unconnected);
             return;
         };
         if !self.enter() {
-            for packet in batch.drain() {
-                self.drop_packet(packet, DropReason::LoopLimit);
-            }
+            self.drop_batch(batch, DropReason::LoopLimit);
             return;
         }
         if !self.router.runs_fused(id, input, batch) {
@@ -135,6 +131,14 @@ impl<'r> At<'r> {
         if self.router.surroundings.keeps_dropped {
             self.router.dropped.borrow_mut().push((packet, reason));
         }
+    }
+    /// Ends the packets of a batch for a reason, and leaves the batch empty.
+    ///
+    /// Apart from who calls it: a drain takes 2 KiB of the stack, and elements call each other.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn drop_batch(self, batch: &mut Batch, reason: DropReason) {
+        batch.drain().for_each(|packet| self.drop_packet(packet, reason));
     }
     /// Ends a packet whose work is done.
     pub fn discard(self, packet: Packet) {

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use netbricks_core::DropReason;
 use netbricks_core::buffer::{Batch, Packet};
 
 use super::link;
@@ -216,7 +217,7 @@ impl Element for ToDump {
         for packet in batch.iter() {
             self.take(at, packet);
         }
-        if at.outputs() > 0 { at.push_batch(0, batch) } else { batch.drain().for_each(|one| at.discard(one)) }
+        if at.outputs() > 0 { at.push_batch(0, batch) } else { at.drop_batch(batch, DropReason::Discarded) }
     }
     fn pull(&self, at: At<'_>, _: usize) -> Option<Packet> {
         let packet = at.pull(0)?;

@@ -189,9 +189,7 @@ impl Element for IpFragmenter {
             at.push_batch(0, batch);
             return;
         }
-        for packet in batch.drain() {
-            self.push(at, input, packet);
-        }
+        at.each_alone(batch, |packet| self.push(at, input, packet));
     }
     fn push(&self, at: At<'_>, _: usize, packet: Packet) {
         let Some(place) = self.too_large(&packet) else {

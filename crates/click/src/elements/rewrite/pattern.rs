@@ -154,7 +154,10 @@ impl Pattern {
             [name] => {
                 let place = number_of(name, at);
                 let known = place.and_then(|place| at.router.attachment::<Known>(KNOWN)?.get(place));
-                return known.ok_or_else(|| format!("no such pattern '{name}'"));
+                let (owner, known) = known.ok_or_else(|| format!("no such pattern '{name}'"))?;
+                // Its values go to the packets of all who use it, in turn.
+                at.router.note_shared(at.id, owner);
+                return Ok(known);
             }
             [source, destination] => (source, None, destination, None),
             [source, destination, port] => (source, Some(port), destination, None),
@@ -300,11 +303,12 @@ const KNOWN: &str = "IPRewriterPatterns";
 /// Named patterns of a configuration, by number.
 #[derive(Default)]
 struct Known {
-    patterns: RefCell<Vec<Rc<Pattern>>>,
+    /// Each with the element that defines it.
+    patterns: RefCell<Vec<(usize, Rc<Pattern>)>>,
 }
 
 impl Known {
-    fn get(&self, place: usize) -> Option<Rc<Pattern>> {
+    fn get(&self, place: usize) -> Option<(usize, Rc<Pattern>)> {
         self.patterns.borrow().get(place).cloned()
     }
 }
@@ -338,7 +342,7 @@ fn patterns(arguments: &mut Arguments<'_>, setup: &Setup<'_>) -> Option<Rc<dyn E
             Ok(pattern) => {
                 let mut patterns = known.patterns.borrow_mut();
                 let number = u32::try_from(patterns.len()).unwrap_or(u32::MAX);
-                patterns.push(pattern);
+                patterns.push((at.id, pattern));
                 at.names().define(at, Named::RewriterPattern, &name, &number.to_be_bytes());
             }
             Err(message) => errors.error(&message),

@@ -356,24 +356,35 @@ impl Rewriter {
     fn deliver_batch(at: At<'_>, batch: &mut Batch, verdict: Verdict) {
         match verdict {
             Verdict::Output(output) => at.push_batch(usize::from(output), batch),
-            Verdict::Drop(reason) => batch.drain().for_each(|packet| at.drop_packet(packet, reason)),
+            Verdict::Drop(reason) => at.drop_batch(batch, reason),
         }
     }
 
     /// Passes packets on, each by its verdict, those that follow each other together: the outputs meet again.
+    ///
+    /// Packets between them that end part none of these runs.
     fn deliver_in_order(at: At<'_>, batch: &mut Batch, verdicts: &[Verdict]) {
-        let mut run = at.router.spare_batch();
+        let (mut waiting, mut run) = (at.router.take_turned(batch), at.router.spare_batch());
         let mut of = None;
-        for (packet, verdict) in batch.drain().zip(verdicts) {
-            if let Some(before) = of.replace(*verdict).filter(|before| before != verdict) {
-                Self::deliver_batch(at, &mut run, before);
+        for verdict in verdicts {
+            let Some(packet) = waiting.pop() else { break };
+            let output = match *verdict {
+                Verdict::Output(output) => output,
+                Verdict::Drop(reason) => {
+                    at.drop_packet(packet, reason);
+                    continue;
+                }
+            };
+            if let Some(before) = of.replace(output).filter(|before| *before != output) {
+                at.push_batch(usize::from(before), &mut run);
             }
             // It holds no more than the batch did, so that there is room.
             let _ = run.push(packet);
         }
         if let Some(last) = of {
-            Self::deliver_batch(at, &mut run, last);
+            at.push_batch(usize::from(last), &mut run);
         }
+        at.router.keep_spare(waiting);
         at.router.keep_spare(run);
     }
 
@@ -449,7 +460,7 @@ impl Element for Rewriter {
     fn push_batch(&self, at: At<'_>, input: usize, batch: &mut Batch) {
         let count = batch.len();
         if count < WORTH_A_BATCH {
-            batch.drain().for_each(|packet| self.push(at, input, packet));
+            at.each_alone(batch, |packet| self.push(at, input, packet));
             return;
         }
         let Scratch { mut keys, mut entries, mut verdicts } = self.scratch.take();

@@ -265,7 +265,7 @@ impl Element for Tee {
         if at.outputs() == 1 {
             at.push_batch(0, batch);
         } else {
-            batch.drain().for_each(|packet| push_to_all(at, packet));
+            at.each_alone(batch, |packet| push_to_all(at, packet));
         }
     }
 }

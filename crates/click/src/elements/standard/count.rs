@@ -153,9 +153,7 @@ impl Element for Counter {
     fn push_batch(&self, at: At<'_>, input: usize, batch: &mut Batch) {
         // A call acts between two packets, so that packets are counted one by one while one waits.
         if self.trigger.waits() || self.byte_trigger.waits() {
-            for packet in batch.drain() {
-                self.push(at, input, packet);
-            }
+            at.each_alone(batch, |packet| self.push(at, input, packet));
             return;
         }
         self.count(at, batch.len() as u64, batch.bytes());

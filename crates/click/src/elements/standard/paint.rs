@@ -150,9 +150,7 @@ impl Element for PaintTee {
             at.push_batch(0, batch);
             return;
         }
-        for packet in batch.drain() {
-            self.push(at, input, packet);
-        }
+        at.each_alone(batch, |packet| self.push(at, input, packet));
     }
     fn handlers(&self, handlers: &mut Handlers) {
         handlers.number("color", |this: &Self| &this.0.colour);

@@ -82,7 +82,7 @@ impl Element for Switch {
     fn push_batch(&self, at: At<'_>, input: usize, batch: &mut Batch) {
         match self.0.port() {
             Some(output) if output < at.outputs() => at.push_batch(output, batch),
-            _ => batch.drain().for_each(|packet| self.push(at, input, packet)),
+            _ => at.each_alone(batch, |packet| self.push(at, input, packet)),
         }
     }
     fn handlers(&self, handlers: &mut Handlers) {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use netbricks_core::buffer::{Batch, Packet};
 use netbricks_core::packet::checksum;
 
+use super::Search;
 use crate::drive::{self, Round};
 use crate::elements::device::INLET;
 use crate::packet::Annotated;
@@ -201,10 +202,14 @@ fn bursts_leave_as_their_packets_do_one_by_one() {
     assert!(packets.len() == 3 && packets.values().all(|count| *count > 3_000), "{packets:?}");
 }
 
+fn built(text: &str) -> Rc<Router> {
+    let run = build_with(text, Capabilities { devices: true, ..Capabilities::default() });
+    run.router.unwrap_or_else(|| panic!("{:?}\n{text:.2000}", run.errors))
+}
+
 /// The groups of an element's outputs.
 fn groups(text: &str, element: &str) -> Option<Vec<u32>> {
-    let run = build_with(text, Capabilities { devices: true, ..Capabilities::default() });
-    let router = run.router.unwrap_or_else(|| panic!("{:?}", run.errors));
+    let router = built(text);
     let id = router.exactly(element).expect("it is there");
     router.at(id).groups().map(<[u32]>::to_vec)
 }
@@ -267,4 +272,127 @@ fn a_routers_ways_do_not_meet() {
     // ARP and IP packets come to the same link.
     assert_eq!(groups(text, "link0/kinds"), Some(vec![0, 0, 0, 3]));
     assert_eq!(groups(text, "send0/ttl"), Some(vec![0, 0]));
+}
+
+#[test]
+fn handler_calls_and_patterns_are_places() {
+    let begin = "FromDevice(in) -> s :: Classifier(0/01, -); s[1] -> sw :: Switch(0) -> ToDevice(b); sw[1] -> ToDevice(c);";
+    for (way, meets) in [
+        ("s[0] -> Counter -> ToDevice(a)", false),
+        ("s[0] -> Counter(COUNT_CALL 2 sw.switch 1) -> ToDevice(a)", true),
+        ("s[0] -> AggregateCounter(COUNT_CALL 2 sw.switch 1) -> ToDevice(a)", true),
+        ("s[0] -> Script(TYPE PACKET, write sw.switch 1, return 0) -> ToDevice(a)", true),
+        (
+            "x :: Script(TYPE PASSIVE, write sw.switch 1); s[0] -> Counter(COUNT_CALL 2 x.run) -> ToDevice(a)",
+            true,
+        ),
+        ("Script(TYPE PASSIVE, write sw.switch 1); s[0] -> Counter -> ToDevice(a)", false),
+    ] {
+        assert_eq!(groups(&format!("{begin} {way}"), "s"), meets.then(|| vec![0, 0]), "{way}");
+    }
+    let begin = "IPRewriterPatterns(p 10.0.0.9 1024-65535 - -); m :: RoundRobinIPMapper(p 0 0, p 0 0); \
+        FromDevice(in) -> s :: Classifier(0/01, -);";
+    for (one, other, meets) in [
+        ("pattern 10.0.0.9 1024-65535 - - 0 0", "pattern p 0 0", false),
+        ("pattern p 0 0", "pattern p 0 0", true),
+        ("m", "pattern p 0 0", true),
+        ("m", "m", true),
+    ] {
+        let ways =
+            format!("s[0] -> IPRewriter({one}) -> ToDevice(a); s[1] -> IPRewriter({other}) -> ToDevice(b)");
+        assert_eq!(groups(&format!("{begin} {ways}"), "s"), meets.then(|| vec![0, 0]), "{ways}");
+    }
+}
+
+#[test]
+fn a_handler_call_acts_between_two_packets_of_a_burst() {
+    let text = "FromDevice(in) -> s :: Classifier(0/01, -); s[0] -> Counter(COUNT_CALL 2 sw.switch 1) -> ToDevice(a); \
+        s[1] -> sw :: Switch(0) -> ToDevice(b); sw[1] -> ToDevice(c)";
+    let burst: Vec<Vec<u8>> = (0..8_u8).map(|number| vec![number % 2, number, 0, 0]).collect();
+    let exact = outcome(text, &[burst.clone()], true, true);
+    let counts: Vec<usize> = ["a", "b", "c"].iter().map(|device| exact[*device].len()).collect();
+    assert_eq!(counts, [4, 2, 2]);
+    assert_eq!(outcome(text, &[burst], false, true), exact);
+}
+
+#[test]
+fn answers_meet_packets_of_outputs_before_and_behind() {
+    let begin = "FromDevice(in) -> s :: Classifier(0/01, -); d :: Counter -> Discard;";
+    let error = "ICMPError(10.0.0.1, unreachable)";
+    for ways in [
+        format!("s[0] -> {error} -> d; s[1] -> d"),
+        format!("s[0] -> d; s[1] -> {error} -> d"),
+        format!("s[0] -> {error} -> d; s[1] -> {error} -> d"),
+    ] {
+        assert_eq!(groups(&format!("{begin} {ways}"), "s"), Some(vec![0, 0]), "{ways}");
+    }
+}
+
+/// Steps of the search, and the most elements that it noted to answer packets of one element's outputs.
+fn effort(text: &str) -> (usize, usize) {
+    let router = built(text);
+    let mut search = Search::new(&router);
+    search.run();
+    (search.steps, search.answers.capacity())
+}
+
+#[test]
+fn the_search_takes_few_steps() {
+    let mut back = "s :: RoundRobinSwitch; Idle -> s;".to_owned();
+    (0..16_384).for_each(|output| {
+        let _ = write!(back, "s[{output}] -> s;");
+    });
+    // The first that comes back says all.
+    assert_eq!(effort(&back).0, 1);
+    assert_eq!(groups(&back, "s"), Some(vec![0; 16_384]));
+    let (steps, answers) = effort(
+        "FromDevice(in) -> s :: Classifier(12/0800, -); s[0] -> p :: ICMPPingResponder -> Discard; p[1] -> p; \
+         s[1] -> Discard",
+    );
+    assert!(steps < 20 && answers < 20, "{steps} steps, {answers} answers");
+}
+
+#[test]
+fn a_search_that_ends_early_is_told() {
+    let count = 2_100;
+    let mut text = "FromDevice(in) -> t0 :: Tee; d :: Counter -> ToDevice(a);".to_owned();
+    for number in 1..count {
+        let before = number - 1;
+        let _ = write!(text, "t{before}[0] -> t{number} :: Tee; t{before}[1] -> t{number};");
+    }
+    let _ = write!(text, "t{0}[0] -> d; t{0}[1] -> Discard", count - 1);
+    let run = build_with(&text, Capabilities { devices: true, ..Capabilities::default() });
+    assert!(run.errors.iter().any(|line| line.contains("search for outputs")), "{:?}", run.errors);
+    let router = run.router.expect("a warning is no error");
+    // These two never meet, which nobody knows.
+    let last = router.exactly(&format!("t{}", count - 1)).expect("it is there");
+    assert_eq!(router.at(last).groups(), Some(&[0, 0][..]));
+}
+
+#[test]
+fn cycles_of_bursts_end_within_the_stack() {
+    let whole = "FromDevice(0) -> n :: Null -> n;";
+    let divided = "FromDevice(0) -> s :: Classifier(0/01, -); s[0] -> Strip(1) -> s; s[1] -> Strip(1) -> s;";
+    // Each byte parts one frame from the others.
+    let frame = |number: usize| {
+        let mut bytes = vec![0; 600];
+        bytes[..255 - number].fill(1);
+        bytes
+    };
+    for (text, count) in [(whole, 1), (divided, 256)] {
+        let cycle = move || {
+            let router = built(text);
+            let inlet = (0..router.len()).find(|id| router.class(*id) == "FromDevice").expect("it is there");
+            let mut batch = Batch::new();
+            for number in 0..count {
+                let packet = router.surroundings().pool.packet(&frame(number)).expect("a frame");
+                assert!(batch.push(packet).is_ok());
+            }
+            router.arrived(count as u64);
+            router.element(inlet).push_batch(router.at(inlet), INLET, &mut batch);
+            assert_eq!((batch.len(), router.drops(), router.held()), (0, count as u64, 0), "{text}");
+        };
+        let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(cycle).expect("a thread");
+        thread.join().expect("it fits its stack");
+    }
 }
