@@ -258,5 +258,6 @@ fn a_replay_goes_packet_by_packet() {
     assert_eq!(numbers("", 32), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(numbers("", 32), numbers("exact = false\n", 1));
     assert_eq!(numbers("exact = true\n", 32), [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(numbers("exact = false\n", 32), [0, 2, 4, 6, 1, 3, 5, 7]);
+    // Bursts do not show either, where ways part and meet again.
+    assert_eq!(numbers("exact = false\n", 32), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
