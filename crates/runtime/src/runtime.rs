@@ -20,9 +20,9 @@ use crate::report::{CommandError, FinalReport, Snapshot, WorkerReport};
 use crate::shuffles::{ShuffleMismatch, compare};
 use crate::worker::{Worker, contained};
 
-/// Bytes of a worker's stack: elements of a Click configuration call each other up to 512 deep, with batches in their hands.
+/// Bytes of a worker's stack, of which the system takes memory for what was used only.
 ///
-/// The system takes memory for what was used of it only.
+/// Elements of a Click configuration call each other up to 512 deep, with batches in their hands.
 const STACK: usize = 16 << 20;
 
 /// The reason why a runtime does not start. No thread is left running.

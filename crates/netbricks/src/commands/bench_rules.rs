@@ -137,7 +137,9 @@ fn observed<R>(
     Ok((done, packets as f64 / begun.elapsed().as_secs_f64() / 1e6, longest))
 }
 
-/// Types rules one by one behind so many others: the first half over the socket, the second to the director itself.
+/// Types rules one by one behind so many others.
+///
+/// The first half goes over the socket, the second to the director itself.
 fn typed(run: &Asked, gap: &LongestGap, lines: &[String], among: usize) -> Result<Typed, Problem> {
     let (by_client, by_director) = lines.split_at(lines.len() / 2);
     let mut rules = among;

@@ -309,7 +309,7 @@ fn a_handler_call_acts_between_two_packets_of_a_burst() {
     let text = "FromDevice(in) -> s :: Classifier(0/01, -); s[0] -> Counter(COUNT_CALL 2 sw.switch 1) -> ToDevice(a); \
         s[1] -> sw :: Switch(0) -> ToDevice(b); sw[1] -> ToDevice(c)";
     let burst: Vec<Vec<u8>> = (0..8_u8).map(|number| vec![number % 2, number, 0, 0]).collect();
-    let exact = outcome(text, &[burst.clone()], true, true);
+    let exact = outcome(text, std::slice::from_ref(&burst), true, true);
     let counts: Vec<usize> = ["a", "b", "c"].iter().map(|device| exact[*device].len()).collect();
     assert_eq!(counts, [4, 2, 2]);
     assert_eq!(outcome(text, &[burst], false, true), exact);

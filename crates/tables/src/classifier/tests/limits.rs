@@ -216,7 +216,9 @@ fn entries_that_differ_in_one_range_are_searched() {
     assert_eq!(classifier.tables().count(), 0);
 }
 
-/// Flows of 14 to 32 words are kept where most are 0. The same values at other places are another flow.
+/// Flows of 14 to 32 words are kept where most are 0.
+///
+/// The same values at other places are another flow.
 #[test]
 fn flows_of_many_words_are_kept_without_those_that_are_zero() {
     for (words, kept) in [(13usize, 13usize), (14, 13), (20, 13), (32, 13), (33, 33), (40, 40)] {
