@@ -630,6 +630,8 @@ impl Director<'_> {
                 again
             }
             None => {
+                // The file has them, also for functions that go on.
+                written.retain(|of| !said.contains(of));
                 let (lost, removed) = (lost(plan, &others), removed(plan));
                 let still = |written: &Written| {
                     !removed.contains(written.function.as_str()) && !said.contains(written)

@@ -136,6 +136,10 @@ impl Dataplane for Plane {
             by_lines,
         })
     }
+    fn said_by(&mut self, source: &Source, written: &[Written]) -> Vec<Written> {
+        let is_said = |of: &&Written| source.text.contains(&format!("{} {}", of.function, of.argument));
+        written.iter().filter(is_said).cloned().collect()
+    }
     fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared, Problem> {
         let kept = self.kept.iter().filter(|kept| !wanted.undone.contains(*kept)).cloned().collect();
         let removed = |name: &String| PlannedChange {
@@ -472,6 +476,22 @@ fn a_file_that_is_applied_keeps_what_handlers_changed_of_functions_that_stay() {
     let applied = run.apply("two", options);
     assert_eq!((applied.plan.kept, applied.plan.warnings), (Vec::new(), Vec::new()));
     assert!(run.journal().is_empty());
+}
+
+#[test]
+fn writes_that_the_file_says_leave_the_journal_of_all_functions() {
+    let mut run = Run::new();
+    for argument in ["a", "b"] {
+        run.write("kept", "say", argument, None);
+        run.write("replaced", "say", argument, None);
+    }
+    run.plane.called.clear();
+    run.apply("kept a, replaced a", ApplyOptions::default());
+    assert_eq!(run.journal(), ["kept b", "replaced b"]);
+    assert_eq!(run.plane.called, ["replaced b"]);
+    // A rollback brings the journal of then.
+    run.director().rollback(None).unwrap();
+    assert_eq!(run.journal(), ["kept a", "replaced a", "kept b", "replaced b"]);
 }
 
 #[test]
