@@ -10,11 +10,11 @@ use netbricks_buffer::{Batch, Pool};
 
 use super::build::{GraphBuilder, GraphError, NodeId};
 use super::shuffles::{ShuffleEnd, ends};
-use super::{Graph, Slot, handoff};
+use super::{Graph, Slot, contain, handoff};
 use crate::context::Context;
-use crate::node::Node;
+use crate::node::{Node, NodeState};
 use crate::reason::DropReason;
-use crate::state::{Declarations, StateSuccession, StateTerms};
+use crate::state::{Declarations, StateSuccession, StateTerms, Succession};
 
 /// Rounds in which nodes that go wait for room behind them, before they pass on their packets anyway.
 const ROUNDS: usize = 1 << 10;
@@ -197,8 +197,13 @@ impl Graph {
             let successor = self.successor_place(&slot.name).filter(|place| !self.slots[*place].kept);
             let Some(place) = successor else { continue };
             let (old, now) = (slot.node.get_mut(), self.cx.now());
+            let mut names = Vec::new();
             let states = self.guarded(place, |node| {
-                node.state(|state| old.state(|old| state.take_over(old, now))).flatten().unwrap_or_default()
+                let mut take = |state: &mut dyn NodeState, old: &mut dyn NodeState| {
+                    names = names_of(old);
+                    state.take_over(old, now)
+                };
+                node.state(|state| old.state(|old| take(state, old))).flatten().unwrap_or_default()
             });
             let held = slot.held(&running.panics, running.cx.now());
             let old = slot.node.get_mut();
@@ -221,8 +226,13 @@ impl Graph {
             let moved = crate::Count { packets: moved, bytes: 0 };
             slot.counters.handoff_out += moved;
             self.slots[place].counters.handoff_in += moved;
-            // After a panic the new node was rebuilt, and begins with nothing.
-            let Ok(states) = states else { continue };
+            // After a panic the new node was rebuilt, and begins without the state that it took.
+            let states = states.unwrap_or_else(|caught| {
+                let left = contain(|| slot.node.get_mut().state(names_of)).ok().flatten().unwrap_or_default();
+                let gone = names.into_iter().filter(|name| !left.contains(name));
+                let anew = Succession::anew(format!("taking state over panicked: {}", caught.message));
+                gone.map(|name| StateSuccession { name, succession: anew.clone() }).collect()
+            });
             taken.extend(states.into_iter().map(|state| (slot.name.clone(), state)));
         }
         taken
@@ -354,14 +364,22 @@ fn move_node(old: &mut Slot, new: &mut Slot) {
     (old.source, old.ended) = (false, true);
 }
 
+/// The names of the states that a node has declared.
+fn names_of(node: &mut dyn NodeState) -> Vec<String> {
+    node.declarations().map(|declared| declared.names()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::graph::RestartPolicy;
-    use crate::{Blueprint, DropReason, Edge, Poll, Shape, Worker};
+    use crate::state::Declared;
+    use crate::{Blueprint, DropReason, Edge, Poll, Shape, Way, Worker};
 
     /// Brings a packet in each turn.
     struct Source;
@@ -391,6 +409,84 @@ mod tests {
         }
         fn shape(&self) -> Shape {
             Shape { outputs: Vec::new(), ..Shape::default() }
+        }
+    }
+
+    /// A number as state, and the calls that panic in its place.
+    struct Number(u64, &'static str);
+    impl Declared for Number {
+        fn export(&self) -> Vec<u8> {
+            self.0.to_be_bytes().to_vec()
+        }
+        fn import(&mut self, bytes: &[u8], _: u64) -> Result<(), String> {
+            self.0 = u64::from_be_bytes(bytes.try_into().map_err(|_| "8 bytes")?);
+            Ok(())
+        }
+        fn occupancy(&self) -> (u64, u64) {
+            (1, 1)
+        }
+        fn succession(&self, _: &StateTerms) -> Succession {
+            assert_ne!(self.1, "decides");
+            Succession::whole()
+        }
+        fn take_over(&mut self, old: &mut dyn Declared) -> bool {
+            let old: &mut dyn std::any::Any = old;
+            self.0 = old.downcast_ref::<Self>().unwrap().0;
+            assert_ne!(self.1, "takes");
+            true
+        }
+    }
+
+    /// Passes packets on, with three numbers.
+    struct Numbers(Declarations);
+    impl Node for Numbers {
+        fn process(&mut self, _: usize, _: &mut Batch, _: &mut Context) {}
+        fn with_state(&mut self, ask: &mut dyn FnMut(&mut dyn NodeState)) {
+            ask(&mut self.0);
+        }
+    }
+
+    fn numbers(number: u64, second_panics: &'static str) -> Blueprint {
+        Blueprint::new(move |_| {
+            let mut numbers = Declarations::default();
+            for (name, panics) in [("first", ""), ("second", second_panics), ("third", "")] {
+                numbers.states.push((name.into(), Rc::new(RefCell::new(Number(number, panics)))));
+            }
+            Ok(Box::new(Numbers(numbers)))
+        })
+    }
+
+    /// The state that a panic reached begins again, and is told so; the rest goes on or is copied later.
+    #[test]
+    fn a_panic_while_state_is_taken_over_costs_no_more_than_it_reached() {
+        for (panics, gone, left) in [("decides", &["second"][..], 0), ("takes", &["first", "second"], 1)] {
+            let pool = Pool::builder().frames(64).build().unwrap();
+            let worker = Worker::new(0, 1, pool.clone());
+            let with = |number, panics| {
+                let mut builder = GraphBuilder::new("test");
+                let source = builder.add("in", Box::new(Source)).unwrap();
+                let node = builder.add_function("numbers", &numbers(number, panics), &worker).unwrap();
+                let sink = builder.add("out", Box::new(Sink)).unwrap();
+                builder.connect(source, Edge::OUT, node, 0).unwrap();
+                builder.connect(node, Edge::OUT, sink, 0).unwrap();
+                builder
+            };
+            let mut running = with(7, "").build(pool.clone()).unwrap();
+            let (mut after, taken) = Graph::take_over(with(0, panics), pool, &mut running, 5).unwrap();
+            let anew = taken.iter().filter(|(_, of)| of.succession.way == Way::Anew);
+            assert_eq!(anew.map(|(_, of)| of.name.as_str()).collect::<Vec<_>>(), gone, "{panics}");
+            let told = taken.iter().filter(|(_, of)| of.succession.reason.contains("panicked"));
+            assert_eq!(told.count(), gone.len(), "{panics}: {taken:?}");
+            // What is left in the old node is exported from there.
+            assert_eq!(running.export().len(), left, "{panics}");
+            let values = |graph: &mut Graph| {
+                let images = graph.export().into_iter();
+                images.map(|(_, (state, bytes))| (state, *bytes.last().unwrap())).collect::<Vec<_>>()
+            };
+            let after = values(&mut after);
+            let of = |name: &str| after.iter().find(|(known, _)| known == name).unwrap().1;
+            let expected = if panics == "decides" { (7, 0, 7) } else { (0, 0, 0) };
+            assert_eq!((of("first"), of("second"), of("third")), expected, "{panics}");
         }
     }
 

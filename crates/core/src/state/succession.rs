@@ -7,7 +7,7 @@ use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 use crate::graph::contain;
-use crate::state::Declarations;
+use crate::state::{Declarations, Declared};
 
 /// The terms of running state, by which the state in its place decides how it goes on there.
 ///
@@ -159,7 +159,7 @@ pub struct StateSuccession {
 impl Declarations {
     /// The terms of all declared state, by name.
     pub(crate) fn terms(&self) -> Vec<(String, StateTerms)> {
-        let of = |(name, state): &(String, std::rc::Rc<std::cell::RefCell<dyn super::Declared>>)| {
+        let of = |(name, state): &(String, std::rc::Rc<std::cell::RefCell<dyn Declared>>)| {
             // A state under two names may be borrowed.
             let state = state.try_borrow().ok()?;
             let is_written = state.is_written();
@@ -175,10 +175,7 @@ impl Declarations {
             let succession = match state {
                 None => Succession::anew("there is no state of this name any more"),
                 Some(_) if undoes && terms.is_written => Succession::anew(UNDONE),
-                // Its answer is an author's code.
-                Some((_, state)) => contain(|| state.borrow().succession(terms)).unwrap_or_else(|caught| {
-                    Succession::anew(format!("deciding that panicked: {}", caught.message))
-                }),
+                Some((_, state)) => decided(|| state.borrow().succession(terms)),
             };
             StateSuccession { name: name.clone(), succession }
         };
@@ -187,33 +184,51 @@ impl Declarations {
 
     /// Goes on with the state of `old` as far as that needs no copy, and decides about the rest.
     ///
-    /// State that begins again leaves `old`, so that it is not exported.
+    /// State that goes on or begins again leaves `old` before that, so that it is not exported, also after a panic.
     pub(crate) fn take_states_over(&self, old: &mut Self, now: u64) -> Vec<StateSuccession> {
-        let mut decided = Vec::new();
+        let mut taken = Vec::new();
         for (name, state) in &self.states {
-            let Some((_, before)) = old.states.iter().find(|(known, _)| known == name) else { continue };
-            // A state under two names is borrowed already.
-            let Ok(mut before) = before.try_borrow_mut() else { continue };
-            // The graph adopts that of all workers.
-            if before.shared_state().is_some() {
-                continue;
-            }
-            let mut succession = state.borrow().succession(&before.terms());
-            if succession.way == Way::Anew {
-                // Entries that are over need no room.
-                before.expire_all(now);
-                succession = state.borrow().succession(&before.terms());
-            }
-            let goes_on = match succession.way {
-                Way::Anew => true,
+            let Some(at) = old.states.iter().position(|(known, _)| known == name) else { continue };
+            let (_, before) = old.states.remove(at);
+            // A state under two names is borrowed already. The graph adopts that of all workers.
+            let succession = before.try_borrow_mut().ok().filter(|before| before.shared_state().is_none());
+            let succession = succession.map(|mut before| decide(&*state.borrow(), &mut *before, now));
+            let is_done = match &succession {
+                None => false,
+                Some(Succession { way: Way::Anew, .. }) => true,
                 // Where it is to be copied, it may turn out that it need not be.
-                _ => state.borrow_mut().take_over(&mut *before),
+                Some(_) => state.borrow_mut().take_over(&mut *before.borrow_mut()),
             };
-            if goes_on {
-                decided.push(StateSuccession { name: name.clone(), succession });
+            match succession.filter(|_| is_done) {
+                None => old.states.insert(at, (name.clone(), before)),
+                // Nothing is lost of a table without entries.
+                Some(Succession { way: Way::Anew, .. }) if matches!(before.borrow().occupancy(), (0, room) if room > 0) =>
+                    {}
+                Some(succession) => taken.push(StateSuccession { name: name.clone(), succession }),
             }
         }
-        old.states.retain(|(name, _)| !decided.iter().any(|decided| decided.name == *name));
-        decided
+        taken
     }
+
+    /// The names of the states.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.states.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// How state goes on in `state`; where it lacks room, expired entries end first.
+fn decide(state: &dyn Declared, before: &mut dyn Declared, now: u64) -> Succession {
+    let succession = decided(|| state.succession(&before.terms()));
+    let lacks_room = succession.way == Way::Anew && before.occupancy().0 > state.occupancy().1;
+    if !lacks_room {
+        return succession;
+    }
+    before.expire_all(now);
+    decided(|| state.succession(&before.terms()))
+}
+
+/// A decision that an author's code makes.
+fn decided(decision: impl FnOnce() -> Succession) -> Succession {
+    contain(decision)
+        .unwrap_or_else(|caught| Succession::anew(format!("deciding that panicked: {}", caught.message)))
 }

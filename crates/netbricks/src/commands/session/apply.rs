@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netbricks_buffer::Pool;
-use netbricks_control::Prepared;
 use netbricks_control::api::{self, Code, EventLevel, Problem};
+use netbricks_control::{Prepared, Written};
 use netbricks_core::tables::stock;
 use netbricks_core::{ControlCopy, Handler, HandlerKind, HandlerSide, LiveChange};
 use netbricks_runtime::{Change, Replaced};
@@ -73,6 +73,7 @@ impl Session<'_> {
         let longest_pause_ns = self.control.take_longest_pause();
         let mut plan = plan;
         copied_bytes(&mut plan, &candidate.installed, &replaced);
+        undone_late(&mut plan, &self.installed, late, &replaced);
         self.settle(candidate, opened, copies);
         self.grants.set(grants);
         let mut applied = api::Applied { plan, longest_pause_ns, ..api::Applied::default() };
@@ -232,6 +233,27 @@ fn write_live(
             .help("mend what runs by its handlers, or take the function out by one `apply` and put it in by the next"));
     }
     Ok(())
+}
+
+/// Tells of state that begins again since handlers wrote of its function while the change was prepared.
+fn undone_late(plan: &mut api::Plan, before: &Installed, late: &[Written], replaced: &[Replaced]) {
+    for change in plan.changes.iter_mut().filter(|change| change.kind == api::ChangeKind::Replaced) {
+        let function = before.functions.iter().find(|known| known.name == change.name);
+        let Some(function) = function.filter(|known| late.iter().any(|of| of.function == known.name)) else {
+            continue;
+        };
+        let moved = |name: &str| {
+            let of = function.nodes.iter().map(|node| format!("{node}: {name}"));
+            of.into_iter().any(|of| replaced.iter().any(|replaced| replaced.moved.contains(&of)))
+        };
+        for state in change.states.iter_mut().filter(|state| !moved(&state.name)) {
+            if state.way != api::StateWay::Anew {
+                (state.way, state.bytes) = (api::StateWay::Anew, None);
+                state.reason =
+                    "a handler wrote while the change was prepared, and that is written again".into();
+            }
+        }
+    }
 }
 
 /// Tells of each function how much of its state all workers have copied.

@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netbricks_control::api::{self, CarriedState, StateWay};
-use netbricks_core::graph::contain;
-use netbricks_core::{Node, StateSuccession, StateTerms, Succession, Way};
+use netbricks_core::{StateSuccession, StateTerms, Succession, Way};
 use netbricks_runtime::NodeTerms;
 
 use super::installed::{Installed, InstalledFunction};
@@ -25,7 +24,7 @@ struct Asked<'i> {
 impl Basis {
     /// Tells of each function that is replaced or updated how its state goes on.
     pub(super) fn tell_states(&self, candidate: &mut Candidate) {
-        let Candidate { installed, difference, .. } = candidate;
+        let Candidate { installed, difference, warnings, .. } = candidate;
         let installed = &*installed;
         let asked = difference.changes.iter().enumerate().filter_map(|(change, of)| {
             let made_again = match of.kind {
@@ -48,6 +47,13 @@ impl Basis {
             return;
         }
         let workers = self.control().state_terms(&nodes);
+        let silent = self.control().workers().saturating_sub(workers.len());
+        if silent > 0 {
+            warnings.push(format!(
+                "{silent} of {} workers did not tell of their state: the plan lacks it",
+                self.control().workers()
+            ));
+        }
         for Asked { change, known, made_again } in asked {
             let terms = workers.iter().filter_map(|terms| terms.get(known.nodes.first()?));
             difference.changes[change].states = match made_again {
@@ -55,30 +61,39 @@ impl Basis {
                 Some(number) => {
                     let is_undone = |node: &String| difference.kept.undone.contains(node);
                     let undoes = installed.functions[number].nodes.first().is_some_and(is_undone);
-                    let mut node = self.trial_node(installed, number);
-                    carried(terms, |terms| match &mut node {
-                        Ok(node) => node.successions(terms, undoes),
-                        Err(problem) => all_anew(terms, problem),
-                    })
+                    let terms: Vec<&NodeTerms> = terms.collect();
+                    let mut decided = self.successions(installed, number, &terms, undoes).into_iter();
+                    carried(terms.into_iter(), |_| decided.next().unwrap_or_default())
                 }
             };
         }
     }
 
-    /// A node of a new function, which never runs and shares no state with others.
-    fn trial_node(&self, installed: &Installed, number: usize) -> Result<Box<dyn Node>, String> {
+    /// The decisions of a node of a new function for the state of each worker.
+    ///
+    /// It never runs and shares no state with others.
+    fn successions(
+        &self,
+        installed: &Installed,
+        number: usize,
+        terms: &[&NodeTerms],
+        undoes: bool,
+    ) -> Vec<Vec<StateSuccession>> {
         let design = &installed.design;
         let worker = self.trial_worker().among(design.ports_of(number));
-        let made = contain(|| design.functions[number].apart().build(&worker));
-        made.map_err(|caught| caught.message)?.map_err(|error| error.to_string())
+        let decided = design.functions[number].ask(&worker, |node| -> Vec<Vec<StateSuccession>> {
+            terms.iter().map(|terms| node.successions(terms, undoes)).collect()
+        });
+        decided
+            .unwrap_or_else(|error| terms.iter().map(|terms| all_anew(terms, &error.to_string())).collect())
     }
 }
 
-/// The states of a node in whose place none can be made.
+/// The states of a node in whose place none decides.
 fn all_anew(terms: &[(String, StateTerms)], problem: &str) -> Vec<StateSuccession> {
     let anew = |(name, _): &(String, StateTerms)| StateSuccession {
         name: name.clone(),
-        succession: Succession::anew(format!("the new node cannot be made: {problem}")),
+        succession: Succession::anew(format!("the new node does not decide: {problem}")),
     };
     terms.iter().map(anew).collect()
 }
@@ -97,8 +112,9 @@ fn carried<'t>(
                 Some(succession) => (way(succession.way), succession.reason.clone()),
                 None => (StateWay::Whole, String::new()),
             };
-            let moves = matches!(way, StateWay::InSteps | StateWay::Copied);
-            let (entries, bytes) = (terms.entries(), terms.bytes().filter(|_| moves));
+            let entries = terms.entries();
+            let moves = entries > 0 && matches!(way, StateWay::InSteps | StateWay::Copied);
+            let bytes = terms.bytes().filter(|_| moves);
             let Some(known) = all.iter_mut().find(|known| known.name == *name) else {
                 all.push(CarriedState { name: name.clone(), way, entries, bytes, reason });
                 continue;

@@ -310,7 +310,7 @@ fn a_plan_adds_up_what_workers_have_and_counts_what_they_share_once() {
             (of.way, of.entries, of.bytes.is_some())
         };
         assert_eq!(of("f", "connections"), (StateWay::InSteps, 64, true));
-        assert_eq!(of("g", "neighbours"), (StateWay::Copied, 0, true));
+        assert_eq!(of("g", "neighbours"), (StateWay::Copied, 0, false), "nothing moves");
         assert_eq!(of("g", "forwarded"), (StateWay::Whole, 2, false), "a counter of each worker");
         assert_eq!(of("g", "routes"), (StateWay::Whole, 5, false), "the same ones of both workers");
         // Of a function that goes on, all state does.

@@ -249,6 +249,28 @@ fn the_running_file_has_all_that_was_typed_to_an_mmb() {
     });
 }
 
+/// A write that the applied file says does not outlive the entry in a later file.
+#[test]
+fn writes_that_a_file_says_leave_the_journal_of_a_function_that_goes_on() {
+    let first = chain("\"fib\"", "[function.fib]\nuse = \"lpm\"\nroutes = [\"0.0.0.0/0 1\"]");
+    while_running(&first.clone(), move |asking| {
+        let journal = || asking.ask(|director| director.written().len());
+        let lookup = || asking.call("fib", "lookup", "192.0.2.1", false).unwrap().answers[0].value.clone();
+        asking.write("fib", "add", "192.0.2.0/24 2");
+        // The file that runs says nothing of it.
+        asking.apply(&first).unwrap();
+        assert_eq!((journal(), lookup()), (1, "2".to_owned()));
+        let printed = asking.ask(|director| director.running_source().text);
+        let applied = asking.apply(&printed).unwrap();
+        let [change] = applied.plan.changes.as_slice() else { panic!("{applied:?}") };
+        assert_eq!((change.kind, change.name.as_str()), (ChangeKind::Updated, "fib"));
+        assert_eq!((journal(), lookup()), (0, "2".to_owned()));
+        asking.apply(&first).unwrap();
+        assert_eq!((journal(), lookup()), (0, "1".to_owned()));
+        assert!(!asking.ask(|director| director.running_source().text).contains("192.0.2.0/24"));
+    });
+}
+
 #[test]
 fn the_same_file_makes_a_function_again_that_is_in_quarantine() {
     static BREAKS: AtomicBool = AtomicBool::new(false);

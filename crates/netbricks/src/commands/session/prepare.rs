@@ -101,7 +101,7 @@ pub(super) struct Candidate {
     pub(super) difference: Difference,
     /// The writes of handlers that it knows of.
     pub(super) written: Arc<[Written]>,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
     /// The receive queues of each worker, by port number.
     pub(super) shares: Vec<Vec<(usize, usize)>>,
 }
