@@ -4,8 +4,7 @@
 //! the service to 10.0.0.2, as to a router. The checks of health reach each server by a link of their own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use netbricks_testkit::namespace::{Process, eventually};
 
@@ -63,10 +62,9 @@ fn serve(segment: &Segment, (name, role, ..): (&str, &str, &str, &str, &str)) ->
     segment.namespaces.start(role, "nginx", &words, segment.file(&stdout), segment.file(&stderr))
 }
 
-/// A run of the balancer, and its control socket.
+/// A run of the balancer.
 struct Balancer {
     run: Run,
-    socket: PathBuf,
 }
 
 impl Balancer {
@@ -85,28 +83,15 @@ impl Balancer {
             segment.ports(),
             servers.join(", "),
         );
-        let socket = segment.directory.join("socket");
-        let run = segment.start(&configuration, &["--socket", &socket.display().to_string()]);
-        eventually("the control socket", || socket.exists());
+        let run = segment.start_with_socket(&configuration, &[]);
         segment.answered(&SERVERS.map(|(_, _, _, address, _)| address));
-        Self { run, socket }
-    }
-
-    fn command(&self, verb: &str, words: &[&str]) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
-            .arg(verb)
-            .args(words)
-            .args(["--socket".as_ref(), self.socket.as_os_str()])
-            .output()
-            .expect("the command starts");
-        assert!(output.status.success(), "{verb} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        Self { run }
     }
 
     /// Waits until the checks say this of a server.
     fn wait(&self, name: &str, state: &str) {
         eventually(&format!("{name} to be {state}"), || {
-            let servers = self.command("get", &["balance.servers"]);
+            let servers = self.run.command("get", &["balance.servers"]);
             servers.lines().any(|line| {
                 let words: Vec<&str> = line.split_whitespace().collect();
                 words.contains(&name) && words.last() == Some(&state)
@@ -244,7 +229,7 @@ fn servers_that_have_the_address_themselves_are_chosen_by_their_ethernet_address
     let both = pages(&segment, 60, &url);
     assert_eq!(both.len(), 2, "{both:?}");
     assert!(SERVERS.iter().all(|(name, ..)| both.contains_key(&answer(name))), "{both:?}");
-    balancer.command("set", &["balance.drain", "web-1"]);
+    balancer.run.command("set", &["balance.drain", "web-1"]);
     assert_eq!(pages(&segment, 20, &url), BTreeMap::from([(answer("web-2"), 20)]));
     let counts = balancer.finish();
     assert_eq!(

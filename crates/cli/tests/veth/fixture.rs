@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use netbricks_testkit::namespace::{Namespaces, Process, eventually};
 use serde_json::Value;
@@ -131,6 +132,15 @@ impl Segment {
         run
     }
 
+    /// As [`start`](Self::start), with a control socket for [`Run::command`].
+    pub(crate) fn start_with_socket(&self, configuration: &str, arguments: &[&str]) -> Run {
+        let socket = self.directory.join("socket");
+        let socket_words = ["--socket", &socket.display().to_string()];
+        let run = self.start(configuration, &[&socket_words[..], arguments].concat());
+        eventually("the control socket", || socket.exists());
+        run
+    }
+
     /// Whether a run holds this device: by its XDP program, its promiscuous mode, or the TAP itself.
     pub(crate) fn holds(&self, device: &str) -> bool {
         let shown = self.namespaces.attempt("middle", &format!("ip -d link show {device}"));
@@ -211,6 +221,18 @@ impl Run {
     /// Its standard error so far.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.directory.join("said")).unwrap_or_default()
+    }
+
+    /// The output of a command that asks the run through its control socket.
+    pub(crate) fn command(&self, verb: &str, words: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_netbricks"))
+            .arg(verb)
+            .args(words)
+            .args(["--socket".as_ref(), self.directory.join("socket").as_os_str()])
+            .output()
+            .expect("the command starts");
+        assert!(output.status.success(), "{verb} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Interrupts the run, which must end well, with every packet accounted for. Returns its report.
