@@ -45,7 +45,7 @@ fn the_example_joins_two_ports() {
     let directory = scratch("memif-example");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/memif.toml");
     std::fs::copy(example, directory.join("memif.toml")).expect("the example is there");
-    let report = report(run(&directory, "memif.toml", 2));
+    let report = report(run(&directory, "memif.toml", 5));
     let (sent, received) = (count(&report, "host", "sent"), count(&report, "guest", "received"));
     // What is in the ring at the end is received by no one.
     assert!(received > 0 && (received..=received + 1024).contains(&sent), "{report}");
@@ -64,13 +64,13 @@ fn two_runs_are_joined() {
     );
     std::fs::write(directory.join("server.toml"), server).expect("the directory can be written");
     std::fs::write(directory.join("client.toml"), client).expect("the directory can be written");
-    let server = run(&directory, "server.toml", 10);
+    let server = run(&directory, "server.toml", 20);
     let start = Instant::now();
     while !directory.join("s").exists() {
         assert!(start.elapsed() < Duration::from_secs(120), "the server does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let client = report(run(&directory, "client.toml", 2));
+    let client = report(run(&directory, "client.toml", 5));
     let server = report(server);
     let (sent, received) = (count(&client, "b", "sent"), count(&server, "a", "received"));
     assert!(received > 0 && received <= sent, "{client}{server}");

@@ -6,6 +6,7 @@
 mod changes;
 mod writes;
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -315,13 +316,15 @@ impl<'d> Director<'d> {
         let is_like = |one: &Written, other: &Written| {
             (&one.function, &one.handler, one.worker) == (&other.function, &other.handler, other.worker)
         };
+        let one_worker = self.answered_by_one();
         for alike in written.chunk_by(is_like) {
             let of = &alike[0];
             let by_lines = self.plane.subject(&of.function, &of.handler).is_some_and(|of| of.by_lines);
             if by_lines && alike.len() > 1 && self.write_together(alike) {
                 continue;
             }
-            self.write_one_by_one(alike, &refused, waits);
+            let waits_for_each = one_worker.contains(&(of.function.clone(), of.handler.clone()));
+            self.write_one_by_one(alike, &refused, waits, waits_for_each);
         }
         std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -343,14 +346,30 @@ impl<'d> Director<'d> {
         answered.try_recv().unwrap_or(false)
     }
 
+    /// Write handlers that one worker answers for all, in functions where others ask each worker.
+    ///
+    /// Another worker could do a later write before the first has done such a one.
+    fn answered_by_one(&self) -> BTreeSet<(String, String)> {
+        let functions = self.plane.functions().into_iter();
+        let mixed = functions.filter(|function| function.handlers.iter().any(|of| of.writes && of.by_worker));
+        mixed
+            .flat_map(|function| {
+                let one = function.handlers.into_iter().filter(|of| of.writes && !of.by_worker);
+                one.map(move |of| (function.name.clone(), of.name)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
     fn write_one_by_one(
         &mut self,
         alike: &[Written],
         refused: &Arc<Mutex<Vec<Written>>>,
         waits: Option<&Sender<()>>,
+        waits_for_each: bool,
     ) {
         for written in alike {
             let waits = waits.cloned();
+            let (done, is_done) = sync_channel(1);
             let (again, refused) = (written.clone(), refused.clone());
             let Written { function, handler, argument, worker, .. } = written.clone();
             let events = self.records.events.clone();
@@ -363,8 +382,12 @@ impl<'d> Director<'d> {
                     refused.lock().unwrap_or_else(PoisonError::into_inner).push(again);
                 }
                 drop(waits);
+                let _gone = done.send(());
             };
             self.plane.call(call, Box::new(answer));
+            if waits_for_each {
+                let _late = is_done.recv_timeout(REPLAY);
+            }
         }
     }
 

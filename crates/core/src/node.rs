@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 
 use netbricks_buffer::Batch;
 
-pub use handler::{CallError, Handler, HandlerKind, HandlerSide, WriteSubject};
+pub use handler::{CallError, Handler, HandlerKind, HandlerSide, TENANT_READ, TENANT_WRITE, WriteSubject};
 pub use queue::{Departed, NodeQueue};
 pub use shape::{Output, Role, Shape};
 pub use state::NodeState;

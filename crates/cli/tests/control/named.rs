@@ -22,7 +22,7 @@ fn a_rollback_and_a_start_bring_back_the_content_of_named_files() {
     let mut run = directory.run(&["edge.toml", "--state", STATE]);
     assert_eq!(lookup(&directory), "1\n");
     directory.write("routes.txt", "0.0.0.0/0 2\n");
-    directory.ask(&["apply", "edge.toml", "--confirm", "1s"]).well();
+    directory.ask(&["apply", "edge.toml", "--confirm", "5s"]).well();
     assert_eq!(lookup(&directory), "2\n");
     eventually("the rollback", || directory.json(&["status"])["configuration"] == 3);
     assert_eq!(lookup(&directory), "1\n");

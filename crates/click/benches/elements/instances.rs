@@ -88,7 +88,7 @@ fn idle(report: &mut Report) {
         bench.rest();
         bench
     };
-    let (alone, crowded) = beside(report, &mut make(0), &mut make(1_000));
+    let [alone, crowded] = beside(report, [&mut make(0), &mut make(1_000)]);
     report.add("instances-busy-alone", alone, "ns/packet", None);
     report.add("instances-idle-1000", (crowded / alone - 1.0) * 100.0, "% slower", Some(3.0));
 }

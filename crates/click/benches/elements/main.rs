@@ -2,7 +2,8 @@
 //!
 //! Frames of 64 bytes in bursts of 32 pass a graph of a source, the node of a configuration and a sink. Beside it runs
 //! the same graph with `FromDevice(0) -> ToDevice(0)`, in turns. The figure is the difference of both medians: what the
-//! elements cost. `NAME` chooses the scenarios whose names contain it. `--short` makes a few rounds, which show that each
+//! elements cost. Where a function of the library does such work, its cost is beside it (`native`): that of its graph, less that of
+//! the same graph with `wire`, in turns. `nat` keeps subscribers besides, and `monitor` has no `Counter` before it. `NAME` chooses the scenarios whose names contain it. `--short` makes a few rounds, which show that each
 //! scenario runs and say little about speed.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up has failed")]
 
@@ -17,7 +18,14 @@ use std::time::Instant;
 use netbricks_click::{ClickSettings, node};
 use netbricks_core::buffer::{Batch, Pool, WorkerSlot};
 use netbricks_core::packet::checksum;
-use netbricks_core::{Context, Edge, Graph, GraphBuilder, Node, NodeId, Poll, Shape, Worker};
+use netbricks_core::{
+    Context, Edge, Graph, GraphBuilder, Node, NodeId, Poll, Settings, Shape, Worker, compose,
+};
+use netbricks_functions::firewall::{self, FirewallConfig};
+use netbricks_functions::monitor::{self, MonitorConfig};
+use netbricks_functions::nat::{self, NatConfig};
+use netbricks_functions::router::{self, RouterConfig};
+use netbricks_functions::{macswap, wire};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -161,8 +169,7 @@ impl Bench {
 
     /// The graph of a configuration.
     fn click(pool: &Pool, settings: &ClickSettings, frames: &[Rc<[Frame]>]) -> Self {
-        let worker = Worker::new(0, 1, pool.clone());
-        Self::new(pool, node(settings, &worker).unwrap(), frames, 0)
+        Self::new(pool, node(settings, &worker(pool)).unwrap(), frames, 0)
     }
 
     fn call(&mut self, handler: &str, argument: &str) -> String {
@@ -210,23 +217,29 @@ impl Bench {
     }
 }
 
+fn worker(pool: &Pool) -> Worker {
+    Worker::new(0, 1, pool.clone())
+}
+
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }
 
-/// Nanoseconds a packet in two graphs that run in turns.
-fn beside(report: &Report, one: &mut Bench, other: &mut Bench) -> (f64, f64) {
-    for bench in [&mut *one, &mut *other] {
+/// Nanoseconds a packet in graphs that run in turns.
+fn beside<const GRAPHS: usize>(report: &Report, mut benches: [&mut Bench; GRAPHS]) -> [f64; GRAPHS] {
+    for bench in &mut benches {
         // All flows and scratch memory are made before the first round.
         bench.pass(report.count(4 * 65_536));
     }
-    let rounds: Vec<(f64, f64)> =
-        (0..report.rounds()).map(|_| (one.pass(ROUND), other.pass(ROUND))).collect();
-    one.check();
-    other.check();
-    let of = |which: fn(&(f64, f64)) -> f64| median(rounds.iter().map(which).collect()) / ROUND as f64;
-    (of(|round| round.0), of(|round| round.1))
+    let mut rounds = [(); GRAPHS].map(|()| Vec::new());
+    for _ in 0..report.rounds() {
+        for (bench, rounds) in benches.iter_mut().zip(&mut rounds) {
+            rounds.push(bench.pass(ROUND) / ROUND as f64);
+        }
+    }
+    benches.into_iter().for_each(Bench::check);
+    rounds.map(median)
 }
 
 /// A figure beside its goal.
@@ -237,6 +250,8 @@ struct Figure {
     goal: Option<f64>,
     /// The figure without the elements, and the whole with them.
     beside: Option<(f64, f64)>,
+    /// The figure of a function that does the same work.
+    native: Option<f64>,
 }
 
 /// Scenarios that the command line asks for, and their figures.
@@ -262,7 +277,7 @@ impl Report {
     }
 
     fn add(&mut self, name: &str, value: f64, unit: &'static str, goal: Option<f64>) {
-        self.push(Figure { name: name.to_owned(), value, unit, goal, beside: None });
+        self.push(Figure { name: name.to_owned(), value, unit, goal, beside: None, native: None });
     }
 
     fn push(&mut self, figure: Figure) {
@@ -270,9 +285,10 @@ impl Report {
             let goal = figure.goal.map(|goal| format!("{goal:.1}")).unwrap_or_default();
             let miss = figure.goal.is_some_and(|goal| figure.value > goal);
             let beside = figure.beside.map(|(base, all)| format!("{all:8.2} {base:8.2}")).unwrap_or_default();
+            let native = figure.native.map(|native| format!("{native:8.2}")).unwrap_or_default();
             let Figure { name, value, unit, .. } = &figure;
             let text = format!(
-                "{name:32} {value:9.2} {unit:14} {goal:>8} {:4} {beside}",
+                "{name:32} {value:9.2} {unit:14} {goal:>8} {:4} {beside} {native}",
                 if miss { "MISS" } else { "" }
             );
             println!("{}", text.trim_end());
@@ -280,7 +296,7 @@ impl Report {
         self.figures.push(figure);
     }
 
-    /// Measures a configuration beside one without elements.
+    /// Measures a configuration beside one without elements, and beside a function that does the same work.
     fn click(
         &mut self,
         name: &str,
@@ -288,6 +304,7 @@ impl Report {
         configuration: &str,
         frames: &[Rc<[Frame]>],
         prepare: impl FnOnce(&mut Bench),
+        native: impl FnOnce(&Worker) -> Option<Box<dyn Node>>,
     ) {
         if !self.wants(name) {
             return;
@@ -299,13 +316,21 @@ impl Report {
         let mut plain = Bench::click(&self.pool, &ClickSettings::of(&empty), frames);
         let mut full = Bench::click(&self.pool, &ClickSettings::of(configuration), frames);
         prepare(&mut full);
-        let (base, all) = beside(self, &mut plain, &mut full);
+        let [base, all] = beside(self, [&mut plain, &mut full]);
+        let native = native(&worker(&self.pool)).map(|node| {
+            // What it costs beside a function that does nothing.
+            let wire = compose(&worker(&self.pool), wire::wire).unwrap();
+            let [mut full, mut plain] = [node, wire].map(|node| Bench::new(&self.pool, node, frames, 0));
+            let [all, base] = beside(self, [&mut full, &mut plain]);
+            all - base
+        });
         self.push(Figure {
             name: name.to_owned(),
             value: all - base,
             unit: "ns/packet",
             goal: goal.into(),
             beside: Some((base, all)),
+            native,
         });
     }
 
@@ -321,6 +346,7 @@ impl Report {
                     "goal": figure.goal,
                     "without_elements": figure.beside.map(|(base, _)| base),
                     "with_elements": figure.beside.map(|(_, all)| all),
+                    "native": figure.native,
                 })
             })
             .collect();
@@ -345,8 +371,8 @@ fn main() {
     if !report.json {
         println!("core {CORE}{}", if pinned { "" } else { " (not pinned)" });
         println!(
-            "{:32} {:>9} {:14} {:>8} {:4} {:>8} {:>8}",
-            "", "figure", "", "at most", "", "with", "without"
+            "{:32} {:>9} {:14} {:>8} {:4} {:>8} {:>8} {:>8}",
+            "", "figure", "", "at most", "", "with", "without", "native"
         );
     }
     elements(&mut report);
@@ -400,18 +426,35 @@ fn elements(report: &mut Report) {
         "FromDevice(0) -> EtherMirror -> ToDevice(0);",
         &[Rc::clone(&one)],
         nothing,
+        |worker| Some(compose(worker, macswap::macswap).unwrap()),
     );
     let text = "FromDevice(0) -> Queue(1024) -> Unqueue(BURST 32) -> ToDevice(0);";
-    report.click("click-queue-unqueue", None, text, &[Rc::clone(&one)], nothing);
+    report.click("click-queue-unqueue", None, text, &[Rc::clone(&one)], nothing, |_| None);
     // From each network to the other.
     let between = |from: u32, to: u32| -> Rc<[Frame]> {
         let address = |network: u32, host: u32| 0x0A00_0000 | network << 16 | host;
-        (0..256).map(|flow| frame((address(from, 2), 1_000 + flow), (address(to, 2), 80))).collect()
+        let flow = |port| frame((address(from, 2), 1_000 + port), (address(to, 2), 80));
+        let to_router = |mut frame: Frame| {
+            frame[4] = from as u8;
+            frame
+        };
+        (0..256).map(flow).map(to_router).collect()
     };
-    report.click("click-ip-router", 16.0, ROUTER, &[between(1, 2), between(2, 1)], |bench| {
+    let neighbours = |bench: &mut Bench| {
         bench.call("out1/arpq.insert", "10.1.0.2 02:00:00:00:01:02");
         bench.call("out2/arpq.insert", "10.2.0.2 02:00:00:00:02:02");
-    });
+    };
+    let native = |worker: &Worker| {
+        let config: RouterConfig = toml::from_str(
+            "interfaces = [\"a 10.1.0.1/16 mac 02:00:00:00:01:01\", \"b 10.2.0.1/16 mac 02:00:00:00:02:01\"]\n\
+             routes = [\"0.0.0.0/0 via 10.2.0.9\"]\n\
+             neighbours = [\"a 10.1.0.2 02:00:00:00:01:02\", \"b 10.2.0.2 02:00:00:00:02:02\"]",
+        )
+        .unwrap();
+        config.check().unwrap();
+        Some(router::node(&config, worker).unwrap())
+    };
+    report.click("click-ip-router", 16.0, ROUTER, &[between(1, 2), between(2, 1)], neighbours, native);
 }
 
 /// The router of `examples/click`, with its input and output paths done in one pass each, and element by element.
@@ -440,7 +483,7 @@ fn routers(report: &mut Report) {
         bench.call("send1/querier.insert", "192.168.1.2 02:00:00:00:02:02");
         bench
     };
-    let (fused, apart) = beside(report, &mut make(true), &mut make(false));
+    let [fused, apart] = beside(report, [&mut make(true), &mut make(false)]);
     report.add("click-router-fused", fused, "ns/packet", None);
     report.add("click-router-elements", apart, "ns/packet", None);
     report.add("click-router-fused-saves", (1.0 - fused / apart) * 100.0, "%", None);
@@ -452,13 +495,16 @@ fn routers(report: &mut Report) {
 fn filters(report: &mut Report) {
     for rules in [10, 64, 1_000] {
         let mut text = String::from("FromDevice(0) -> MarkIPHeader(14) -> IPFilter(");
+        let mut lines = vec!["tracking off".to_owned()];
         let mut random = Random(7);
         let network = |random: &mut Random| 0x0A00_0000 | (random.next() as u32 & 0x001F_FF00);
         for _ in 1..rules {
             let source = std::net::Ipv4Addr::from(network(&mut random));
             let port = 1 + random.next() % 1_000;
             write!(text, "deny src net {source}/24 && udp && dst port {port}, ").unwrap();
+            lines.push(format!("deny udp from {source}/24 to any port {port}"));
         }
+        lines.push("allow from any".into());
         text += "allow all) -> ToDevice(0);";
         let mut random = Random(8);
         let frames: Rc<[Frame]> = (0..1_024)
@@ -467,7 +513,20 @@ fn filters(report: &mut Report) {
                 frame((source, 9_999), (host(random.next()), 2_000 + (random.next() % 1_000) as u16))
             })
             .collect();
-        report.click(&format!("click-ip-filter-{rules}"), 12.0, &text, &[frames], |_| ());
+        report.click(
+            &format!("click-ip-filter-{rules}"),
+            12.0,
+            &text,
+            &[frames],
+            |_| (),
+            |worker| {
+                // As in Click, each packet is looked up.
+                let config = format!("lines = {lines:?}\nflow_cache = 0");
+                let config: FirewallConfig = toml::from_str(&config).unwrap();
+                config.check().unwrap();
+                Some(firewall::node(&config, worker).unwrap())
+            },
+        );
     }
 }
 
@@ -479,10 +538,30 @@ fn flows(report: &mut Report) {
     let many: Rc<[Frame]> = many.into();
     let text = "rw :: IPRewriter(pattern 198.51.100.1 1024-65535 - - 0 1, CAPACITY 131072);
         FromDevice(0) -> MarkIPHeader(14) -> rw; rw[0] -> ToDevice(0); rw[1] -> Discard;";
-    report.click("click-ip-rewriter-64k", 18.0, text, &[many], |_| ());
+    report.click(
+        "click-ip-rewriter-64k",
+        18.0,
+        text,
+        &[many],
+        |_| (),
+        |worker| {
+            let config =
+                "inside = [\"10.0.0.0/8\"]\npool = [\"198.51.100.1-198.51.100.2\"]\ncapacity = 131072";
+            let config: NatConfig = toml::from_str(config).unwrap();
+            config.check().unwrap();
+            Some(nat::node(&config, worker).unwrap())
+        },
+    );
     let few: Rc<[Frame]> = (0..1_024_u64).map(|flow| frame((host(flow), 1_024), (0xC000_0201, 80))).collect();
     let text =
         |element: &str| format!("FromDevice(0) -> MarkIPHeader(14) -> Counter -> {element} -> ToDevice(0);");
-    report.click("click-flow-monitor", 14.0, &text("FlowMonitor"), &[Rc::clone(&few)], |_| ());
-    report.click("click-aggregate-flows", None, &text("AggregateIPFlows"), &[few], |_| ());
+    report.click(
+        "click-flow-monitor",
+        14.0,
+        &text("FlowMonitor"),
+        &[Rc::clone(&few)],
+        |_| (),
+        |worker| Some(monitor::node(&MonitorConfig::default(), worker).unwrap()),
+    );
+    report.click("click-aggregate-flows", None, &text("AggregateIPFlows"), &[few], |_| (), |_| None);
 }

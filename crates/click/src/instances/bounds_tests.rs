@@ -1,9 +1,10 @@
 //! Bounds of instances: work in a turn, packets that are counted, memory, and configurations that are read elsewhere.
 
 use netbricks_core::buffer::Pool;
-use netbricks_core::{CallError, NodeState, Worker};
+use netbricks_core::{CallError, NodeState, Settings, Worker};
 
 use super::tests::{Rig, frame, listed, settings_of};
+use super::{InstanceSettings, InstancesSettings};
 
 const BEGIN: &str = "FromDevice(0) -> c :: Counter -> Discard; ";
 
@@ -161,11 +162,12 @@ fn a_configuration_is_flattened_before_a_worker_gets_it() {
     let pool = Pool::builder().frames(64).build().expect("memory");
     let worker = Worker::control(1, pool);
     let mut host = super::node(&settings_of(""), &worker).expect("a node");
-    let mut prepare = |argument: &str| {
+    let mut prepare_by = |handler: &str, argument: &str| {
         let mut prepared = Ok(None);
-        host.with_state(&mut |state: &mut dyn NodeState| prepared = state.prepare("install", argument));
+        host.with_state(&mut |state: &mut dyn NodeState| prepared = state.prepare(handler, argument));
         prepared
     };
+    let mut prepare = |argument: &str| prepare_by("install", argument);
     let text = "box \"N=3 4\"\ndefine($B 7);\nelementclass Two { $X | input -> Paint($X) -> Print(\"$N\") -> output }\nFromDevice(0)\n-> t :: Two($B) -> Discard;";
     let flat = prepare(text).expect("a right one").expect("another argument");
     assert!(flat.starts_with("box\n"), "{flat}");
@@ -200,6 +202,15 @@ fn a_configuration_is_flattened_before_a_worker_gets_it() {
         assert!(problem.contains(expected), "{problem}");
     }
     assert_eq!(prepare("box\n"), Ok(None));
+    // A tenant's is flattened, too, where it is not long.
+    let flattened = prepare_by("tenant-write", &format!("acme install {text}"));
+    assert_eq!(flattened, Ok(Some(format!("acme install {flat}"))));
+    let long = format!("acme install box\n// {}\n{BEGIN}", "x".repeat(64 << 10));
+    let Err(CallError::Argument { problem, .. }) = prepare_by("tenant-write", &long) else {
+        panic!("{long:.99}")
+    };
+    assert!(problem.starts_with("a tenant's configuration has at most 65536 bytes"), "{problem}");
+    assert_eq!(prepare_by("tenant-write", "acme suspend box"), Ok(None));
 }
 
 #[test]
@@ -212,4 +223,74 @@ fn regular_expressions_of_an_instance_are_small_together() {
     let problem = rig.refused("install", &format!("ids\n{text}"));
     assert!(problem.contains("bytes that are left for automata"), "{problem}");
     rig.end();
+}
+
+/// A tenant drives its own instances, by handlers that name it, and learns nothing of others.
+#[test]
+fn a_tenant_has_the_handlers_of_its_own_instances() {
+    let mut rig = Rig::new("");
+    rig.call("create", "own owner=acme memory=1MB");
+    rig.call("create", "other owner=corp memory=1MB");
+    rig.call("create", "operators");
+    assert_eq!(rig.refused("create", "x owner=a/b"), "`owner` must be a tenant's name, found `a/b`");
+    let problem = rig.refused("create", "x owner=acme");
+    assert!(problem.starts_with("an instance of tenant `acme` needs a limit of its `memory`"), "{problem}");
+    let install = "FromDevice(0) -> c :: Counter -> ToDevice(0);";
+    assert_eq!(rig.call("tenant-write", &format!("acme install own X=1\n{install}")), "own runs 3 elements");
+    assert_eq!(rig.call("tenant-read", "acme read own c.count"), "0");
+    assert!(rig.call("tenant-read", "acme handlers own c").contains("c.count"));
+    assert_eq!(rig.call("tenant-write", "acme write own c.reset"), "");
+    assert_eq!(rig.call("tenant-write", "acme suspend own"), "suspended own");
+    assert_eq!(rig.call("tenant-write", "acme resume own"), "resumed own");
+    let listed = rig.call("tenant-read", "acme list");
+    assert!(listed.contains("\"name\":\"own\",\"owner\":\"acme\"") && !listed.contains("other"), "{listed}");
+    for instance in ["other", "operators", "none", "\"own\"", " own", "own,", "own\u{a0}x", ""] {
+        let problem = rig.refused("tenant-read", &format!("acme read {instance} c.count"));
+        assert!(problem.starts_with("tenant `acme` has no instance `"), "{instance}: {problem}");
+        let text = format!("acme install {instance}\n{install}");
+        assert!(rig.refused("tenant-write", &text).starts_with("tenant `acme` has no"), "{instance}");
+    }
+    // The operator's suspension is not the tenant's to end.
+    rig.call("suspend", "own");
+    for call in ["resume own".to_owned(), format!("install own\n{install}"), "install own\n".into()] {
+        assert_eq!(rig.refused("tenant-write", &format!("acme {call}")), "the operator has suspended `own`");
+    }
+    assert!(rig.refused("tenant-write", "acme suspend own").contains("is suspended, not running"));
+    assert_eq!(rig.refused("tenant-write", "acme resume own"), "the operator has suspended `own`");
+    rig.call("resume", "own");
+    rig.call("tenant-write", "acme suspend own");
+    rig.call("tenant-write", "acme resume own");
+    // Who it creates, who it ends, and the switch are the operator's affair; so is the other kind of handler.
+    for argument in [
+        "create x",
+        "destroy own",
+        "map 02:00:00:00:09:09 own.0",
+        "read own c.count",
+        "tenant-write acme suspend own",
+        "",
+    ] {
+        let problem = rig.refused("tenant-write", &format!("acme {argument}"));
+        assert!(problem.starts_with("a tenant has no such handler"), "{argument}: {problem}");
+    }
+    assert!(rig.refused("tenant-read", "acme install own\n").starts_with("a tenant has no such handler"));
+    rig.end();
+}
+
+#[test]
+fn an_owner_goes_with_no_capability() {
+    let with = |capabilities: &[&str]| {
+        let one = InstanceSettings {
+            owner: Some("acme".into()),
+            memory: Some("1 MB".parse().expect("bytes")),
+            ..InstanceSettings::default()
+        };
+        let settings = InstancesSettings {
+            capabilities: capabilities.iter().map(|name| (*name).to_owned()).collect(),
+            instance: [("own".to_owned(), one)].into(),
+            ..InstancesSettings::default()
+        };
+        settings.check().map_err(|invalid| invalid.problem)
+    };
+    assert_eq!(with(&[]), Ok(()));
+    assert!(with(&["files"]).unwrap_err().contains("would have the `capabilities` of the operator's"));
 }

@@ -2,7 +2,7 @@
 
 use netbricks_core::CallError;
 use netbricks_core::graph::contain;
-use netbricks_core::node::{Handler, HandlerSide};
+use netbricks_core::node::{Handler, HandlerKind, HandlerSide, TENANT_READ, TENANT_WRITE};
 use netbricks_core::units::Bytes;
 
 use crate::build;
@@ -10,11 +10,12 @@ use crate::handler_call::HandlerCall;
 use crate::language::config::Source;
 use crate::language::errors::Errors;
 use crate::language::text;
+use crate::router::Capabilities;
 use crate::value::Ether;
 
 use super::declared::Creation;
 use super::host::Host;
-use super::instance::{LARGEST, Quotas, State, check_length, told};
+use super::instance::{Instance, LARGEST, Quotas, State, check_length, told};
 use super::switch::PortCounts;
 
 /// Ports of an instance at most.
@@ -22,10 +23,15 @@ pub(super) const MOST_PORTS: usize = 64;
 /// The size of a ring (packets).
 pub(super) const RINGS: std::ops::RangeInclusive<usize> = 64..=2048;
 
+/// The most bytes of a tenant's configuration: the control side flattens it between the operator's commands.
+const LARGEST_OF_TENANTS: usize = 64 << 10;
+
 /// An instance as the handler `list` tells it.
 #[derive(serde::Serialize)]
 struct Listed<'i> {
     name: &'i str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'i str>,
     state: &'i str,
     worker: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +70,7 @@ pub(super) fn handlers() -> Vec<Handler> {
     vec![
         write(
             "create",
-            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [memory=BYTES] [weight=N] [worker=N]",
+            "NAME [ports=N] [mac=MAC] [ring=64..2048] [frames=N] [memory=BYTES] [weight=N] [worker=N] [owner=TENANT]",
             "Creates an instance without a configuration.",
         )
         .on(all),
@@ -72,15 +78,20 @@ pub(super) fn handlers() -> Vec<Handler> {
             "install",
             "NAME [VAR=VALUE | \"VAR=VALUE\" ...] NEWLINE TEXT",
             "Gives an instance a configuration; an empty one ends it.",
-        ),
-        write("suspend", "NAME", "Stops an instance's turns; its rings fill."),
-        write("resume", "NAME", "Lets a suspended instance go on."),
+        )
+        .for_tenants(),
+        write("suspend", "NAME", "Stops an instance's turns; its rings fill.").for_tenants(),
+        write("resume", "NAME", "Lets a suspended instance go on.").for_tenants(),
         write("destroy", "NAME", "Ends an instance and its ports."),
-        Handler::read("list", "All instances as JSON."),
+        Handler::read("list", "All instances as JSON; a tenant has its own.").for_tenants(),
         Handler::read("metrics", "Counters of instances as JSON, for Prometheus."),
-        read("read", "NAME ELEMENT.HANDLER [PARAMETER]", "Reads a handler of an instance's configuration."),
-        write("write", "NAME ELEMENT.HANDLER [VALUE]", "Writes a handler of an instance's configuration."),
-        read("handlers", "NAME [ELEMENT]", "Handlers of an instance's elements, one a line."),
+        read("read", "NAME ELEMENT.HANDLER [PARAMETER]", "Reads a handler of an instance's configuration.")
+            .for_tenants(),
+        write("write", "NAME ELEMENT.HANDLER [VALUE]", "Writes a handler of an instance's configuration.")
+            .for_tenants(),
+        read("handlers", "NAME [ELEMENT]", "Handlers of an instance's elements, one a line.").for_tenants(),
+        read(TENANT_READ, "TENANT HANDLER [ARGUMENT]", "Reads a handler for a tenant, about its instances."),
+        write(TENANT_WRITE, "TENANT HANDLER [ARGUMENT]", "Writes a handler for a tenant, about its instances."),
         Handler::read("switch", "The switch's ports and addresses as JSON."),
         write("map", "MAC PORT", "Makes an address lead to a port of the switch.").on(all),
         write("learning", "true | false", "Has the switch learn addresses, or forget those that it learnt.")
@@ -196,6 +207,40 @@ pub(super) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(fits)
 }
 
+/// The name of a tenant who owns an instance.
+pub(super) fn owner(name: &str) -> Result<String, String> {
+    match is_name(name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("`owner` must be a tenant's name, found `{name}`")),
+    }
+}
+
+/// Whether an instance can have an owner: it needs a bound, and reaches its ports alone.
+///
+/// # Errors
+/// It has no limit of memory, or instances have capabilities.
+pub(super) fn check_owned(
+    capabilities: Capabilities,
+    owner: Option<&str>,
+    quotas: Quotas,
+) -> Result<(), String> {
+    let Some(owner) = owner else { return Ok(()) };
+    if capabilities.files || capabilities.sockets || capabilities.process {
+        return Err(format!(
+            "an instance of tenant `{owner}` would have the `capabilities` of the operator's: use another function"
+        ));
+    }
+    match quotas.memory {
+        Some(_) => Ok(()),
+        None => Err(format!("an instance of tenant `{owner}` needs a limit of its `memory`, such as 4MB")),
+    }
+}
+
+/// The first word of an argument, and what is behind the white space after it.
+fn first_word(text: &str) -> (&str, &str) {
+    text.split_once(|one: char| one.is_ascii_whitespace()).unwrap_or((text, ""))
+}
+
 impl Host {
     /// Runs a handler.
     pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
@@ -212,7 +257,8 @@ impl Host {
             "suspend" => one().and_then(|name| self.suspend(name)),
             "resume" => one().and_then(|name| self.resume(name)),
             "destroy" => one().and_then(|name| self.destroy(name)),
-            "list" => self.list().map_err(Refusal::Argument),
+            "list" => self.list(None).map_err(Refusal::Argument),
+            TENANT_READ | TENANT_WRITE => return self.command_for(name, argument),
             "metrics" => self.metrics().map_err(Refusal::Argument),
             "read" => self.read(argument, false),
             "write" => self.read(argument, true),
@@ -237,6 +283,50 @@ impl Host {
             Refusal::Argument(problem) => CallError::Argument { name, problem },
             Refusal::Elsewhere(problem) => CallError::Elsewhere { name, problem },
         })
+    }
+
+    /// Runs a handler for a tenant, about an instance that it owns.
+    fn command_for(&mut self, kind: &str, argument: &str) -> Result<String, CallError> {
+        let (tenant, rest) = first_word(argument);
+        let (handler, argument) = first_word(rest);
+        let wanted = if kind == TENANT_WRITE { HandlerKind::Write } else { HandlerKind::Read };
+        let known = handlers();
+        let may = |known: &&Handler| known.tenants && known.kind == wanted && known.name == handler;
+        let Some(Handler { name: handler, .. }) = known.into_iter().find(|known| may(&known)) else {
+            let problem = format!("a tenant has no such handler, found `{handler}`");
+            return Err(CallError::Argument { name: kind.into(), problem });
+        };
+        if handler == "list" {
+            return self.list(Some(tenant)).map_err(|problem| CallError::Argument { name: handler, problem });
+        }
+        // A name of plain characters is the same word to every handler.
+        let (name, _) = first_word(argument);
+        let directory = self.shared.directory();
+        if !is_name(name) || !directory.is_owned(name, tenant) {
+            let problem = format!("tenant `{tenant}` has no instance `{name}`");
+            // Another worker may have ended it in this very call.
+            return Err(if self.shared.workers == 1 {
+                CallError::Argument { name: handler, problem }
+            } else {
+                CallError::Elsewhere { name: handler, problem }
+            });
+        }
+        let number = directory.find(name).filter(|(_, worker)| *worker == self.me);
+        drop(directory);
+        let instance = number.and_then(|(number, _)| self.instances.get(number)?.as_ref());
+        let is_held = |one: &Instance| one.operator_suspended && one.state == State::Suspended;
+        if matches!(&*handler, "resume" | "install") && instance.is_some_and(is_held) {
+            let problem = format!("the operator has suspended `{name}`");
+            return Err(CallError::Argument { name: handler, problem });
+        }
+        let answer = self.command(&handler, argument);
+        if let Some(instance) = number.and_then(|(number, _)| self.instances.get_mut(number)?.as_mut())
+            && handler == "suspend"
+            && answer.is_ok()
+        {
+            instance.operator_suspended = false;
+        }
+        answer
     }
 
     /// The number of an instance of this worker. One that waits for its configuration gets it first.
@@ -284,9 +374,11 @@ impl Host {
             text.parse().map_err(|_| problem())
         };
         let worker = options.take("worker").map(number).transpose()?;
-        options.end("ports, mac, ring, frames, memory, weight, worker")?;
+        let owner = options.take("owner").map(owner).transpose()?;
+        options.end("ports, mac, ring, frames, memory, weight, worker, owner")?;
         let quotas = Quotas { frames, weight, memory };
-        let creation = Creation { name: (*name).to_owned(), ports, mac, ring, worker, quotas };
+        check_owned(self.surroundings.capabilities, owner.as_deref(), quotas)?;
+        let creation = Creation { name: (*name).to_owned(), ports, mac, ring, worker, quotas, owner };
         self.shared.change(|directory| directory.create(creation, None))?;
         Ok(format!("created {name}"))
     }
@@ -299,7 +391,30 @@ impl Host {
     }
 
     /// Reads and flattens the configuration of an `install` on the control side, so that no packet waits for that.
-    pub(super) fn prepare_install(&self, argument: &str) -> Result<Option<String>, CallError> {
+    pub(super) fn prepare_call(&self, name: &str, argument: &str) -> Result<Option<String>, CallError> {
+        match name {
+            "install" => self.prepare_install(argument),
+            TENANT_WRITE => {
+                let (tenant, rest) = first_word(argument);
+                let (handler, argument) = first_word(rest);
+                if handler != "install" {
+                    return Ok(None);
+                }
+                if argument.len() > LARGEST_OF_TENANTS {
+                    let problem = format!(
+                        "a tenant's configuration has at most {LARGEST_OF_TENANTS} bytes, found {}",
+                        argument.len()
+                    );
+                    return Err(CallError::Argument { name: handler.into(), problem });
+                }
+                let prepared = self.prepare_install(argument)?;
+                Ok(prepared.map(|prepared| format!("{tenant} install {prepared}")))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn prepare_install(&self, argument: &str) -> Result<Option<String>, CallError> {
         let refused = |problem| CallError::Argument { name: "install".into(), problem };
         let Installation { name, parameters, text } = Installation::read(argument).map_err(refused)?;
         if text.trim().is_empty() {
@@ -340,7 +455,7 @@ impl Host {
         let number = self.find(name)?;
         let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
         match instance.state {
-            State::Running => instance.state = State::Suspended,
+            State::Running => (instance.state, instance.operator_suspended) = (State::Suspended, true),
             _ => return Err(format!("`{name}` is {}, not running", instance.state.name()).into()),
         }
         Ok(format!("suspended {name}"))
@@ -363,7 +478,8 @@ impl Host {
         Ok(format!("destroyed {name}"))
     }
 
-    fn list(&self) -> Result<String, String> {
+    /// All instances of this worker, or those of a tenant.
+    fn list(&self, owner: Option<&str>) -> Result<String, String> {
         let port = |number: &usize| {
             self.switch.port(*number).map(|port| PortListed {
                 name: port.name.clone(),
@@ -377,8 +493,10 @@ impl Host {
             .instances
             .iter()
             .flatten()
+            .filter(|one| owner.is_none() || one.owner.as_deref() == owner)
             .map(|one| Listed {
                 name: &one.name,
+                owner: one.owner.as_deref(),
                 state: one.state.name(),
                 worker: self.me,
                 error: one.state.error(),

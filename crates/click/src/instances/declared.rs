@@ -10,9 +10,10 @@ use crate::classes::Known;
 use crate::language::config::{self, Source};
 use crate::language::errors::Errors;
 
-use super::commands::{MOST_PORTS, RINGS, is_name};
+use super::commands::{MOST_PORTS, RINGS, check_owned, is_name, owner};
 use super::host::Host;
 use super::instance::{LARGEST, Quotas, State, told};
+use crate::router::Capabilities;
 use crate::value::Ether;
 
 netbricks_core::settings! {
@@ -39,6 +40,8 @@ netbricks_core::settings! {
         pub memory: Option<Bytes> = unset "no limit", "bytes, such as \"4 MB\"";
         /// The worker that runs it.
         pub worker: Option<usize> = unset "the one with the least weight", "whole number, from 0";
+        /// The tenant that may configure, read and suspend it.
+        pub owner: Option<String> = unset "the operator", "a tenant's name";
         /// The text of the configuration, once its file was read: a worker that builds the function reads none.
         pub(super) read: OnceLock<Arc<str>> = skipped;
     }
@@ -54,6 +57,8 @@ pub(super) struct Creation {
     /// The worker that runs it; without one the directory chooses.
     pub worker: Option<usize>,
     pub quotas: Quotas,
+    /// The tenant that may configure it; without one the operator alone.
+    pub owner: Option<String>,
 }
 
 impl InstanceSettings {
@@ -85,6 +90,7 @@ impl InstanceSettings {
             ring: self.ring,
             worker: self.worker,
             quotas: Quotas { frames: self.frames, weight: self.weight, memory },
+            owner: self.owner.as_deref().map(owner).transpose()?,
         })
     }
 
@@ -113,13 +119,15 @@ impl InstanceSettings {
 
     /// Whether its values are in their ranges, and its configuration is in Click's language.
     ///
-    /// With `files`, the configuration may include others.
-    pub(super) fn check(&self, name: &str, files: bool) -> Result<(), String> {
-        self.creation(name)?;
+    /// With the capability of `files`, the configuration may include others.
+    pub(super) fn check(&self, name: &str, granted: Capabilities) -> Result<(), String> {
+        let Creation { owner, quotas, .. } = self.creation(name)?;
+        check_owned(granted, owner.as_deref(), quotas)?;
         let (text, parameters) = (self.configuration(name)?, self.parameters(name)?);
         let errors = Errors::collected();
         let source = Source { text: &text, file: name, is_expression: false };
-        let library = |name: &str| if files { read_text(Path::new(name), LARGEST as u64).ok() } else { None };
+        let library =
+            |name: &str| if granted.files { read_text(Path::new(name), LARGEST as u64).ok() } else { None };
         config::parse(&source, &parameters, &Known, &library, &errors);
         match errors.count() {
             0 => Ok(()),

@@ -98,6 +98,12 @@ impl Directory {
         self.made.get(number)?.as_ref().map(|made| (number, made.worker))
     }
 
+    /// Whether there is an instance of this name that the tenant owns.
+    pub(super) fn is_owned(&self, name: &str, tenant: &str) -> bool {
+        let made = self.names.get(name).and_then(|number| self.made.get(*number)?.as_ref());
+        made.is_some_and(|made| made.creation.owner.as_deref() == Some(tenant))
+    }
+
     /// The names of all instances.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(String::as_str)

@@ -228,6 +228,7 @@ impl Host {
         }
         let mut instance = Instance::new(made.creation.name.clone(), made.creation.quotas, awaited);
         instance.ports = made.ports.iter().map(|port| port.number).collect();
+        instance.owner.clone_from(&made.creation.owner);
         if made.number >= self.instances.len() {
             self.instances.resize_with(made.number + 1, || None);
         }
@@ -568,7 +569,7 @@ impl NodeState for Host {
         super::commands::handlers()
     }
     fn prepare(&mut self, name: &str, argument: &str) -> Result<Option<String>, CallError> {
-        if name == "install" { self.prepare_install(argument) } else { Ok(None) }
+        self.prepare_call(name, argument)
     }
     fn call(&mut self, name: &str, argument: &str) -> Result<String, CallError> {
         self.command(name, argument)

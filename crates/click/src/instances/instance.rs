@@ -98,6 +98,10 @@ pub(super) struct Instance {
     /// Its ports, by their numbers in the switch.
     pub ports: Vec<usize>,
     pub quotas: Quotas,
+    /// The tenant that may configure it.
+    pub owner: Option<String>,
+    /// While it is suspended: whether the operator has done that.
+    pub operator_suspended: bool,
     pub router: Option<Rc<Router>>,
     /// Element that takes the packets of each port.
     inlets: Vec<Option<usize>>,
@@ -168,6 +172,8 @@ impl Instance {
             awaited,
             ports: Vec::new(),
             quotas,
+            owner: None,
+            operator_suspended: false,
             router: None,
             inlets: Vec::new(),
             places: Vec::new(),

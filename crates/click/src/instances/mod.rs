@@ -78,7 +78,7 @@ impl Settings for InstancesSettings {
             }
         }
         for (name, one) in &self.instance {
-            one.check(name, granted.files).map_err(|problem| InvalidSetting { key: "instance", problem })?;
+            one.check(name, granted).map_err(|problem| InvalidSetting { key: "instance", problem })?;
         }
         if self.instance.len() > self.most {
             let problem = format!("has {} instances: `most` allows {}", self.instance.len(), self.most);

@@ -243,7 +243,7 @@ fn bad_creations_say_why() {
         ("two ports=0", "`ports` must be 1 to 64, found `0`"),
         (
             "two colour=red",
-            "there is no `colour`; there are: ports, mac, ring, frames, memory, weight, worker",
+            "there is no `colour`; there are: ports, mac, ring, frames, memory, weight, worker, owner",
         ),
         ("two red", "expected KEY=VALUE, found `red`"),
         (

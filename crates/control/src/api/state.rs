@@ -322,6 +322,9 @@ pub struct Handler {
     pub argument: String,
     /// Whether each worker has an answer of its own.
     pub by_worker: bool,
+    /// Whether tenants may call it about what is theirs, also where the function is the operator's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tenants: bool,
 }
 
 /// The argument of a handler that is written.

@@ -77,6 +77,7 @@ pub(super) struct WriteQuery {
 )]
 pub(super) async fn read(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Names(HandlerPath { function, handler }): Names<HandlerPath>,
     Parameters(query): Parameters<ReadQuery>,
 ) -> Result<Known<Answers>, Failure> {
@@ -85,9 +86,9 @@ pub(super) async fn read(
     let call = Call { function, handler, argument, write: false, worker, deadline };
     let answers = app.post(time, move |director, asker: Asker<Answers>| {
         let generation = director.generation();
-        match check(director, &call) {
+        match caller.call(director, call).and_then(|call| check(director, &call).map(|()| call)) {
             Err(problem) => asker.answer(generation, Err(problem)),
-            Ok(()) => director.call(call, Box::new(move |result| asker.answer(generation, result))),
+            Ok(call) => director.call(call, Box::new(move |result| asker.answer(generation, result))),
         }
     });
     Ok(answers.await?)
@@ -148,16 +149,17 @@ pub(super) async fn write(
     let (time, deadline) = deadline(query.deadline)?;
     let worker = argument.worker.or(query.worker);
     let call = Call { function, handler, argument: argument.value, write: true, worker, deadline };
-    let tenant = match caller {
+    let tenant = match &caller {
         Caller::Operator => None,
-        Caller::Tenant(tenant) => Some(tenant),
+        Caller::Tenant(tenant) => Some(tenant.clone()),
     };
     let tasks = app.tasks.clone();
     let answers = app.post(time, move |director, asker: Asker<Answers>| {
-        let checked = check(director, &call);
-        if let Err(problem) = checked {
-            return asker.answer(director.generation(), Err(problem));
-        }
+        let checked = caller.call(director, call).and_then(|call| check(director, &call).map(|()| call));
+        let call = match checked {
+            Ok(call) => call,
+            Err(problem) => return asker.answer(director.generation(), Err(problem)),
+        };
         if query.dry_run {
             let may = director.may_write(&call, expected, tenant.as_deref());
             let Call { function, handler, .. } = call;

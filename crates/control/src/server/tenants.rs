@@ -9,13 +9,15 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::http::request::Parts;
+use netbricks_core::node::{TENANT_READ, TENANT_WRITE};
 use subtle::ConstantTimeEq;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::access::{Access, check_token};
 use super::answer::{App, Failure, Known};
 use super::socket::ListenError;
-use crate::api::{Code, Function, Graph, Problem, Stats, TenantStats};
+use crate::api::{Code, Function, Graph, Handler, Problem, Stats, TenantStats};
+use crate::{Call, Director};
 
 /// A tenant's credentials.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -159,20 +161,46 @@ impl Caller {
                 _ => false,
             },
             Some(("functions", rest)) => {
-                let function = rest.split('/').next().unwrap_or_default();
+                let (function, part) = rest.split_once('/').unwrap_or((rest, ""));
                 let function = percent_encoding::percent_decode_str(function).decode_utf8_lossy();
-                self.sees(&function)
+                // Of a function of the operator's, `call` decides by the handler.
+                self.sees(&function) || (part.starts_with("handlers/") && !function.contains(':'))
             }
             Some(_) => false,
         };
-        if allowed {
-            return Ok(());
+        if allowed { Ok(()) } else { Err(Self::refused(tenant)) }
+    }
+
+    /// The call that a caller makes: a tenant's of a function of the operator's says whose it is.
+    ///
+    /// # Errors
+    /// [`Code::Forbidden`] where a tenant may not call the handler.
+    pub(super) fn call(&self, director: &Director<'_>, call: Call) -> Result<Call, Problem> {
+        let Self::Tenant(tenant) = self else { return Ok(call) };
+        if self.sees(&call.function) {
+            return Ok(call);
         }
+        let functions = director.functions();
+        let function = functions.iter().find(|function| function.name == call.function);
+        // What another tenant has is never its own.
+        let is_operators = !call.function.contains(':');
+        let may = |handler: &Handler| {
+            is_operators && handler.tenants && handler.name == call.handler && handler.writes == call.write
+        };
+        if !function.is_some_and(|function| function.handlers.iter().any(may)) {
+            return Err(Self::refused(tenant));
+        }
+        let handler = if call.write { TENANT_WRITE } else { TENANT_READ };
+        let argument = format!("{tenant} {} {}", call.handler, call.argument);
+        Ok(Call { handler: handler.into(), argument, ..call })
+    }
+
+    fn refused(tenant: &str) -> Problem {
         let detail = format!("tenant `{tenant}` may not ask for this");
-        Err(Problem::new(Code::Forbidden, detail).help(
-            "a tenant sees `tenants`, `stats`, `graph`, its `functions` with their handlers, and `trace` and `capture` with `at` \
-             one of its functions",
-        ))
+        Problem::new(Code::Forbidden, detail).help(
+            "a tenant sees `tenants`, `stats`, `graph`, its `functions` with their handlers, handlers that say so of others, and \
+             `trace` and `capture` with `at` one of its functions",
+        )
     }
 }
 
@@ -302,7 +330,13 @@ pub(super) fn graph(caller: &Caller, mut graph: Graph) -> Graph {
 
 /// The functions that the caller may see.
 pub(super) fn functions(caller: &Caller, mut functions: Vec<Function>) -> Vec<Function> {
-    functions.retain(|function| caller.sees(&function.name));
+    if let Caller::Tenant(_) = caller {
+        for function in functions.iter_mut().filter(|function| !caller.sees(&function.name)) {
+            function.nodes.clear();
+            function.handlers.retain(|handler| handler.tenants && !function.name.contains(':'));
+        }
+        functions.retain(|function| caller.sees(&function.name) || !function.handlers.is_empty());
+    }
     functions
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use netbricks_control::api::{Code, Problem};
+use netbricks_control::api::{Answers, Code, Problem};
 use netbricks_control::server::Limits;
 use netbricks_control::{
     Address, Client, Events, Grant, Grants, ListenConfig, ListenError, Listener, Tokens, Waiting,
@@ -73,8 +73,11 @@ fn a_tenant_sees_what_is_its_own_and_nothing_else() {
     let running = Running::granting("tenant", Limits::default(), Some(tokens()), grants.clone());
     let tenant = client(&running, Some(TENANT));
     assert_eq!(tenant.tenants().expect("its own").len(), 0, "the fake dataplane has no tenants");
-    // The dataplane has a function, a node and a port; none of them is the tenant's.
-    assert_eq!(tenant.functions().expect("its own").len(), 0);
+    // The dataplane has functions, a node and a port; none of them is the tenant's.
+    let functions = tenant.functions().expect("those with handlers for tenants");
+    let [guests] = functions.as_slice() else { panic!("{functions:?}") };
+    let names: Vec<&str> = guests.handlers.iter().map(|handler| &*handler.name).collect();
+    assert_eq!((&*guests.name, names, guests.nodes.len()), ("guests", vec!["list", "install"], 0));
     let stats = tenant.stats().expect("its own");
     assert_eq!((stats.nodes.len(), stats.ports.len(), stats.workers.len()), (0, 0, 0));
     assert_eq!(tenant.graph().expect("its own").nodes.len(), 0);
@@ -89,6 +92,20 @@ fn a_tenant_sees_what_is_its_own_and_nothing_else() {
     refused(tenant.trace("tcp", None, None).map(drop));
     refused(tenant.trace("tcp", Some("routes"), None).map(drop));
     refused(tenant.capture("", Some("corp:f"), None, None).map(drop));
+    // Of another function it calls the handlers that say so, and the function learns for whom.
+    let value = |answers: Answers| answers.answers[0].value.clone();
+    let listed = tenant.read("guests", "list", "a b", None).expect("it may");
+    assert_eq!(value(listed), "tenant-read: acme list a b");
+    let installed = tenant.write("guests", "install", "x\ny", None).expect("it may");
+    assert_eq!(value(installed), "tenant-write: acme install x\ny");
+    for handler in ["create", "list", "tenant-write"] {
+        refused(tenant.write("guests", handler, "corp list", None).map(drop));
+    }
+    for handler in ["install", "tenant-read", "none"] {
+        refused(tenant.read("guests", handler, "corp list", None).map(drop));
+    }
+    refused(tenant.function("guests").map(drop));
+    refused(tenant.read("corp:guests", "list", "", None).map(drop));
     // Its own function is not there, which is another answer than that it may not ask.
     let none = tenant.function("acme:f").expect_err("there is none");
     assert_eq!((none.code, none.help), (Code::NotFound, None), "it learns no names of others");

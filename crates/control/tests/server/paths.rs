@@ -14,7 +14,7 @@ fn what_runs_can_be_read() {
     assert_eq!(client.stats().expect("stats").ports[0].port, "lan");
     assert_eq!(client.graph().expect("graph").nodes[0].name, "in");
     assert_eq!(client.ports().expect("ports")[0].driver, "memory");
-    assert_eq!(client.functions().expect("functions").len(), 2);
+    assert_eq!(client.functions().expect("functions").len(), 3);
     assert_eq!(client.function("routes").expect("it is there").handlers.len(), 4);
     let handlers: Vec<netbricks_control::api::Handler> =
         client.get("functions/routes/handlers").expect("handlers");

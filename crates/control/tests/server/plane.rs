@@ -42,6 +42,19 @@ fn handler(name: &str, writes: bool) -> Handler {
 }
 
 impl Plane {
+    /// A function of the operator's, some of whose handlers tenants may call.
+    fn guests() -> Function {
+        let for_tenants = |name, writes| Handler { tenants: true, ..handler(name, writes) };
+        let handlers = vec![
+            for_tenants("list", false),
+            for_tenants("install", true),
+            handler("create", true),
+            handler("tenant-read", false),
+            handler("tenant-write", true),
+        ];
+        Function { name: "guests".into(), nodes: vec!["guests".into()], handlers, ..Function::default() }
+    }
+
     /// A handler of the function with rules: `wrong` is no command, and commands are rules.
     fn of_rules(&mut self, call: &Call) -> Result<String, Problem> {
         let commands = || call.argument.lines().map(str::to_owned);
@@ -142,6 +155,7 @@ impl Dataplane for Plane {
         vec![
             routes,
             Function { name: "edge".into(), definition: "mmb".into(), handlers, ..Function::default() },
+            Self::guests(),
         ]
     }
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
@@ -151,6 +165,7 @@ impl Dataplane for Plane {
                 Ok(value) => value,
                 Err(problem) => return answer(Err(problem)),
             },
+            _ if call.function == "guests" => format!("{}: {}", call.handler, call.argument),
             "add" if call.argument == "bad" => {
                 return answer(Err(Problem::new(Code::BadRequest, "`bad` is no route")));
             }

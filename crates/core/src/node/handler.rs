@@ -30,7 +30,16 @@ pub struct Handler {
     /// The subject of its writes, so that a journal of them stays short. `None` where each write counts.
     #[serde(skip)]
     pub subject: Option<WriteSubject>,
+    /// Whether tenants may call it about what is theirs in a function of the operator's.
+    ///
+    /// The call then comes as one of [`TENANT_READ`] or [`TENANT_WRITE`].
+    pub tenants: bool,
 }
+
+/// The read handler by which tenants call others: its argument is `TENANT HANDLER [ARGUMENT]`.
+pub const TENANT_READ: &str = "tenant-read";
+/// The write handler by which tenants call others: its argument is `TENANT HANDLER [ARGUMENT]`.
+pub const TENANT_WRITE: &str = "tenant-write";
 
 /// The subject of a handler's writes: by it, a later write stands for earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +88,7 @@ impl Handler {
     }
 
     fn new(name: String, kind: HandlerKind, summary: String) -> Self {
-        Self { name, kind, side: HandlerSide::Worker, argument: None, summary, subject: None }
+        Self { name, kind, side: HandlerSide::Worker, argument: None, summary, subject: None, tenants: false }
     }
 
     /// The same handler with an argument of this syntax, placeholders in capitals: `"PREFIX NEXT-HOP"`.
@@ -102,6 +111,12 @@ impl Handler {
     pub fn by_lines(mut self) -> Self {
         self.subject.iter_mut().for_each(|subject| subject.by_lines = true);
         self
+    }
+
+    /// The same handler, which [tenants](Self::tenants) may call, too.
+    #[must_use]
+    pub fn for_tenants(self) -> Self {
+        Self { tenants: true, ..self }
     }
 
     /// The same handler for this side.

@@ -100,6 +100,7 @@ pub fn parse<'t>(text: &'t str, diagnostics: &mut Diagnostics) -> Document<'t> {
         chains.extend(self::chains(chain, scope, diagnostics));
         tenants.push(tenant_entry(name, &settings, diagnostics));
     }
+    instances::check_owners(&functions, &tenants, diagnostics);
     let runtime = section("runtime", runtime, diagnostics, RuntimeSettings::keys());
     let control = section("control", control, diagnostics, ControlSettings::keys());
     Document { ports, functions, chains, tenants, runtime, control }

@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::contents::Originals;
 use super::document::{ChainEntry, Entry};
 use super::fields::{Fields, named_tables};
+use super::tenants::TenantEntry;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The function that has instances.
@@ -122,6 +123,24 @@ fn add<'t>(
     Ok(())
 }
 
+/// Reports owners of instances that are no tenants of the file.
+pub(super) fn check_owners(functions: &[Entry<'_>], tenants: &[TenantEntry], diagnostics: &mut Diagnostics) {
+    let known = || tenants.iter().map(|tenant| tenant.name.get_ref().as_str());
+    for entry in functions.iter().filter(|entry| is_host(entry)) {
+        let Some(DeValue::Table(instances)) = entry.settings.get_ref().get(KEY).map(Spanned::get_ref) else {
+            continue;
+        };
+        for (name, instance) in instances {
+            let Some(owner) = instance.get_ref().get("owner") else { continue };
+            let Some(tenant) = owner.get_ref().as_str() else { continue };
+            if !known().any(|known| known == tenant) {
+                let text = format!("the owner of instance `{}` is no tenant", name.get_ref());
+                diagnostics.push(Diagnostic::error(text).meant(owner.span(), tenant, known()));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::document::parse;
@@ -154,6 +173,17 @@ mod tests {
             );
             assert_eq!(instances["two"].get_ref()["file"].get_ref().as_str(), Some("x.click"));
         }
+    }
+
+    #[test]
+    fn an_owner_is_a_tenant_of_the_file() {
+        let one = "[function.host]\nuse = \"instances\"\n[instance.one]\nowner = \"acne\"\n";
+        let fault = faults(&format!("{one}[tenant.acme]\n"));
+        assert!(
+            fault.contains("the owner of instance `one` is no tenant") && fault.contains("acme"),
+            "{fault}"
+        );
+        assert!(!faults(&format!("{one}[tenant.acne]\n")).contains("owner"));
     }
 
     #[test]

@@ -309,7 +309,7 @@ fn a_server_that_never_answers_is_passed_over() {
     let folder = Folder::new("silent");
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let other = serve(|_| Some((2, Vec::new())));
-    let more = "accounting_port = 0\nradius_timeout = \"100 ms\"\nradius_tries = 2\n";
+    let more = "accounting_port = 0\nradius_timeout = \"1 s\"\nradius_tries = 2\n";
     let settings = settings(&folder, &[silent.local_addr().unwrap(), other], more);
     let (mut client, mut line) = (client(&settings), Line::new(&settings));
     line.dial(0xc023, "alice", "x");

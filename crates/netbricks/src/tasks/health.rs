@@ -267,7 +267,7 @@ mod tests {
         let list: Vec<String> = servers.iter().map(|(name, place)| format!("\"{name} {place}\"")).collect();
         let text = format!(
             "servers = [{}]\naddresses = [\"192.0.2.1\"]\nport = 80\nmode = \"nat\"\nhealth = \"{health}\"\nfall = 2\nrise = 1\n\
-             health_interval = \"5 ms\"\nhealth_timeout = \"400 ms\"\n",
+             health_interval = \"5 ms\"\nhealth_timeout = \"2 s\"\n",
             list.join(", ")
         );
         let config: LoadBalancerConfig = toml::from_str(&text).expect("settings");

@@ -195,10 +195,16 @@ fn af_xdp_puts_jumbo_packets_together_and_takes_them_apart() {
     let forwarder = Forwarder::start(&lab, between(AF_XDP, ["b0", "b1"], ""), 1, 64);
     lab.run("left", "ethtool -K l0 tx off");
     lab.run("right", "ethtool -K r0 tx off");
-    lab.run("left", "ping -q -c 5 -i 0.05 -W 60 -M do -s 8972 10.0.0.2");
+    let said = lab.run("left", "ping -q -c 5 -i 0.05 -w 60 -M do -s 8972 10.0.0.2");
     let outcome = finish(forwarder);
     let linearised: u64 = outcome.counters.iter().map(|c| c.linearised.load(Ordering::Relaxed)).sum();
-    assert_eq!(linearised, 10, "{outcome:?}");
+    // Where an answer is late, a further ping leaves, whose answer may come after the end.
+    let count = |end: &str| -> u64 {
+        let before = said.split(end).next().and_then(|text| text.split_whitespace().last());
+        before.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+    };
+    let (sent, received) = (count(" packets transmitted"), count(" received"));
+    assert!(received >= 5 && (2 * received..=2 * sent).contains(&linearised), "{said}{outcome:?}");
 }
 
 #[test]

@@ -401,7 +401,7 @@ fn a_fault_in_a_new_instance_is_a_strike_as_well() {
     // About every second instance never ends its setup. The trial's seed and the worker's are fixed: both begin well.
     let odd = "(if (i64.eqz (i64.rem_u (call $random) (i64.const 2))) (then (loop $ever (br $ever))))";
     let module = Module { setup: odd.into(), ..attacker("unreachable") };
-    let blueprint = blueprint(&module, "strikes = 0\nsetup_time = \"250 us\"");
+    let blueprint = blueprint(&module, "strikes = 0\nsetup_time = \"4 ms\"");
     let mut bench = Bench::new(&[blueprint, canary()]);
     for _ in 0..40 {
         bench.send(0, frames(3, MARK));
@@ -467,7 +467,7 @@ fn modules_that_are_malformed_huge_or_use_threads_are_refused() {
 fn a_module_that_compiles_too_long_is_refused() {
     let body =
         "(local.set $wide (i64.mul (i64.add (local.get $wide) (i64.const 3)) (i64.load (local.get $data))))"
-            .repeat(20_000);
+            .repeat(5_000);
     let problem = refused(&Module::each(&body).assembled(), "compile_time = \"1 ms\"");
     assert!(problem.contains("compiling it took longer than 1ms"), "{problem}");
 }
@@ -501,8 +501,8 @@ fn imports_and_exports_are_checked_by_name_and_type() {
 /// Of functions that take long to begin, a worker sets up few at once, and no packet is lost.
 #[test]
 fn functions_that_come_together_begin_one_after_another() {
-    // Some milliseconds each, of the 10 that setting up may take.
-    let spin = "(local.set $at (i32.const 4000000))
+    // A part of a millisecond each, of the 10 that setting up may take.
+    let spin = "(local.set $at (i32.const 2000000))
         (loop $spin (local.set $at (i32.sub (local.get $at) (i32.const 1))) (br_if $spin (local.get $at)))";
     let functions: Vec<Blueprint> = (0..12)
         .map(|_| {

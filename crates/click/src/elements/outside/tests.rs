@@ -112,7 +112,7 @@ fn requests_have_clicks_answers() {
 #[test]
 fn private_handlers_are_hidden_and_a_read_only_socket_writes_nothing() {
     assert_eq!(control("", "read sc.cat /etc/hostname\n"), "511 No handler named 'sc.cat'\n");
-    let run = build_outside("cs::ControlSocket(TCP, 0, READONLY true); DriverManager(wait 0.5s, stop)");
+    let run = build_outside("cs::ControlSocket(TCP, 0, READONLY true); DriverManager(wait 5s, stop)");
     let port = run.read("cs.port");
     let answers = serve(&run, move || talk(&port, "write stop\ncheckwrite stop\nllrpc cs#4004C005\nquit\n"));
     assert_eq!(

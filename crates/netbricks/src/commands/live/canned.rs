@@ -159,6 +159,7 @@ fn functions() -> Vec<Function> {
         writes,
         argument: argument.into(),
         by_worker,
+        tenants: false,
     };
     let function = |name: &str, definition: &str, handlers: Vec<Handler>| Function {
         name: name.into(),

@@ -53,6 +53,9 @@ pub(crate) enum InstancesCommand {
         /// The worker that runs it; without it the one whose instances have the least weight
         #[arg(long, value_name = "NUMBER")]
         worker: Option<usize>,
+        /// The tenant that may configure, read and suspend it; without it the operator alone
+        #[arg(long, value_name = "TENANT")]
+        owner: Option<String>,
     },
     /// Give an instance a Click configuration; an empty file takes it away
     Install {
@@ -129,6 +132,8 @@ struct Port {
 #[derive(serde::Deserialize)]
 struct Instance {
     name: String,
+    #[serde(default)]
+    owner: String,
     state: String,
     #[serde(default)]
     worker: usize,
@@ -171,7 +176,7 @@ pub(super) fn instances(
     let write = |handler: &str, argument: &str| api.write(&function, handler, argument, None);
     let read = |handler: &str, argument: &str| api.read(&function, handler, argument, None);
     match &arguments.command {
-        InstancesCommand::Create { name, count, ports, mac, ring, frames, memory, weight, worker } => {
+        InstancesCommand::Create { name, count, ports, mac, ring, frames, memory, weight, worker, owner } => {
             if *count > 1 && mac.is_some() {
                 let text = "--mac is for one instance: with --count each gets an address of its own";
                 return Err(Failure::Usage(text.into()).into());
@@ -181,8 +186,9 @@ pub(super) fn instances(
                 let mac = mac.as_ref().map_or(String::new(), |mac| format!(" mac={mac}"));
                 let memory = memory.map_or(String::new(), |memory| format!(" memory={}B", memory.bytes()));
                 let worker = worker.map_or(String::new(), |worker| format!(" worker={worker}"));
+                let owner = owner.as_ref().map_or(String::new(), |owner| format!(" owner={owner}"));
                 let line = format!(
-                    "{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}{memory}{worker}"
+                    "{name} ports={ports} ring={ring} frames={frames} weight={weight}{mac}{memory}{worker}{owner}"
                 );
                 answered(&write("create", &line)?, output, json)?;
             }
@@ -317,6 +323,7 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
     let listed: Vec<Instance> = parsed::<Vec<_>>(answers)?.into_iter().flatten().collect();
     let mut table = Table::new(vec![
         ("instance", Align::Left),
+        ("owner", Align::Left),
         ("state", Align::Left),
         ("worker", Align::Right),
         ("elements", Align::Right),
@@ -334,6 +341,7 @@ fn list(answers: &Answers, output: &mut Output<'_>, json: bool) -> Result<(), Tr
         let sum = |of: fn(&Port) -> u64| thousands(one.ports.iter().map(of).sum());
         table.row(vec![
             one.name.clone(),
+            one.owner.clone(),
             one.state.clone(),
             one.worker.to_string(),
             one.elements.to_string(),
@@ -426,7 +434,7 @@ mod tests {
     fn instances_of_all_workers_are_one_list() {
         let one = |name: &str, worker: usize| {
             format!(
-                r#"[{{"name":"{name}","state":"running","worker":{worker},"ports":[{{"name":"{name}.0","mac":"02-00",{PORT}}}],
+                r#"[{{"name":"{name}","owner":"acme","state":"running","worker":{worker},"ports":[{{"name":"{name}.0","mac":"02-00",{PORT}}}],
                 "elements":4,"weight":1024,"held":0,"dropped":0,"used_ns":1000}}]"#
             )
         };
@@ -434,11 +442,11 @@ mod tests {
         let answers = answers([&first, &second]);
         let text = shown(|output| list(&answers, output, false));
         let rows: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
+            text.lines().map(|line| line.split_whitespace().take(5).collect()).collect();
         let expected = [
-            ["instance", "state", "worker", "elements"],
-            ["a", "running", "0", "4"],
-            ["b", "running", "1", "4"],
+            ["instance", "owner", "state", "worker", "elements"],
+            ["a", "acme", "running", "0", "4"],
+            ["b", "acme", "running", "1", "4"],
         ];
         assert_eq!(rows, expected);
         let json: Vec<serde_json::Value> =

@@ -299,6 +299,7 @@ pub(super) fn function(function: &InstalledFunction, copy: Option<&ControlCopy>)
         writes: handler.kind == HandlerKind::Write,
         argument: handler.argument.clone().unwrap_or_default(),
         by_worker: handler.side == HandlerSide::Worker,
+        tenants: handler.tenants,
     };
     api::Function {
         name: function.name.clone(),
