@@ -4,6 +4,9 @@
 #
 #   bench/instances-ping.sh [--json] [PINGS]        (default: 2000 pings of each)
 #
+# The worker polls without sleep (`idle = "latency"`), as ClickOS does. The port is `af_xdp`: `af_packet` hands packets over after up
+# to its `block_timeout`, 1 ms.
+#
 # Needs root, two free cores, ping, and the release build of netbricks: cargo build --release -p netbricks
 #
 # NETBRICKS    the program (default: that build)
@@ -64,10 +67,11 @@ chain() {
     cat <<END
 [runtime]
 workers = 1
+idle = "latency"
 cores = "$core"
 
 [port.wire]
-driver = "af_packet"
+driver = "af_xdp"
 device = "n1"
 
 [function.host]
