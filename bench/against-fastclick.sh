@@ -8,8 +8,8 @@
 #
 # Ours is `cargo bench -p netbricks-click --bench elements`, which has its own graph's cost off. FastClick replays 1,024
 # frames of 64 bytes from memory, and writes into each, so that each is a packet of its own. Its figure is the time of a
-# long run over that of a short one, less the same without the elements. Its rules and
-# its router have as many elements as ours; its rewriter has 1,024 flows.
+# long run over that of a short one, less the same without the elements. It has as many rules and router elements as ours,
+# and 1,024 flows in the rewriter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 json=

@@ -258,6 +258,12 @@ fn a_tenant_has_the_handlers_of_its_own_instances() {
     assert!(rig.refused("tenant-write", "acme suspend own").contains("is suspended, not running"));
     assert_eq!(rig.refused("tenant-write", "acme resume own"), "the operator has suspended `own`");
     rig.call("resume", "own");
+    // Nor where the tenant was the first to suspend it.
+    rig.call("tenant-write", "acme suspend own");
+    rig.call("suspend", "own");
+    assert_eq!(rig.refused("tenant-write", "acme resume own"), "the operator has suspended `own`");
+    assert!(rig.refused("suspend", "own").contains("is suspended, not running"));
+    rig.call("resume", "own");
     rig.call("tenant-write", "acme suspend own");
     rig.call("tenant-write", "acme resume own");
     // Who it creates, who it ends, and the switch are the operator's affair; so is the other kind of handler.

@@ -456,6 +456,8 @@ impl Host {
         let Some(instance) = self.instances[number].as_mut() else { return Err("it is gone".into()) };
         match instance.state {
             State::Running => (instance.state, instance.operator_suspended) = (State::Suspended, true),
+            // What its owner has suspended stays so until the operator resumes it.
+            State::Suspended if !instance.operator_suspended => instance.operator_suspended = true,
             _ => return Err(format!("`{name}` is {}, not running", instance.state.name()).into()),
         }
         Ok(format!("suspended {name}"))
