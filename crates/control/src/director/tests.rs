@@ -5,7 +5,7 @@ mod rollbacks;
 
 use super::*;
 use crate::ChangeAsker;
-use crate::api::{ApplyOptions, Change as PlannedChange, ChangeKind, Count, HandlerAnswer, Plan};
+use crate::api::{ApplyOptions, Change as PlannedChange, ChangeKind, Count, Handler, HandlerAnswer, Plan};
 use crate::records::Subject;
 
 /// A dataplane that does what it is told at once.
@@ -20,6 +20,8 @@ struct Plane {
     removed: Vec<String>,
     /// Writes of handlers, as function and argument.
     called: Vec<String>,
+    /// Answers of other threads before each call of the function `host`.
+    answers_before: Vec<usize>,
     /// Whether changes are held while they are prepared, and those that are.
     holds: bool,
     held_changes: Vec<(Wanted, Answer<Prepared>)>,
@@ -50,6 +52,7 @@ impl Plane {
             held_changes,
             fails_later: false,
             answered: Arc::default(),
+            answers_before: Vec::new(),
             unchanged: false,
         }
     }
@@ -109,9 +112,20 @@ impl Dataplane for Plane {
         Vec::new()
     }
     fn functions(&self) -> Vec<Function> {
-        Vec::new()
+        let writes = |name: &str, by_worker| Handler {
+            name: name.into(),
+            writes: true,
+            by_worker,
+            ..Handler::default()
+        };
+        // One worker answers for all, or each for itself.
+        let handlers = vec![writes("elsewhere", false), writes("now", true)];
+        vec![Function { name: "host".into(), handlers, ..Function::default() }]
     }
     fn call(&mut self, call: Call, answer: Answer<Answers>) {
+        if call.function == "host" {
+            self.answers_before.push(self.answered.load(std::sync::atomic::Ordering::SeqCst));
+        }
         self.called.push(format!("{} {}", call.function, call.argument));
         match &*call.argument {
             "fails later" if self.fails_later => answer(Err(Problem::new(Code::BadRequest, "it fails"))),
@@ -452,6 +466,21 @@ fn writes_that_others_stand_for_leave_the_journal_and_the_rest_is_made_again_at_
     run.director().replay();
     assert_eq!((run.plane.called.len(), run.plane.called[0].lines().count()), (1, 2_000));
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A worker could do the second write before another one has done the first.
+#[test]
+fn a_write_that_one_worker_answers_is_done_again_before_the_next() {
+    let mut run = Run::new();
+    for argument in ["create a", "install a", "create b"] {
+        run.write("host", "now", argument, None);
+    }
+    for created in [0, 2] {
+        run.records.written[created].handler = "elsewhere".into();
+    }
+    run.plane.answers_before.clear();
+    run.director().replay();
+    assert_eq!(run.plane.answers_before, [0, 1, 1]);
 }
 
 #[test]
